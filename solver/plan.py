@@ -1,0 +1,168 @@
+"""What comes out: one plan, frozen. The service adds identity and time stamps (service/plans/schemas.py)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from solver.problem import Contract, Method, ObjectiveKind
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+Role = Literal["aggregated", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """`count` machines (or slices) of one offer. Prices are per machine and hour.
+
+    `price_usd_per_hour` is what one machine costs, storage included: the offer's price (for a divisible offer
+    the share of `gpus` GPUs) plus `storage_usd_per_hour`, so that total = price x count.
+    """
+
+    offer_id: str
+    provider: str
+    site: str | None
+    gpu: str
+    gpus: int
+    count: int
+    price_usd_per_hour: float
+    contract: Contract
+    storage_gb: float = 0.0
+    storage_usd_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage. `rental` indexes the plan's rentals, `machine` which of that rental's machines,
+    `gpu_indices` which GPUs of that machine (what CUDA_VISIBLE_DEVICES should say). `layers` is None where the
+    architecture is unknown."""
+
+    gpu: str
+    tensor_parallel: int
+    layers: int | None
+    rental: int
+    machine: int
+    gpu_indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRate:
+    workload: str
+    rps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate."""
+
+    id: str
+    model: str
+    role: Role
+    stages: tuple[Stage, ...]
+    max_batch: int | None
+    utilisation_fraction: float
+    throughput_rps: tuple[WorkloadRate, ...]
+    engine_args: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    replica: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which fraction of one workload goes to which replica; the fractions sum to 1."""
+
+    model: str
+    workload: str
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A constraint that binds and what one more unit of it would bring (dual of the LP relaxation)."""
+
+    constraint: str
+    shadow_price: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The optimum under one extra condition (`without`: a GPU type of the plan forbidden)."""
+
+    without: str
+    value: float | None
+    cost_usd_per_hour: float | None
+    rentals: tuple[Rental, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What has to give in an infeasible problem: `needed` where only `available` is there."""
+
+    constraint: str
+    needed: float
+    available: float
+    unit: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where the rate of one replica on one workload comes from, with its error band."""
+
+    replica: str
+    workload: str
+    source: str
+    detail: str
+    rps: float
+    low_rps: float
+    high_rps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeconds:
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SolveReport:
+    method: Method
+    seconds: float
+    candidates: int
+    phases: tuple[PhaseSeconds, ...]
+    version: str
+    limit: str | None = None  # which limit ended the solve, if one did
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer. For an infeasible or unknown status `value` is None, rentals are empty and conflicts say why.
+
+    `value` is requests/s (max_throughput), seconds (min_makespan), $/h (min_cost) or watts (min_power);
+    `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are at the offered
+    demand and `load_multiple` is the largest multiple of it that the fleet carries.
+    """
+
+    status: Status
+    objective: ObjectiveKind
+    value: float | None
+    bound: float | None
+    relative_gap: float | None
+    throughput_rps: float | None
+    makespan_s: float | None
+    load_multiple: float | None
+    cost_usd_per_hour: float | None
+    power_watts: float | None
+    usd_per_million_tokens: float | None
+    rentals: tuple[Rental, ...]
+    replicas: tuple[Replica, ...]
+    routing: tuple[Route, ...]
+    binding: tuple[Binding, ...]
+    alternatives: tuple[Alternative, ...]
+    conflicts: tuple[Conflict, ...]
+    evidence: tuple[Evidence, ...]
+    warnings: tuple[str, ...]
+    solver: SolveReport

@@ -1,0 +1,79 @@
+"""What every source of throughput answers, for many replica layouts and all workloads of one model at once.
+
+A layout is a pipeline of stages; a stage is a tensor-parallel group of equal GPUs. Arrays are padded to the
+longest pipeline. Candidates asks for thousands of layouts in one call; verify and estimate ask for one.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.catalog.entries import Gpu
+from solver.problem import ServedModel
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Replica layouts, all arrays [num_layouts, max_stages]; column 0 is always a stage.
+
+    gpu: index into `gpus`, -1 where there is no such stage (padding at the end).
+    tensor_parallel: GPUs of the stage (0 in padding).
+    intra_gb_per_s: bandwidth one direction, per GPU, inside the stage's machine.
+    hop_gb_per_s: bandwidth from this stage to the next; inf after the last stage and in padding.
+    cross_machine: the hop leaves the machine (False after the last stage and in padding).
+    layers: layers on each stage (0 in padding), or None to let the source balance them.
+    """
+
+    gpus: tuple[Gpu, ...]
+    gpu: IntArray
+    tensor_parallel: IntArray
+    intra_gb_per_s: FloatArray
+    hop_gb_per_s: FloatArray
+    cross_machine: BoolArray
+    layers: IntArray | None = None
+
+    def __len__(self) -> int:
+        return int(self.gpu.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the layouts do. W is the number of workloads of the model, in their order.
+
+    rps [num_layouts, W]: sustained requests/s of one replica within the SLO, at full utilisation; 0: cannot.
+    batch [num_layouts, W]: concurrent sequences at that rate (0 where rps is 0 or unknown).
+    ttft_s, tpot_s [num_layouts, W]: mean latencies at that batch (nan where rps is 0 or unknown).
+    low_rps, high_rps [num_layouts, W]: the stated error band.
+    layers [num_layouts, max_stages]: the split used; 0 in padding, all 0 where the architecture is unknown.
+    fits [num_layouts]: weights plus the KV cache of one sequence of some workload fit on every stage.
+    """
+
+    rps: FloatArray
+    batch: IntArray
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    low_rps: FloatArray
+    high_rps: FloatArray
+    layers: IntArray
+    fits: BoolArray
+
+
+class Source(Protocol):
+    """One way to know throughput. `name` is what evidence calls it."""
+
+    name: str
+
+    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
+        """Rates of every layout on every workload; `utilisation_fraction` (0, 1] is the load at which the
+        percentile limits of `model.slo` have to hold."""
+        ...
+
+    def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
+        """One sentence of evidence: what the number rests on and its bottleneck."""
+        ...
