@@ -1,29 +1,77 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
-PYTHON ?= python3
+# On a fresh machine with Python 3.11+ and make: `make demo` plans a real case, `make test` runs the test suite.
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+PIP_TOOLS := pip-tools==7.6.2
 
-.PHONY: demo test lint bench clean
+# The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` wins.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
-$(VENV)/.installed: pyproject.toml requirements.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench accuracy install lock readme clean check-data check-python
 
-demo: $(VENV)/.installed
-	$(BIN)/sutler plan examples/paper_case.yaml
+help:
+	@echo "make demo                  install into $(VENV) and plan the paper's case"
+	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
+	@echo "make lint                  ruff and mypy --strict"
+	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
+	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
+	@echo "make install               install only"
+	@echo "make readme                run the commands of README.md and put their output into it"
+	@echo "make lock                  pin the newest dependencies in requirements.lock"
+	@echo "make clean                 remove $(VENV)"
 
-test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2
+demo: $(STAMP)
+	@echo '$$ sutler plan examples/paper_case.yaml'
+	@$(BIN)/sutler plan examples/paper_case.yaml
 
-lint: $(VENV)/.installed
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed
-	$(BIN)/python -m benchmarks.run
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+accuracy: check-data $(STAMP)
+	@$(BIN)/python -m benchmarks.roofline_accuracy "$(DATA)" $(ARGS)
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock | check-python
+	@echo "Installing into $(VENV) with $(PYTHON) (about 550 MB; a minute or two the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+check-data:
+	@test -n "$(DATA)" || { echo "make accuracy needs the measured runs: make accuracy DATA=FILE.csv" >&2; exit 2; }
+
+check-python:
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "sutler needs Python 3.11 or newer, and '$(PYTHON)' is older or absent:" \
+		"install one, or name one with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot make virtual environments:" \
+		"install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+
+readme: $(STAMP)
+	@$(BIN)/python -m tests.readme
+
+# With the oldest Python that is supported: newer ones would pin versions that it cannot install.
+lock:
+	@python3.11 -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check '$(PIP_TOOLS)'
+	@build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --extra dev \
+		--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--output-file requirements.lock pyproject.toml requirements.in
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build/lock

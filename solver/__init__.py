@@ -1,0 +1,33 @@
+"""The planner: a problem in, a proven plan out; it knows nothing of clouds, databases or the web.
+
+The front door. `solve` and what it needs are imported on first use, so that the catalogue alone stays quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from solver.errors import InvalidProblemError, PlanViolationError, SolverError, UnknownNameError
+from solver.plan import Plan
+from solver.problem import Problem
+from solver.progress import Progress
+
+if TYPE_CHECKING:
+    from solver.planner import solve
+
+__all__ = [
+    "InvalidProblemError",
+    "Plan",
+    "PlanViolationError",
+    "Problem",
+    "Progress",
+    "SolverError",
+    "UnknownNameError",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "solve":
+        from solver.planner import solve
+
+        return solve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

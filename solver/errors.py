@@ -3,6 +3,7 @@
     SolverError
     ├── InvalidProblemError     the problem contradicts itself: correct the named field
     ├── UnknownNameError        a GPU or model is not in the catalogue: use a listed one or describe it inline
+    ├── EngineError             HiGHS gave up on a program: a defect, report it with the problem
     └── PlanViolationError      a plan failed verification: a defect of sutler, never shown as a plan
 
 Infeasible, unproven and interrupted solves are not errors: they are plans with that status.
@@ -28,6 +29,10 @@ class InvalidProblemError(SolverError):
 
 class UnknownNameError(InvalidProblemError):
     """A name that the catalogue does not hold."""
+
+
+class EngineError(SolverError):
+    """HiGHS ended with an error of its own."""
 
 
 class PlanViolationError(SolverError):

@@ -33,7 +33,8 @@ class Rental:
 class Stage:
     """One pipeline stage. `rental` indexes the plan's rentals, `machine` which of that rental's machines,
     `gpu_indices` which GPUs of that machine (what CUDA_VISIBLE_DEVICES should say). `layers` is None where the
-    architecture is unknown."""
+    architecture is unknown. Stages with the same `piece` (counted from 0 in each replica) must share a machine:
+    the hop between them is inside it; hops between pieces are rated as network hops wherever they land."""
 
     gpu: str
     tensor_parallel: int
@@ -41,6 +42,7 @@ class Stage:
     rental: int
     machine: int
     gpu_indices: tuple[int, ...]
+    piece: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Replica:
     utilisation_fraction: float
     throughput_rps: tuple[WorkloadRate, ...]
     engine_args: tuple[tuple[str, str | int | float | bool], ...] = ()
+    engine_env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,8 @@ class Plan:
     """The answer. For an infeasible or unknown status `value` is None, rentals are empty and conflicts say why.
 
     `value` is requests/s (max_throughput), seconds (min_makespan), $/h (min_cost) or watts (min_power);
-    `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are at the offered
-    demand and `load_multiple` is the largest multiple of it that the fleet carries.
+    `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are
+    at the offered demand and `load_multiple` is the largest multiple of it that the fleet carries.
     """
 
     status: Status

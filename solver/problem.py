@@ -87,7 +87,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_utilisation_fraction` None: 0.85 for models with a TTFT limit, else 1."""
+    """`max_utilisation_fraction` None: 0.85 for models with a TTFT or end-to-end limit, else 1."""
 
     max_gpus: Mapping[str, int] = field(default_factory=dict)
     max_gpus_per_provider: Mapping[str, int] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class MixtureOfExperts:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 §2.1): one compressed KV entry per token and layer."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 §2.1): one compressed KV entry a token and layer."""
 
     kv_lora_rank: int
     q_lora_rank: int | None

@@ -65,9 +65,12 @@ class Rates:
 
 
 class Source(Protocol):
-    """One way to know throughput. `name` is what evidence calls it."""
+    """One way to know throughput."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What evidence calls it."""
+        ...
 
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """Rates of every layout on every workload; `utilisation_fraction` (0, 1] is the load at which the
