@@ -1,0 +1,70 @@
+"""GPUs and models as plain facts: strict files, cached loading, and the names that people and clouds use for them.
+
+Every figure has a source, a date and a basis (`gpu_facts`, `model_facts`). Names resolve to canonical slugs and ids;
+GPU conventions where a name leaves something open: `H100` and `H200` mean SXM, `A100` the 80 GB SXM card.
+"""
+
+from collections.abc import Mapping
+
+from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
+from solver.catalog.gpu_names import resolve_gpu
+from solver.catalog.gpus import gpu_catalog
+from solver.catalog.model_names import resolve_model
+from solver.catalog.models import model_catalog
+from solver.catalog.parameters import ParameterCount, count_parameters
+from solver.catalog.tables import CatalogError, Fact
+
+__all__ = [
+    "PRECISIONS",
+    "CatalogError",
+    "Fact",
+    "Gpu",
+    "ModelSpec",
+    "ParameterCount",
+    "Precision",
+    "count_parameters",
+    "gpu_facts",
+    "gpu_title",
+    "list_prices_usd_per_hour",
+    "load_gpus",
+    "load_models",
+    "model_aliases",
+    "model_facts",
+    "resolve_gpu",
+    "resolve_model",
+]
+
+
+def load_gpus(catalog: str = "default") -> Mapping[str, Gpu]:
+    """GPUs by slug, of the catalogue "default" or "paper_table1"; raises UnknownNameError for another name."""
+    return gpu_catalog(catalog).gpus
+
+
+def load_models() -> Mapping[str, ModelSpec]:
+    """Models by id."""
+    return model_catalog().models
+
+
+def gpu_facts(slug: str, catalog: str = "default") -> tuple[Fact, ...]:
+    """Every figure of one GPU with its provenance; raises UnknownNameError."""
+    return gpu_catalog(catalog).facts[resolve_gpu(slug, catalog).slug]
+
+
+def gpu_title(slug: str, catalog: str = "default") -> str:
+    """The vendor's name of one GPU; raises UnknownNameError."""
+    return gpu_catalog(catalog).titles[resolve_gpu(slug, catalog).slug]
+
+
+def list_prices_usd_per_hour(catalog: str = "paper_table1") -> Mapping[str, float]:
+    """Prices per GPU by slug, where the catalogue file states them: only the paper's does."""
+    return gpu_catalog(catalog).prices_usd_per_hour
+
+
+def model_facts(model: str) -> tuple[Fact, ...]:
+    """Every figure of one model with its provenance; raises UnknownNameError."""
+    return model_catalog().facts[resolve_model(model).id]
+
+
+def model_aliases(model: str) -> tuple[str, ...]:
+    """Further names of one model beside its id and repository; raises UnknownNameError."""
+    return model_catalog().aliases[resolve_model(model).id]

@@ -1,0 +1,168 @@
+"""Models of the catalogue as entries, with their provenance and aliases."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, cast
+
+from solver.catalog.entries import (
+    PRECISIONS,
+    LatentAttention,
+    MixtureOfExperts,
+    ModelSpec,
+    Precision,
+    SlidingWindow,
+)
+from solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, ParameterCount, count_parameters
+from solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
+
+MODEL_FILE: Final = "models.toml"
+SIZE_FIGURES: Final = (
+    "layers",
+    "hidden_size",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_context_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCatalog:
+    """The model file. `counted` is what the architecture adds up to, beside the published totals of the specs."""
+
+    models: Mapping[str, ModelSpec]
+    aliases: Mapping[str, tuple[str, ...]]
+    facts: Mapping[str, tuple[Fact, ...]]
+    counted: Mapping[str, ParameterCount]
+
+
+@lru_cache(maxsize=1)
+def model_catalog() -> ModelCatalog:
+    """The models, checked and cached; raises CatalogError for a defect in our file."""
+    return build_model_catalog(read_toml(MODEL_FILE))
+
+
+def parse_model_catalog(name: str, content: str) -> ModelCatalog:
+    """Models from TOML text; raises CatalogError where the text breaks a rule of the file format."""
+    return build_model_catalog(parse_toml(name, content))
+
+
+def build_model_catalog(document: Table) -> ModelCatalog:
+    as_of = document.month("as_of")
+    source = document.text("source")
+    defaults = document.table("basis").text_map()
+    entries = document.table("models").tables()
+    document.close()
+    read = {
+        model: _read_model(model, entry, defaults=defaults, as_of=as_of, source=source)
+        for model, entry in entries.items()
+    }
+    return ModelCatalog(
+        models=MappingProxyType({model: entry.spec for model, entry in read.items()}),
+        aliases=MappingProxyType({model: entry.aliases for model, entry in read.items()}),
+        facts=MappingProxyType({model: entry.facts for model, entry in read.items()}),
+        counted=MappingProxyType({model: entry.counted for model, entry in read.items()}),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    spec: ModelSpec
+    aliases: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    counted: ParameterCount
+
+
+def _read_model(model: str, entry: Table, *, defaults: Mapping[str, str], as_of: str, source: str) -> _Entry:
+    hf_id = entry.text("hf_id")
+    own_source = source.format(hf_id=hf_id)
+    provenance = take_provenance(entry, defaults=defaults, as_of=as_of, source=own_source)
+    sizes = {figure: entry.integer(figure) for figure in SIZE_FIGURES}
+    moe, mla, window = _read_moe(entry), _read_mla(entry), _read_window(entry)
+    tied = entry.boolean("tied_embeddings", default=False)
+    architecture = {figure: size for figure, size in sizes.items() if figure != "max_context_tokens"}
+    matrices = entry.integer("feed_forward_matrices", default=GATED_FEED_FORWARD_MATRICES)
+    counted = count_parameters(**architecture, tied_embeddings=tied, moe=moe, mla=mla, feed_forward_matrices=matrices)
+    total = entry.number("total_params")
+    active = entry.optional_number("active_params") or (counted.active if moe else total)
+    spec = ModelSpec(
+        id=model,
+        **sizes,
+        total_params=total,
+        active_params=active,
+        tied_embeddings=tied,
+        moe=moe,
+        mla=mla,
+        sliding_window=window,
+        precisions=_read_precisions(entry),
+        hf_id=hf_id,
+    )
+    aliases = entry.texts("aliases")
+    entry.close()
+    return _Entry(spec, aliases, _facts(spec, sizes, provenance), counted)
+
+
+def _read_moe(entry: Table) -> MixtureOfExperts | None:
+    table = entry.optional_table("moe")
+    if table is None:
+        return None
+    moe = MixtureOfExperts(
+        experts=table.integer("experts"),
+        experts_per_token=table.integer("experts_per_token"),
+        expert_intermediate_size=table.integer("expert_intermediate_size"),
+        shared_experts=table.integer("shared_experts", default=0, least=0),
+        shared_expert_intermediate_size=table.integer("shared_expert_intermediate_size", default=0, least=0),
+        dense_layers=table.integer("dense_layers", default=0, least=0),
+    )
+    table.close()
+    return moe
+
+
+def _read_mla(entry: Table) -> LatentAttention | None:
+    table = entry.optional_table("mla")
+    if table is None:
+        return None
+    mla = LatentAttention(
+        kv_lora_rank=table.integer("kv_lora_rank"),
+        q_lora_rank=table.integer("q_lora_rank") if "q_lora_rank" in table else None,
+        qk_rope_head_dim=table.integer("qk_rope_head_dim"),
+        qk_nope_head_dim=table.integer("qk_nope_head_dim"),
+        v_head_dim=table.integer("v_head_dim"),
+    )
+    table.close()
+    return mla
+
+
+def _read_window(entry: Table) -> SlidingWindow | None:
+    table = entry.optional_table("sliding_window")
+    if table is None:
+        return None
+    window = SlidingWindow(
+        window_tokens=table.integer("window_tokens"), global_layers=table.integer("global_layers", least=0)
+    )
+    table.close()
+    return window
+
+
+def _read_precisions(entry: Table) -> tuple[Precision, ...]:
+    stated = entry.texts("precisions")
+    if unknown := set(stated) - set(PRECISIONS):
+        raise CatalogError(f"{entry.path}.precisions: {sorted(unknown)}: use {', '.join(PRECISIONS)}")
+    return cast(tuple[Precision, ...], stated) or PRECISIONS
+
+
+def _facts(spec: ModelSpec, sizes: Mapping[str, int], provenance: Provenance) -> tuple[Fact, ...]:
+    figures: dict[str, float | int | str] = {
+        **sizes,
+        "total_params": spec.total_params,
+        "active_params": spec.active_params,
+    }
+    for part in ("moe", "mla", "sliding_window"):
+        value = getattr(spec, part)
+        if value is not None:
+            figures[part] = ", ".join(f"{name} {getattr(value, name)}" for name in value.__slots__)
+    return tuple(provenance.fact(spec.id, figure, value) for figure, value in figures.items())

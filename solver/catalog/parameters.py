@@ -1,0 +1,66 @@
+"""Counts a model's parameters from its architecture, for catalogue entries and for specs that callers describe."""
+
+from dataclasses import dataclass
+
+from solver.catalog.entries import LatentAttention, MixtureOfExperts
+
+GATED_FEED_FORWARD_MATRICES = 3  # gate, up and down (Shazeer, arXiv 2002.05202); older models have two
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Numbers of parameters: all of them, and those that one token passes through."""
+
+    total: float
+    active: float
+
+
+def count_parameters(
+    *,
+    layers: int,
+    hidden_size: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    vocab_size: int,
+    tied_embeddings: bool = False,
+    moe: MixtureOfExperts | None = None,
+    mla: LatentAttention | None = None,
+    feed_forward_matrices: int = GATED_FEED_FORWARD_MATRICES,
+) -> ParameterCount:
+    """Weight matrices of a decoder-only transformer; biases and norms (below 0.1 %) are left out.
+
+    Active parameters of a mixture of experts count the shared and the routed experts that a token uses, and both
+    embedding matrices, as most publishers do.
+    """
+    attention = _latent(hidden_size, heads, mla) if mla else _grouped(hidden_size, heads, kv_heads, head_dim)
+    embeddings = vocab_size * hidden_size * (1 if tied_embeddings else 2)
+    dense = feed_forward_matrices * hidden_size * intermediate_size
+    if moe is None:
+        total = embeddings + layers * (attention + dense)
+        return ParameterCount(float(total), float(total))
+    common = embeddings + layers * attention + moe.dense_layers * dense
+    expert = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.expert_intermediate_size
+    shared = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.shared_expert_intermediate_size * moe.shared_experts
+    always = shared + hidden_size * moe.experts  # the router
+    sparse_layers = layers - moe.dense_layers
+    return ParameterCount(
+        total=float(common + sparse_layers * (always + moe.experts * expert)),
+        active=float(common + sparse_layers * (always + moe.experts_per_token * expert)),
+    )
+
+
+def _grouped(hidden_size: int, heads: int, kv_heads: int, head_dim: int) -> int:
+    return 2 * hidden_size * head_dim * (heads + kv_heads)
+
+
+def _latent(hidden_size: int, heads: int, mla: LatentAttention) -> int:
+    """Projections of DeepSeek-V2's attention (arXiv 2405.04434, section 2.1 and appendix B)."""
+    query_width = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
+    rank = mla.q_lora_rank
+    query = hidden_size * query_width if rank is None else rank * (hidden_size + query_width)
+    compressed = hidden_size * (mla.kv_lora_rank + mla.qk_rope_head_dim)
+    expanded = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    output = heads * mla.v_head_dim * hidden_size
+    return query + compressed + expanded + output
