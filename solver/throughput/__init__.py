@@ -1,0 +1,91 @@
+"""How fast every replica layout serves every workload: the front door of the throughput layer.
+
+Sources, best first: the caller's measured rates, then the calibrated roofline. Each rate keeps its source.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.problem import Limits, Problem, ServedModel
+from solver.throughput.base import Layouts, Rates, Source
+from solver.throughput.measured import measured_of
+from solver.throughput.roofline import Roofline
+
+__all__ = ["Layouts", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates"]
+
+# At 0.98 the p90 request of a replica with 200 slots waits 20 s for one, at 0.9 0.2 s (M/M/b, latency.py).
+QUEUED_UTILISATION_FRACTION: Final = 0.85
+
+
+def max_utilisation_fraction(limits: Limits, model: ServedModel) -> float:
+    """The load up to which replicas of `model` are used: what the caller set; else 0.85 where a limit includes a
+    queue (TTFT, end to end), else 1."""
+    if limits.max_utilisation_fraction is not None:
+        return limits.max_utilisation_fraction
+    queued = any(limit.metric in ("ttft", "e2e") for limit in model.slo)
+    return QUEUED_UTILISATION_FRACTION if queued else 1.0
+
+
+def rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates, NDArray[np.bool_]]:
+    """Rates of `layouts` on the workloads of `model`, and which layouts are measured [num_layouts].
+
+    With measured rates only, or without an architecture, other layouts have rate 0 and do not fit. The memory of
+    measured layouts is not checked.
+    """
+    utilisation_fraction = max_utilisation_fraction(problem.limits, model)
+    table = measured_of(model, problem.measured)
+    measured = table.rates(model, layouts, utilisation_fraction=utilisation_fraction)
+    if not _estimated(problem, model):
+        return measured, measured.fits
+    estimated = Roofline().rates(model, layouts, utilisation_fraction=utilisation_fraction)
+    if not measured.fits.any():
+        return estimated, measured.fits
+    return _overridden(estimated, measured, layouts, model.spec.layers if model.spec else 0), measured.fits
+
+
+def evidence(
+    problem: Problem,
+    model: ServedModel,
+    layouts: Layouts,
+    rates: Rates,
+    measured: NDArray[np.bool_],
+    layout: int,
+    workload: int,
+) -> tuple[str, str]:
+    """(source, detail) of one rate; `rates` and `measured` as returned by `rates`."""
+    source: Source = Roofline()
+    if measured[layout] or not _estimated(problem, model):
+        source = measured_of(model, problem.measured)
+    return source.name, source.detail(model, layouts, rates, layout, workload)
+
+
+def _estimated(problem: Problem, model: ServedModel) -> bool:
+    return model.spec is not None and not problem.measured_only
+
+
+def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers: int) -> Rates:
+    """Measured rows instead of the estimated ones; the layer split stays the estimate's, even where it has none."""
+    row = measured.fits[:, None]
+    unsplit = measured.fits & (estimated.layers.sum(axis=1) == 0)
+    return replace(
+        estimated,
+        rps=np.where(row, measured.rps, estimated.rps),
+        batch=np.where(row, measured.batch, estimated.batch),
+        ttft_s=np.where(row, measured.ttft_s, estimated.ttft_s),
+        tpot_s=np.where(row, measured.tpot_s, estimated.tpot_s),
+        low_rps=np.where(row, measured.low_rps, estimated.low_rps),
+        high_rps=np.where(row, measured.high_rps, estimated.high_rps),
+        layers=np.where(unsplit[:, None], _even_split(layouts, layers), estimated.layers),
+        fits=estimated.fits | measured.fits,
+    )
+
+
+def _even_split(layouts: Layouts, layers: int) -> NDArray[np.int64]:
+    """[num_layouts, max_stages] equal shares of the layers, the remainder on the first stages."""
+    stages = (layouts.gpu >= 0).sum(axis=1)[:, None]
+    position = np.arange(layouts.gpu.shape[1])[None, :]
+    share: NDArray[np.int64] = np.where(position < stages, layers // stages + (position < layers % stages), 0)
+    return share

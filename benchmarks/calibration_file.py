@@ -1,0 +1,95 @@
+"""Writes a fitted calibration as the TOML file that the package ships: what it rests on and how far off it is."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.throughput.calibrate import LayerRun
+from solver.throughput.factors import REFERENCE_ENGINE, Calibration
+
+FloatArray = NDArray[np.float64]
+
+HEADER = """\
+# Factors of the roofline, fitted to measured runs. Written by
+#     python -m benchmarks.roofline_accuracy serving_dense.csv --write solver/throughput/calibration.toml
+# from benchmarks/roofline_prior.toml, which explains every assumption; meanings and units are in factors.py.
+# Edit the prior and write again instead of editing this file.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Absolute relative errors of some runs, arrays [num_runs], with what the fit rested on."""
+
+    group: str
+    rests_on: str
+    req_per_s: FloatArray
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+
+    def line(self) -> str:
+        cells = "   ".join(median_and_p90(one) for one in (self.req_per_s, self.ttft_s, self.tpot_s))
+        return f"{self.group:<38} {len(self.req_per_s):>4}   {cells}   {self.rests_on}".rstrip()
+
+
+def median_and_p90(errors: FloatArray) -> str:
+    return f"{100 * np.median(errors):5.1f} / {100 * np.quantile(errors, 0.9):5.1f}"
+
+
+def calibration_toml(
+    calibration: Calibration, serving: Path, judged: Sequence[Errors], layers: Sequence[LayerRun]
+) -> str:
+    """The whole file. `judged`: the errors of leaving groups out."""
+    parts = [HEADER, _provenance(serving, layers)]
+    parts += [_residual(errors) for errors in judged]
+    parts.append(_section("factors", asdict(calibration.factors)))
+    parts.append(_section("priors", asdict(calibration.priors)))
+    for one in calibration.gpu_classes:
+        parts.append(_section(f"gpu_class.{one.name}", _without_name(asdict(one))))
+    for name, engine in calibration.engines.items():
+        parts.append(_section(f"engine.{name}", _without_name(asdict(engine))))
+    return "\n".join(parts)
+
+
+def _provenance(serving: Path, layers: Sequence[LayerRun]) -> str:
+    values: dict[str, object] = {
+        "serving_runs": "aiconfigurator-core 0.12.0 systems/silicon_sample.csv (Apache-2.0, NVIDIA), verified rows",
+        "serving_sha256": hashlib.sha256(serving.read_bytes()).hexdigest(),
+        "reference_engine": REFERENCE_ENGINE,
+    }
+    if layers:
+        values["layer_profiles"] = "microsoft/vidur data/profiling/compute @7d47513 (MIT), medians"
+    return _section("provenance", values)
+
+
+def _residual(errors: Errors) -> str:
+    values: dict[str, object] = {"group": errors.group, "rows": len(errors.req_per_s)}
+    for name in ("req_per_s", "ttft_s", "tpot_s"):
+        of_name = getattr(errors, name)
+        values[f"{name}_median_error_fraction"] = float(np.median(of_name))
+        values[f"{name}_p90_error_fraction"] = float(np.quantile(of_name, 0.9))
+    return _table("[[residuals]]", values)
+
+
+def _section(name: str, values: dict[str, object]) -> str:
+    return _table(f"[{name}]", values)
+
+
+def _table(header: str, values: dict[str, object]) -> str:
+    return "\n".join([header, *(f"{name} = {_toml_value(value)}" for name, value in values.items()), ""])
+
+
+def _without_name(values: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name != "name"}
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if "." in f"{value:.4g}" or "e" in f"{value:.4g}" else f"{value:.1f}"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return f"[{', '.join(_toml_value(one) for one in value)}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,128 @@
+"""Reads the measured runs that the roofline is fitted and judged on, from the files of one folder.
+
+serving_dense.csv is required; layer_gemm_vidur.csv, static_splitwise.csv and paper_table6.csv are used where they
+lie beside it. The columns are those of the files' own headers.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from solver.catalog import resolve_gpu, resolve_model
+from solver.catalog.entries import PRECISIONS, ModelSpec, Precision
+from solver.throughput.calibrate import LayerRun, ServingRun
+from solver.throughput.estimate import usual_kv_precision
+
+# internlm-20b is not served by anyone today, so the catalogue leaves it out (config.json of internlm/internlm-20b).
+INTERNLM_20B = ModelSpec(
+    id="internlm-20b",
+    layers=60,
+    hidden_size=5120,
+    heads=40,
+    kv_heads=40,
+    head_dim=128,
+    intermediate_size=13824,
+    vocab_size=103168,
+    max_context_tokens=4096,
+    total_params=60 * (4 * 5120**2 + 3 * 5120 * 13824) + 2 * 103168 * 5120,
+    active_params=60 * (4 * 5120**2 + 3 * 5120 * 13824) + 2 * 103168 * 5120,
+)
+VIDUR_GPUS = {"a40": "a40", "a100": "a100-sxm4-80gb", "h100": "h100-sxm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table6Row:
+    """A row of Table 6 of arXiv 2502.00722 in requests/s of the replica; TP and PP as printed."""
+
+    gpu: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    placement: str
+    req_per_s: float
+
+
+def serving_runs(path: Path) -> list[ServingRun]:
+    """The rows whose concurrency is verified. Raises OSError and KeyError (a missing column)."""
+    return [_serving_run(row) for row in _rows(path) if row["concurrency_verified"] == "True"]
+
+
+def layer_runs(path: Path) -> list[LayerRun]:
+    """Kernel times per layer without attention."""
+    return [
+        LayerRun(
+            gpu=resolve_gpu(VIDUR_GPUS[row["gpu"]]),
+            spec=_vidur_model(row["model"]),
+            precision=_precision(row["precision"]),
+            tensor_parallel=int(row["tp"]),
+            tokens=float(row["tokens_in_batch"]),
+            seconds=float(row["layer_time_ms_without_attention_kernel"]) / 1e3,
+        )
+        for row in _rows(path)
+    ]
+
+
+def static_runs(path: Path) -> list[ServingRun]:
+    """Static batches of Llama-2-70B on A100 with the engine that Splitwise profiled in 2023; BLOOM's feed-forward
+    part is not one the catalogue describes."""
+    return [
+        ServingRun(
+            gpu=resolve_gpu("a100-sxm4-80gb"),
+            spec=resolve_model("llama-2-70b"),
+            precision="fp16",
+            kv_precision="fp16",
+            engine="vllm-2023",
+            tensor_parallel=int(row["tp"]),
+            input_tokens=float(row["input_tokens"]),
+            output_tokens=float(row["output_tokens"]),
+            concurrency=float(row["batch_or_concurrency"]),
+            req_per_s=float(row["req_per_s"]),
+            ttft_s=float(row["ttft_s"]),
+            tpot_s=float(row["tpot_s"]),
+        )
+        for row in _rows(path)
+        if row["e2e_consistent"] == "True" and row["model"] == "llama2-70b"
+    ]
+
+
+def table6_rows(path: Path) -> list[Table6Row]:
+    return [
+        Table6Row(
+            gpu=row["gpu"],
+            tensor_parallel=int(row["tp"]),
+            pipeline_parallel=int(row["pp"]),
+            placement=row["placement"],
+            req_per_s=float(row["req_per_s_if_real_is_per_dollar_hour"]),
+        )
+        for row in _rows(path)
+    ]
+
+
+def _serving_run(row: dict[str, str]) -> ServingRun:
+    gpu, precision = resolve_gpu(row["gpu"]), _precision(row["precision"])
+    return ServingRun(
+        gpu=gpu,
+        spec=resolve_model(row["model"]),
+        precision=precision,
+        kv_precision=usual_kv_precision(gpu, precision),
+        engine=row["backend"],
+        tensor_parallel=int(row["tp"]),
+        input_tokens=float(row["input_tokens"]),
+        output_tokens=float(row["output_tokens"]),
+        concurrency=float(row["batch_or_concurrency"]),
+        req_per_s=float(row["req_per_s"]),
+        ttft_s=float(row["ttft_s"]),
+        tpot_s=float(row["tpot_s"]),
+    )
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _precision(name: str) -> Precision:
+    return next(one for one in PRECISIONS if one == name)
+
+
+def _vidur_model(name: str) -> ModelSpec:
+    return INTERNLM_20B if name == "internlm/internlm-20b" else resolve_model(name)

@@ -1,0 +1,161 @@
+"""What one layer of a model asks of its GPUs: parameters, bytes and operations, before any speed is known.
+
+Flow: catalogue entry -> LayerWork (here) -> stage_times.py turns it into seconds, memory.py into bytes.
+Layers of unequal kind (leading dense layers of a mixture of experts, sliding-window layers) are averaged.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.catalog.entries import ModelSpec, Precision
+from solver.throughput.base import FloatArray
+
+# Bytes per parameter including scales. int4: one FP16 scale and one packed 4-bit zero per 128 weights, as
+# GPTQ and AWQ checkpoints store them. fp4: one FP8 scale per 16 weights, as in NVFP4 (MXFP4 is 6 % smaller).
+WEIGHT_BYTES: Final[dict[Precision, float]] = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5 + 2.5 / 128,
+    "fp4": 0.5 + 1.0 / 16,
+}
+KV_BYTES: Final[dict[Precision, float]] = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5 + 2.5 / 128,
+    "fp4": 0.5 + 1.0 / 16,
+}
+ACTIVATION_BYTES: Final = 2.0  # activations, embeddings and the output head stay 16-bit in published checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """One average layer of a model, over a whole tensor-parallel group (nothing divided by its size).
+
+    dense_params are used by every token; expert_params is the sum over all routed experts, of which a token
+    uses experts_per_token / experts. attention_flops is per (query, key) pair. A token keeps `kv_heads` entries of
+    kv_head_bytes, which tensor parallelism divides until one head is left per GPU (`kv_heads` 1: never).
+    Layers with a window (window_fraction of them) see at most window_tokens of context.
+    """
+
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    dense_params: float
+    expert_params: float
+    experts: int
+    experts_per_token: int
+    weight_bytes: float
+    activation_width: float
+    attention_flops: float
+    decode_attention_flops: float
+    kv_head_bytes: float
+    window_tokens: float
+    window_fraction: float
+    head_params: float
+    tied_embeddings: bool
+    latent_attention: bool
+
+    def seen_context(self, tokens: FloatArray) -> FloatArray:
+        """Mean context over the layers, in tokens, for sequences of `tokens` (any shape)."""
+        windowed = np.minimum(tokens, self.window_tokens)
+        return (1.0 - self.window_fraction) * tokens + self.window_fraction * windowed
+
+    def attended_pairs(self, new: FloatArray, total: FloatArray) -> FloatArray:
+        """(query, key) pairs per layer of a causal prefill of the last `new` of `total` tokens."""
+        full = new * (total - new / 2)
+        windowed = np.minimum(full, new * self.window_tokens)
+        return (1.0 - self.window_fraction) * full + self.window_fraction * windowed
+
+    def kv_bytes_per_token(self, tensor_parallel: NDArray[np.int64]) -> FloatArray:
+        """KV bytes per token, layer and GPU [tensor_parallel's shape]; heads are repeated once TP exceeds them."""
+        heads_per_gpu = np.ceil(self.kv_heads / np.maximum(tensor_parallel, 1))
+        return np.asarray(heads_per_gpu * self.kv_head_bytes, dtype=np.float64)
+
+
+def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -> LayerWork:
+    """The average layer of `spec` with weights at `precision` and its cache at `kv_precision`."""
+    head_params = float(spec.vocab_size) * spec.hidden_size
+    embeddings = head_params * (1 if spec.tied_embeddings else 2)
+    expert_params = _expert_params(spec)
+    attention = _attention_params(spec)
+    body = max(spec.total_params - embeddings - expert_params, spec.layers * attention)
+    moe, window = spec.moe, spec.sliding_window
+    return LayerWork(
+        layers=spec.layers,
+        hidden_size=spec.hidden_size,
+        heads=spec.heads,
+        kv_heads=1 if spec.mla else spec.kv_heads,
+        dense_params=body / spec.layers,
+        expert_params=expert_params / spec.layers,
+        experts=moe.experts if moe else 1,
+        experts_per_token=moe.experts_per_token if moe else 1,
+        weight_bytes=WEIGHT_BYTES[precision],
+        activation_width=_activation_width(spec),
+        attention_flops=_attention_flops(spec),
+        decode_attention_flops=_decode_attention_flops(spec),
+        kv_head_bytes=_kv_entries(spec) * KV_BYTES[kv_precision],
+        window_tokens=float(window.window_tokens) if window else float("inf"),
+        window_fraction=1.0 - window.global_layers / spec.layers if window else 0.0,
+        head_params=head_params,
+        tied_embeddings=spec.tied_embeddings,
+        latent_attention=spec.mla is not None,
+    )
+
+
+def _expert_params(spec: ModelSpec) -> float:
+    if spec.moe is None:
+        return 0.0
+    per_expert = 3.0 * spec.hidden_size * spec.moe.expert_intermediate_size
+    return (spec.layers - spec.moe.dense_layers) * spec.moe.experts * per_expert
+
+
+def _attention_params(spec: ModelSpec) -> float:
+    if spec.mla is None:
+        return spec.hidden_size * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads)
+    latent = spec.mla
+    query_dim = spec.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim)
+    query_in = latent.q_lora_rank or spec.hidden_size
+    query = query_in * query_dim + (spec.hidden_size * latent.q_lora_rank if latent.q_lora_rank else 0)
+    key_value = spec.hidden_size * (latent.kv_lora_rank + latent.qk_rope_head_dim)
+    expand = latent.kv_lora_rank * spec.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    return float(query + key_value + expand + spec.heads * latent.v_head_dim * spec.hidden_size)
+
+
+def _activation_width(spec: ModelSpec) -> float:
+    """Values per token and layer that tensor parallelism divides: gate, up and their product, queries and output."""
+    used = spec.intermediate_size
+    if spec.moe is not None:
+        moe = spec.moe
+        used = moe.experts_per_token * moe.expert_intermediate_size
+        used += moe.shared_experts * moe.shared_expert_intermediate_size
+    return 3.0 * used + 2.0 * spec.heads * spec.head_dim
+
+
+def _attention_flops(spec: ModelSpec) -> float:
+    """Per (query, key) pair: a multiply-add for the score and one for the value, over every head."""
+    if spec.mla is None:
+        return 4.0 * spec.heads * spec.head_dim
+    latent = spec.mla
+    return 2.0 * spec.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
+
+
+def _decode_attention_flops(spec: ModelSpec) -> float:
+    """Latent attention decodes in the compressed space (DeepSeek-V2, arXiv 2405.04434 §2.1.2), at more operations."""
+    if spec.mla is None:
+        return _attention_flops(spec)
+    return 2.0 * spec.heads * (2.0 * spec.mla.kv_lora_rank + spec.mla.qk_rope_head_dim)
+
+
+def _kv_entries(spec: ModelSpec) -> float:
+    """Values per token, layer and key/value head."""
+    if spec.mla is None:
+        return 2.0 * spec.head_dim
+    return float(spec.mla.kv_lora_rank + spec.mla.qk_rope_head_dim)

@@ -1,0 +1,122 @@
+"""What one configuration does with one workload at a given concurrency: the question of `sutler estimate`.
+
+Flow: service/cli/estimate.py -> estimate (here) -> prepare.py, composer.py, latency.py. Planning asks instead what
+a replica sustains under random arrivals (roofline.py); here, as in engine benchmarks, `concurrency` clients send
+their next request when the last one ends.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from solver.catalog.entries import Gpu, Precision
+from solver.problem import ServedModel
+from solver.throughput.base import Layouts, Rates
+from solver.throughput.composer import Pairs
+from solver.throughput.evidence import served_detail
+from solver.throughput.latency import closed_loop
+from solver.throughput.limits import load_at
+from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.prepare import prepare
+from solver.throughput.roofline import Roofline
+
+# Whoever runs a given concurrency starts the engine for it; beyond this no engine's default goes (vLLM's
+# max_num_seqs on large cards, docs.vllm.ai).
+MOST_SEQUENCES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """req_per_s = concurrency / (ttft_s + (output - 1) tpot_s). `running` of the `concurrency` requests decode at
+    once; the others wait, and their wait is in ttft_s. low and high state the error. `error` is set where the
+    configuration cannot serve the workload; then every number is 0 or NaN."""
+
+    req_per_s: float
+    ttft_s: float
+    tpot_s: float
+    low_req_per_s: float
+    high_req_per_s: float
+    concurrency: int
+    running: int
+    source: str
+    detail: str
+    error: str | None = None
+
+
+def usual_kv_precision(gpu: Gpu, precision: Precision) -> Precision:
+    """What engines are usually run with where nobody says: a 16-bit cache, but fp8 on Blackwell with fp8 or fp4
+    weights, whose published checkpoints carry the scales for it (server configurations of InferenceMAX, August
+    2025, github.com/InferenceMAX/InferenceMAX: --kv-cache-dtype fp8 on B200, none on H200)."""
+    if (gpu.architecture or "").lower() == "blackwell" and precision in ("fp8", "fp4"):
+        return "fp8"
+    return "fp16" if precision == "fp16" else "bf16"
+
+
+def one_layout(gpu: Gpu, *, tensor_parallel: int, pipeline_parallel: int) -> Layouts:
+    """Equal stages of `gpu` inside one machine, linked as the catalogue says."""
+    shape = (1, pipeline_parallel)
+    link = gpu.link_gb_per_s or 0.0
+    hop = np.full(shape, link)
+    hop[0, -1] = np.inf
+    return Layouts(
+        gpus=(gpu,),
+        gpu=np.zeros(shape, dtype=np.int64),
+        tensor_parallel=np.full(shape, tensor_parallel, dtype=np.int64),
+        intra_gb_per_s=np.full(shape, link),
+        hop_gb_per_s=hop,
+        cross_machine=np.zeros(shape, dtype=np.bool_),
+    )
+
+
+def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concurrency: int | None) -> Estimate:
+    """The first workload of `model` on the first layout. No `concurrency`: the largest batch whose full-length
+    sequences fit. Raises InvalidProblemError where the model's architecture is unknown."""
+    planned = roofline.rates(model, layouts, utilisation_fraction=1.0)
+    if planned.batch[0, 0] < 1:
+        return _failed(roofline.detail(model, layouts, planned, 0, 0), concurrency)
+    clients = int(planned.batch[0, 0]) if concurrency is None else concurrency
+    most = max(MAX_SEQUENCES, min(clients, MOST_SEQUENCES))
+    prepared = prepare(model, layouts, roofline.stages(model), max_sequences=most, paged=concurrency is not None)
+    running = min(clients, max(int(prepared.max_batch[0, 0]), 1))
+    pair = Pairs(layout=np.array([0]), workload=np.array([0]))
+    loop = closed_loop(load_at(prepared, pair, np.array([running])), roofline.first_token)
+    rate, band = float(loop.rate_rps[0]), float(prepared.band[0])
+    return Estimate(
+        req_per_s=rate,
+        ttft_s=float(loop.ttft_s[0]) + (clients - running) / rate,
+        tpot_s=float(loop.tpot_s[0]),
+        low_req_per_s=rate / band,
+        high_req_per_s=rate * band,
+        concurrency=clients,
+        running=running,
+        source=roofline.name,
+        detail=_detail(roofline, model, layouts, planned, clients, running),
+    )
+
+
+def _detail(
+    roofline: Roofline, model: ServedModel, layouts: Layouts, planned: Rates, clients: int, running: int
+) -> str:
+    at_running = replace(planned, batch=np.array([[running]]))
+    stages, engine = roofline.stages(model), roofline.engine_title
+    detail = served_detail(model, layouts, at_running, 0, 0, stages, engine, planned=False)
+    if running < clients:
+        detail += f"; {clients - running} of {clients} requests wait for memory"
+    return detail
+
+
+def _failed(error: str, concurrency: int | None) -> Estimate:
+    nan = float("nan")
+    return Estimate(
+        req_per_s=0.0,
+        ttft_s=nan,
+        tpot_s=nan,
+        low_req_per_s=0.0,
+        high_req_per_s=0.0,
+        concurrency=concurrency or 0,
+        running=0,
+        source="roofline",
+        detail="",
+        error=error,
+    )

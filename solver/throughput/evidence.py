@@ -1,0 +1,148 @@
+"""One sentence of evidence for a rate of the roofline: what it rests on, what holds it back, or why there is none.
+
+Flow: Roofline.detail -> here -> prepare.py on the one layout, so that it costs nothing while solving.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from solver.problem import LatencyLimit, ServedModel
+from solver.throughput.base import Layouts, Rates
+from solver.throughput.composer import Pairs
+from solver.throughput.latency import QUEUEING_NOTE, FirstToken, limit_parts
+from solver.throughput.limits import BATCH_STEPS, load_at
+from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare
+from solver.throughput.speeds import arithmetic
+from solver.throughput.stages import RooflineStages
+
+
+def served_detail(
+    model: ServedModel,
+    layouts: Layouts,
+    rates: Rates,
+    layout: int,
+    workload: int,
+    source: RooflineStages,
+    engine: str,
+    *,
+    planned: bool = True,
+) -> str:
+    """For a rate above zero. `planned`: the batch was chosen here, so say what bounds it."""
+    prepared = _prepared(model, layouts, rates, layout, source)
+    pairs, batch = _pair(workload), rates.batch[layout, workload]
+    load = load_at(prepared, pairs, np.array([batch]))
+    stage = int(load.composed.bottleneck[0])
+    share = float(load.composed.rate_rps[0] * load.composed.slowest_prefill_s[0])
+    parts = [
+        f"calibrated roofline, {engine}",
+        _basis(prepared, source),
+        f"bottleneck {_stage_name(prepared, stage)}, {share:.0%} of its time in prefill",
+        *_notes(prepared, model),
+    ]
+    if planned:
+        parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, int(batch), model)}")
+    if planned and model.slo:
+        parts.append(f"percentiles from {QUEUEING_NOTE}")
+    return "; ".join(parts)
+
+
+def unserved_detail(
+    model: ServedModel,
+    layouts: Layouts,
+    rates: Rates,
+    layout: int,
+    workload: int,
+    source: RooflineStages,
+    first: FirstToken,
+) -> str:
+    """Why a rate is zero."""
+    prepared = _prepared(model, layouts, rates, layout, source)
+    for error in prepared.errors:
+        if error is not None:
+            return error
+    if not are_linked(prepared.layouts)[0]:
+        return "no bandwidth between two stages: give inter_machine_gb_per_s, or use one stage"
+    spec, request = known_spec(model), model.workloads[workload]
+    if request.input_tokens + request.output_tokens > spec.max_context_tokens:
+        total = request.input_tokens + request.output_tokens
+        return f"{total:g} tokens exceed the context of {spec.id}, {spec.max_context_tokens}"
+    if prepared.max_batch[0, workload] < 1:
+        return _memory_reason(prepared, model, workload)
+    broken = ", ".join(_limit_name(limit) for limit in _broken(prepared, model, workload, first))
+    return f"no batch holds {broken or 'all limits at once'} ({QUEUEING_NOTE})"
+
+
+def _prepared(model: ServedModel, layouts: Layouts, rates: Rates, layout: int, source: RooflineStages) -> Prepared:
+    most = max(MAX_SEQUENCES, int(rates.batch[layout].max()))
+    row = slice(layout, layout + 1)
+    layers = rates.layers[row]
+    one = replace(
+        layouts,
+        gpu=layouts.gpu[row],
+        tensor_parallel=layouts.tensor_parallel[row],
+        intra_gb_per_s=layouts.intra_gb_per_s[row],
+        hop_gb_per_s=layouts.hop_gb_per_s[row],
+        cross_machine=layouts.cross_machine[row],
+        layers=layers if layers.any() else (None if layouts.layers is None else layouts.layers[row]),
+    )
+    return prepare(model, one, source, max_sequences=most)
+
+
+def _pair(workload: int) -> Pairs:
+    return Pairs(layout=np.array([0]), workload=np.array([workload]))
+
+
+def _stage_name(prepared: Prepared, stage: int) -> str:
+    kind = int(prepared.kind[0, stage])
+    gpu = prepared.kinds.gpus[int(prepared.kinds.gpu[kind])].slug
+    degree, layers = int(prepared.kinds.tensor_parallel[kind]), int(prepared.layers[0, stage])
+    stages = int(prepared.pipes.stages[0])
+    place = f" ({stage + 1} of {stages}, {layers} layers)" if stages > 1 else ""
+    return f"{gpu} x{degree}{place}"
+
+
+def _basis(prepared: Prepared, source: RooflineStages) -> str:
+    """What the GPU classes of the layout rest on, and the resulting error factor."""
+    names = dict.fromkeys(prepared.kinds.gpus[int(gpu)].slug for gpu in prepared.kinds.gpu)
+    gpus = {gpu.slug: gpu for gpu in prepared.kinds.gpus}
+    bases = [f"{name}: {source.calibration.gpu_class(gpus[name]).basis}" for name in names]
+    return f"{', '.join(bases)}; error within a factor {prepared.band[0]:.2f}"
+
+
+def _batch_bound(prepared: Prepared, workload: int, batch: int, model: ServedModel) -> str:
+    if batch >= MAX_SEQUENCES:
+        return "the engine's largest batch"
+    if batch < prepared.max_batch[0, workload] and model.slo:
+        return " and ".join(_limit_name(limit) for limit in model.slo)
+    return "the memory for full-length KV caches"
+
+
+def _notes(prepared: Prepared, model: ServedModel) -> list[str]:
+    gpus = dict.fromkeys(int(gpu) for gpu in prepared.kinds.gpu)
+    notes = dict.fromkeys(arithmetic(prepared.kinds.gpus[gpu], model.precision).note for gpu in gpus)
+    return [note for note in notes if note]
+
+
+def _memory_reason(prepared: Prepared, model: ServedModel, workload: int) -> str:
+    request = model.workloads[workload]
+    need = f"the weights of {model.name} at {model.precision}"
+    if not prepared.layers.any():
+        return f"{need} and the KV cache of one sequence do not fit on the stages, whatever the layer split"
+    tokens = request.input_tokens + request.output_tokens
+    return f"{need} and the KV cache of one sequence of {tokens:g} tokens do not fit with this layer split"
+
+
+def _broken(prepared: Prepared, model: ServedModel, workload: int, first: FirstToken) -> list[LatencyLimit]:
+    """The limits that no batch holds on its own, without any wait for a free sequence."""
+    largest = int(prepared.max_batch[0, workload])
+    batches = np.unique(np.append(BATCH_STEPS[largest >= BATCH_STEPS], largest))
+    pairs = Pairs(layout=np.zeros(len(batches), dtype=np.int64), workload=np.full(len(batches), workload))
+    load = load_at(prepared, pairs, batches)
+    each = {limit: limit_parts(load, first, limit, 1e-9).growing for limit in model.slo}
+    return [limit for limit, seconds in each.items() if (seconds > limit.seconds).all()]
+
+
+def _limit_name(limit: LatencyLimit) -> str:
+    return f"{limit.metric}_p{limit.percentile}_s {limit.seconds:g}"

@@ -1,0 +1,69 @@
+"""Rates that the caller measured: they win over every estimate.
+
+Flow: Problem.measured -> Measured (here) -> throughput.rates overrides the roofline row by row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.problem import MeasuredRate, ServedModel
+from solver.throughput.base import BoolArray, Layouts, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The rows of one model's table. A layout matches a row with the same (GPU, tensor parallel) stages in order;
+    of several such rows the first counts."""
+
+    table: tuple[MeasuredRate, ...]
+    name: str = "measured"
+
+    def matches(self, layouts: Layouts) -> tuple[BoolArray, ...]:
+        """Which layouts each row describes [num_layouts]."""
+        return tuple(_matches(row, layouts) for row in self.table)
+
+    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
+        """See base.Source. Rates are taken as they were measured, whatever the limits of the model; batch,
+        latencies and layers are unknown. Layouts without a row do not fit and have rate 0."""
+        shape = (len(layouts), len(model.workloads))
+        rps, known = np.zeros(shape), np.zeros(len(layouts), dtype=np.bool_)
+        for row, match in zip(self.table, self.matches(layouts), strict=True):
+            rps[match & ~known] = [row.rps.get(workload.name, 0.0) for workload in model.workloads]
+            known |= match
+        unknown = np.full(shape, np.nan)
+        return Rates(
+            rps=rps,
+            batch=np.zeros(shape, dtype=np.int64),
+            ttft_s=unknown,
+            tpot_s=unknown.copy(),
+            low_rps=rps.copy(),
+            high_rps=rps.copy(),
+            layers=np.zeros(layouts.gpu.shape, dtype=np.int64),
+            fits=known,
+        )
+
+    def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
+        """See base.Source."""
+        if not rates.fits[layout]:
+            return "no row of throughput.table has these stages, and throughput.only excludes estimates"
+        if rates.rps[layout, workload] > 0:
+            return "row of throughput.table in the problem"
+        return "the row of throughput.table leaves this workload out: rate 0"
+
+
+def measured_of(model: ServedModel, table: tuple[MeasuredRate, ...]) -> Measured:
+    """The rows of `table` that are about `model`."""
+    return Measured(tuple(row for row in table if row.model == model.name))
+
+
+def _matches(row: MeasuredRate, layouts: Layouts) -> BoolArray:
+    slugs = {gpu.slug: index for index, gpu in enumerate(layouts.gpus)}
+    width = layouts.gpu.shape[1]
+    if len(row.stages) > width or any(stage.gpu not in slugs for stage in row.stages):
+        return np.zeros(len(layouts), dtype=np.bool_)
+    gpu, degree = np.full(width, -1), np.zeros(width, dtype=np.int64)
+    for index, stage in enumerate(row.stages):
+        gpu[index], degree[index] = slugs[stage.gpu], stage.tensor_parallel
+    same_degree = (layouts.tensor_parallel == degree) | (layouts.gpu < 0)
+    return np.asarray(((layouts.gpu == gpu) & same_degree).all(axis=1))

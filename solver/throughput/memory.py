@@ -1,0 +1,74 @@
+"""What fits: weights, KV cache and activations of every stage against the memory of its GPUs.
+
+Flow: roofline.py asks for the largest batch and for the most layers a stage can hold (split.py).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
+from solver.throughput.base import FloatArray, IntArray
+from solver.throughput.stages import StageKinds
+from solver.units import BYTES_PER_GB
+
+# Share of a card that serving engines use by default (vLLM's gpu_memory_utilization, docs.vllm.ai).
+USABLE_FRACTION: Final = 0.9
+# CUDA context, graphs and communication buffers, per GPU. Engine logs show 0.6-2 GB; part of it fits into what most
+# cards hold beyond the 10^9 bytes per GB that the catalogue counts.
+RUNTIME_GB: Final = 0.5
+# Tokens that pass through a layer at once (vLLM's max_num_batched_tokens for online serving).
+CHUNK_TOKENS: Final = 2048.0
+# Concurrent sequences of one replica (vLLM's max_num_seqs).
+MAX_SEQUENCES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Bytes per GPU of each stage kind, arrays [num_kinds].
+
+    free: usable memory less runtime and activations. layer: weights of one layer. first, last: embedding and
+    output head; tied: what is saved where one stage holds both. kv: per token and layer.
+    """
+
+    free: FloatArray
+    layer: FloatArray
+    first: FloatArray
+    last: FloatArray
+    tied: FloatArray
+    kv: FloatArray
+
+
+def stage_memory(work: LayerWork, kinds: StageKinds) -> StageMemory:
+    tp = np.maximum(kinds.tensor_parallel, 1).astype(np.float64)
+    total = np.array([gpu.memory_gb for gpu in kinds.gpus])[kinds.gpu] * BYTES_PER_GB
+    activations = CHUNK_TOKENS * ACTIVATION_BYTES * (4.0 * work.hidden_size + work.activation_width / tp)
+    vocabulary = work.head_params * ACTIVATION_BYTES / tp
+    return StageMemory(
+        free=USABLE_FRACTION * total - RUNTIME_GB * BYTES_PER_GB - activations,
+        layer=(work.dense_params + work.expert_params) * work.weight_bytes / tp,
+        first=vocabulary,
+        last=vocabulary,
+        tied=vocabulary if work.tied_embeddings else np.zeros_like(vocabulary),
+        kv=work.kv_bytes_per_token(kinds.tensor_parallel),
+    )
+
+
+def free_after_vocabulary(memory: StageMemory, kind: IntArray, stages: IntArray) -> FloatArray:
+    """Bytes per GPU left for layers [num_layouts, max_stages] once embedding and output head are placed.
+
+    `kind` [num_layouts, max_stages] indexes the kinds, num_kinds in padding (0 bytes there); `stages`
+    [num_layouts] counts the stages.
+    """
+    free = padded(memory.free)[kind]
+    position = np.arange(kind.shape[1])
+    is_first = position[None, :] == 0
+    is_last = position[None, :] == stages[:, None] - 1
+    free = free - is_first * padded(memory.first)[kind] - is_last * padded(memory.last)[kind]
+    return np.asarray(free + (is_first & is_last) * padded(memory.tied)[kind])
+
+
+def padded(values: FloatArray) -> FloatArray:
+    """`values` [num_kinds] with a 0 for padding."""
+    return np.append(values, 0.0)

@@ -1,0 +1,196 @@
+"""One model on many layouts, made ready to be composed: tables, layer splits, largest batches, error bands.
+
+Flow: roofline.py and closed_loop.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.catalog.entries import ModelSpec
+from solver.errors import InvalidProblemError
+from solver.problem import ServedModel
+from solver.throughput.architecture import LayerWork
+from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
+from solver.throughput.composer import Pipelines, pipelines
+from solver.throughput.factors import Calibration
+from solver.throughput.memory import StageMemory, free_after_vocabulary, padded, stage_memory
+from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
+from solver.throughput.stages import RooflineStages, StageKinds, Traffic, kind_errors, stage_kinds, traffic_of
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What does not depend on limits. Layouts are sorted by depth; order [num_layouts] is the caller's index.
+
+    max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
+    [num_layouts]: weights and one sequence of some workload. band [num_layouts]: the error as a factor.
+    """
+
+    order: IntArray
+    layouts: Layouts
+    kinds: StageKinds
+    kind: IntArray
+    errors: tuple[str | None, ...]
+    layers: IntArray
+    pipes: Pipelines
+    max_batch: IntArray
+    fits: BoolArray
+    band: FloatArray
+
+
+def prepare(
+    model: ServedModel,
+    layouts: Layouts,
+    source: RooflineStages,
+    *,
+    max_sequences: int,
+    paged: bool = False,
+) -> Prepared:
+    """`paged`: memory holds each sequence at its mean instead of its full length, which is what an engine that
+    admits sequences while pages are free reaches in a steady state; planning asks for the full length."""
+    order = np.argsort(-(layouts.gpu >= 0).sum(axis=1), kind="stable")
+    layouts = _reordered(layouts, order)
+    kinds, kind = stage_kinds(layouts)
+    traffic, memory = traffic_of(model), stage_memory(source.work, kinds)
+    spec = known_spec(model)
+    errors = kind_errors(kinds, spec, model.precision)
+    broken: BoolArray = np.array([*(error is not None for error in errors), False], dtype=np.bool_)
+    possible = ~broken[kind].any(axis=1) & are_linked(layouts)
+    layers = layouts.layers
+    if layers is None:
+        layers = _balanced(model, traffic, source, layouts, kinds, kind, memory)
+    pipes = pipelines(
+        layouts,
+        kinds=kinds,
+        kind=kind,
+        layers=layers,
+        traffic=traffic,
+        source=source,
+        hidden_size=source.work.hidden_size,
+        priors=source.calibration.priors,
+        max_batch=max_sequences,
+    )
+    held = traffic.mean_context if paged else traffic.full_context
+    in_memory = _memory_batches(source.work, held, kind, layers, memory, pipes.stages)
+    in_memory = in_memory * np.equal(layers.sum(axis=1, keepdims=True), spec.layers)
+    in_context = traffic.full_context <= spec.max_context_tokens
+    batch = np.minimum(in_memory, max_sequences) * np.logical_and(np.reshape(possible, (-1, 1)), in_context)
+    return Prepared(
+        order=order,
+        layouts=layouts,
+        kinds=kinds,
+        kind=kind,
+        errors=errors,
+        layers=layers,
+        pipes=pipes,
+        max_batch=batch.astype(np.int64),
+        fits=possible & (in_memory >= 1).any(axis=1),
+        band=_bands(model, source.calibration, source.engine.name, kinds, kind),
+    )
+
+
+def are_linked(layouts: Layouts) -> BoolArray:
+    """Whether every stage has a bandwidth to the next [num_layouts]."""
+    has_next = np.zeros(layouts.gpu.shape, dtype=np.bool_)
+    has_next[:, :-1] = layouts.gpu[:, 1:] >= 0
+    return np.asarray(np.all(~has_next | (layouts.hop_gb_per_s > 0), axis=1))
+
+
+def known_spec(model: ServedModel) -> ModelSpec:
+    """Raises InvalidProblemError where the architecture is unknown."""
+    if model.spec is None:
+        remedy = "give a catalogue model or an inline architecture, or use measured rates only"
+        raise InvalidProblemError("models[].model", model.name, remedy)
+    return model.spec
+
+
+def _reordered(layouts: Layouts, order: IntArray) -> Layouts:
+    return replace(
+        layouts,
+        gpu=layouts.gpu[order],
+        tensor_parallel=layouts.tensor_parallel[order],
+        intra_gb_per_s=layouts.intra_gb_per_s[order],
+        hop_gb_per_s=layouts.hop_gb_per_s[order],
+        cross_machine=layouts.cross_machine[order],
+        layers=None if layouts.layers is None else layouts.layers[order],
+    )
+
+
+def _memory_batches(
+    work: LayerWork, held_tokens: FloatArray, kind: IntArray, layers: IntArray, memory: StageMemory, stages: IntArray
+) -> FloatArray:
+    """Sequences of `held_tokens` [W] that every stage can hold [num_layouts, W]; 0 where the weights do not fit."""
+    free = free_after_vocabulary(memory, kind, stages) - layers * padded(memory.layer)[kind]
+    per_token = layers * padded(memory.kv)[kind]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens = np.where(kind < len(memory.kv), free / per_token, np.inf).min(axis=1)
+    seen = work.seen_context(held_tokens)
+    return np.asarray(np.floor(np.maximum(np.nan_to_num(tokens), 0.0)[:, None] / seen))
+
+
+def _balanced(
+    model: ServedModel,
+    traffic: Traffic,
+    source: RooflineStages,
+    layouts: Layouts,
+    kinds: StageKinds,
+    kind: IntArray,
+    memory: StageMemory,
+) -> IntArray:
+    """Layer splits for the mean request of the model's traffic [num_layouts, max_stages]."""
+    demand = np.array([workload.demand for workload in model.workloads])
+    weights = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+    typical = Traffic(
+        input_tokens=np.array([weights @ traffic.input_tokens]),
+        output_tokens=np.array([weights @ traffic.output_tokens]),
+        new_tokens=np.array([weights @ traffic.new_tokens]),
+    )
+    prefill = source.prefill(kinds, typical)
+    decode = source.decode(kinds, typical, max_batch=max(BATCHES))
+    stages = (layouts.gpu >= 0).sum(axis=1)
+    is_last = np.arange(kind.shape[1])[None, :] == stages[:, None] - 1
+    steps = float(typical.decode_steps[0])
+    seen = source.work.seen_context(np.append(typical.full_context, traffic.full_context))
+    kv = padded(memory.kv)[kind]
+    costs = SplitCosts(
+        is_stage=layouts.gpu >= 0,
+        prefill_s=padded(prefill.per_layer[:, 0])[kind],
+        decode_s=tuple(_per_token(decode.per_layer[:, 0], batch, stages, kind) for batch in BATCHES),
+        head_s=tuple(
+            is_last * (padded(prefill.head)[kind] + steps * _per_token(decode.head, batch, stages, kind))
+            for batch in BATCHES
+        ),
+        decode_steps=steps,
+        free_bytes=free_after_vocabulary(memory, kind, stages),
+        layer_bytes=padded(memory.layer)[kind],
+        sequence_bytes=kv * seen[0],
+        longest_bytes=kv * seen[1:].max(),
+        shortest_bytes=kv * seen[1:].min(),
+    )
+    return balanced_layers(costs, source.work.layers)
+
+
+def _per_token(decode_s: FloatArray, batch: int, stages: IntArray, kind: IntArray) -> FloatArray:
+    """Seconds per token [num_layouts, max_stages] when a pipeline's micro-batches share `batch` sequences."""
+    micro = np.maximum(batch // stages, 1)
+    table = np.vstack([decode_s, np.zeros(decode_s.shape[1])])
+    return np.asarray(table[kind, micro[:, None]] / micro[:, None])
+
+
+def _bands(
+    model: ServedModel, calibration: Calibration, engine: str, kinds: StageKinds, kind: IntArray
+) -> FloatArray:
+    """The widest band among what a layout rests on [num_layouts]."""
+    priors = calibration.priors
+    of_kind = np.array([calibration.gpu_class(kinds.gpus[gpu]).band for gpu in kinds.gpu])
+    band = np.append(of_kind, 1.0)[kind].max(axis=1)
+    band = np.where((kind < len(kinds)).sum(axis=1) > 1, np.maximum(band, priors.pipeline_band), band)
+    least = [1.0]
+    if model.spec is not None and model.spec.moe is not None:
+        least.append(priors.expert_band)
+    if model.precision in ("int4", "int8"):
+        least.append(priors.weight_only_band)
+    if engine not in calibration.engines:
+        least.append(priors.engine_band)
+    return np.asarray(np.maximum(band, max(least)))

@@ -1,0 +1,131 @@
+"""The calibrated roofline as a source of rates: the largest batch that fits, lowered until the limits hold.
+
+Flow: Layouts -> prepare.py -> composer.py -> latency.py -> Rates. Layouts are handled together: python loops run
+over blocks of thousands of them, stages and batch sizes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from solver.problem import ServedModel
+from solver.throughput.base import FloatArray, IntArray, Layouts, Rates
+from solver.throughput.composer import Pairs
+from solver.throughput.evidence import served_detail, unserved_detail
+from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
+from solver.throughput.latency import FirstToken, closed_loop, first_token
+from solver.throughput.limits import batches_within_limits, load_at
+from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.prepare import Prepared, known_spec, prepare
+from solver.throughput.stages import RooflineStages, roofline_stages
+
+PAIRS_PER_BLOCK: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """`engine_name` is a calibrated serving engine; any other counts as the reference one with a wider band."""
+
+    calibration: Calibration = field(default_factory=shipped_calibration)
+    engine_name: str = REFERENCE_ENGINE
+    name: str = "roofline"
+
+    @property
+    def engine(self) -> Engine:
+        return self.calibration.engine(self.engine_name)
+
+    @property
+    def engine_title(self) -> str:
+        """The engine, and what stands in for it where it has no factors of its own."""
+        if self.engine_name in self.calibration.engines:
+            return self.engine_name
+        return f"{REFERENCE_ENGINE} standing in for {self.engine_name}"
+
+    @property
+    def first_token(self) -> FirstToken:
+        return first_token(self.calibration.factors, self.engine)
+
+    def stages(self, model: ServedModel) -> RooflineStages:
+        """The two questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
+        return roofline_stages(model, known_spec(model), self.calibration, self.engine)
+
+    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
+        """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""
+        prepared = prepare(model, layouts, self.stages(model), max_sequences=MAX_SEQUENCES)
+        first = self.first_token
+        blocks = [
+            _block(prepared, pairs, model, first, utilisation_fraction) for pairs in _blocks(prepared.max_batch.shape)
+        ]
+        return _rates(prepared, blocks)
+
+    def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
+        """See base.Source."""
+        if rates.rps[layout, workload] > 0:
+            return served_detail(model, layouts, rates, layout, workload, self.stages(model), self.engine_title)
+        return unserved_detail(model, layouts, rates, layout, workload, self.stages(model), self.first_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Results of consecutive pairs, arrays [num_pairs]."""
+
+    rps: FloatArray
+    batch: IntArray
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
+    """All (layout, workload) pairs in order, in blocks that stay in the processor's cache."""
+    total, workloads = shape[0] * shape[1], shape[1]
+    for start in range(0, total, PAIRS_PER_BLOCK):
+        index = np.arange(start, min(start + PAIRS_PER_BLOCK, total))
+        yield Pairs(layout=index // workloads, workload=index % workloads)
+
+
+def _block(
+    prepared: Prepared, pairs: Pairs, model: ServedModel, first: FirstToken, utilisation_fraction: float
+) -> Block:
+    largest = prepared.max_batch[pairs.layout, pairs.workload]
+    batch = largest
+    if model.slo:
+        batch = batches_within_limits(prepared, pairs, largest, model.slo, first, utilisation_fraction)
+    served = np.flatnonzero(batch)
+    load = load_at(prepared, pairs.only(served), batch[served])
+    latencies = closed_loop(load, first)
+    size = len(pairs)
+    return Block(
+        rps=_scattered(load.composed.rate_rps, served, size, 0.0),
+        batch=batch,
+        ttft_s=_scattered(latencies.ttft_s, served, size, np.nan),
+        tpot_s=_scattered(latencies.tpot_s, served, size, np.nan),
+    )
+
+
+def _scattered(values: FloatArray, where: IntArray, size: int, missing: float) -> FloatArray:
+    out = np.full(size, missing)
+    out[where] = values
+    return out
+
+
+def _rates(prepared: Prepared, blocks: list[Block]) -> Rates:
+    """Back to the caller's order of layouts."""
+    back = np.argsort(prepared.order)
+    shape = prepared.max_batch.shape
+
+    def joined(parts: list[FloatArray]) -> FloatArray:
+        return np.concatenate([*parts, np.empty(0)]).reshape(shape)[back]
+
+    rps, band = joined([block.rps for block in blocks]), prepared.band[back, None]
+    return Rates(
+        rps=rps,
+        batch=joined([block.batch.astype(np.float64) for block in blocks]).astype(np.int64),
+        ttft_s=joined([block.ttft_s for block in blocks]),
+        tpot_s=joined([block.tpot_s for block in blocks]),
+        low_rps=rps / band,
+        high_rps=rps * band,
+        layers=prepared.layers[back],
+        fits=prepared.fits[back],
+    )

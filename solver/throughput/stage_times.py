@@ -1,0 +1,142 @@
+"""The roofline itself: seconds of one layer's prefill and decode step, elementwise over arrays.
+
+Flow: architecture.py and speeds.py -> StageWork, StageSpeeds -> seconds (here) -> stages.py builds the tables that
+the composer reads; calibrate.py calls the same functions on measured rows.
+
+Per layer, with p the ridge exponent:
+
+    gemm(n)    = (compute^p + memory^p)^(1/p)       compute = flops(n) / speed, memory = weights read / bandwidth
+    shared(n)  = gemm(n) + activations + all-reduce + overhead
+    prefill(n) = shared(n) + causal attention
+    decode(b)  = shared(b) + max(KV read, attention operations)
+
+The roofline is Williams, Waterman & Patterson (2009); a ring all-reduce moves 2 (tp - 1) / tp of the message per GPU
+(Patarasuk & Yuan 2009), twice per layer (Megatron-LM, arXiv 1909.08053 §3). A batch of b tokens meets
+E (1 - (1 - k/E)^b) of E experts when every token picks k of them evenly.
+"""
+
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+
+from solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
+from solver.throughput.base import FloatArray, IntArray
+
+# Reads and writes of the hidden state per layer outside the GEMMs: two norms with residual (three each) and two
+# GEMM results (one each).
+HIDDEN_PASSES = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """What one GPU of a stage does per layer; arrays of one shape [num_kinds]. Flops and bytes are per token
+    (dense_bytes, expert_bytes and head_bytes: per pass)."""
+
+    dense_flops: FloatArray
+    expert_flops: FloatArray
+    dense_bytes: FloatArray
+    expert_bytes: FloatArray
+    experts: FloatArray
+    experts_per_token: FloatArray
+    activation_bytes: FloatArray
+    allreduce_bytes: FloatArray
+    allreduce_doublings: FloatArray
+    attention_flops: FloatArray
+    decode_attention_flops: FloatArray
+    kv_bytes: FloatArray
+    head_bytes: FloatArray
+    head_flops: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpeeds:
+    """What one GPU of a stage reaches; arrays of one shape [num_kinds]. Rates are per second."""
+
+    flops: FloatArray
+    expert_flops: FloatArray
+    attention_flops: FloatArray
+    bandwidth: FloatArray
+    kv_bandwidth: FloatArray
+    allreduce_bandwidth: FloatArray
+    allreduce_latency_s: FloatArray
+    layer_overhead_s: FloatArray
+    step_overhead_s: FloatArray
+    sequence_overhead_s: FloatArray
+    ridge_exponent: FloatArray
+
+
+def stage_work(work: LayerWork, tensor_parallel: IntArray) -> StageWork:
+    """Divides a layer over `tensor_parallel` [num_kinds] GPUs."""
+    tp = np.maximum(tensor_parallel, 1).astype(np.float64)
+    ones = np.ones_like(tp)
+    expert_share = work.experts_per_token / work.experts
+    message = ACTIVATION_BYTES * work.hidden_size
+    return StageWork(
+        dense_flops=2.0 * work.dense_params / tp,
+        expert_flops=2.0 * work.expert_params * expert_share / tp,
+        dense_bytes=work.dense_params * work.weight_bytes / tp,
+        expert_bytes=work.expert_params * work.weight_bytes / tp,
+        experts=work.experts * ones,
+        experts_per_token=work.experts_per_token * ones,
+        activation_bytes=ACTIVATION_BYTES * (HIDDEN_PASSES * work.hidden_size + work.activation_width / tp),
+        allreduce_bytes=2.0 * message * 2.0 * (tp - 1.0) / tp,
+        allreduce_doublings=2.0 * np.log2(tp),
+        attention_flops=work.attention_flops / tp,
+        decode_attention_flops=work.decode_attention_flops / tp,
+        kv_bytes=work.kv_bytes_per_token(tensor_parallel),
+        head_bytes=work.head_params * ACTIVATION_BYTES / tp,
+        head_flops=2.0 * work.head_params / tp,
+    )
+
+
+Arrays = TypeVar("Arrays", StageWork, StageSpeeds)
+
+
+def expand(arrays: Arrays, dimensions: int) -> Arrays:
+    """The same arrays with `dimensions` trailing axes of length 1, to broadcast over workloads and batches."""
+    shape = (..., *([None] * dimensions))
+    return type(arrays)(**{field.name: getattr(arrays, field.name)[shape] for field in fields(arrays)})
+
+
+def gemm_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArray:
+    """The matrix products of one layer on `tokens` tokens."""
+    compute = tokens * (work.dense_flops / speeds.flops + work.expert_flops / speeds.expert_flops)
+    share = work.experts_per_token / work.experts
+    met = 1.0 - np.maximum(1.0 - share, 1e-300) ** tokens  # one expert is always met
+    memory = (work.dense_bytes + work.expert_bytes * met) / speeds.bandwidth
+    bound = np.maximum(compute, memory)
+    ratio = np.minimum(compute, memory) / bound
+    return np.asarray(bound * (1.0 + ratio**speeds.ridge_exponent) ** (1.0 / speeds.ridge_exponent))
+
+
+def kernels_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArray:
+    """Matrix products and the elementwise work between them, without launch overheads."""
+    return np.asarray(gemm_s(work, speeds, tokens) + tokens * work.activation_bytes / speeds.bandwidth)
+
+
+def shared_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArray:
+    """What prefill and decode have in common: everything but attention."""
+    allreduce = work.allreduce_doublings * speeds.allreduce_latency_s
+    allreduce = allreduce + tokens * work.allreduce_bytes / speeds.allreduce_bandwidth
+    return np.asarray(kernels_s(work, speeds, tokens) + allreduce + speeds.layer_overhead_s)
+
+
+def prefill_layer_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray, pairs: FloatArray) -> FloatArray:
+    """One layer's prefill of `tokens` new tokens that attend to `pairs` (query, key) pairs."""
+    return np.asarray(shared_s(work, speeds, tokens) + pairs * work.attention_flops / speeds.attention_flops)
+
+
+def decode_layer_s(work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray) -> FloatArray:
+    """One layer's decode step for `batch` sequences that each see `context` tokens."""
+    seen = batch * context
+    attention = np.maximum(
+        seen * work.kv_bytes / speeds.kv_bandwidth, seen * work.decode_attention_flops / speeds.attention_flops
+    )
+    return np.asarray(shared_s(work, speeds, batch) + attention)
+
+
+def head_s(work: StageWork, speeds: StageSpeeds, sequences: FloatArray) -> FloatArray:
+    """The output projection of the last stage for one token of each of `sequences`, and their sampling."""
+    product = np.maximum(work.head_bytes / speeds.bandwidth, sequences * work.head_flops / speeds.flops)
+    return np.asarray(product + sequences * speeds.sequence_overhead_s)

@@ -1,0 +1,167 @@
+"""The two questions every source of throughput answers about a stage, and the roofline's answers.
+
+A stage kind is a GPU type, a tensor-parallel degree and the bandwidth inside its machine; thousands of layouts share
+a few dozen kinds, so the answers are tables over kinds that composer.py reads. A further source (an operator
+database, say) becomes a sibling of RooflineStages.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from solver.catalog.entries import Gpu, ModelSpec, Precision
+from solver.problem import ServedModel
+from solver.throughput.architecture import LayerWork, layer_work
+from solver.throughput.base import FloatArray, IntArray, Layouts
+from solver.throughput.factors import Calibration, Engine
+from solver.throughput.speeds import arithmetic, stage_speeds
+from solver.throughput.stage_times import StageSpeeds, decode_layer_s, expand, head_s, prefill_layer_s, stage_work
+
+
+@dataclass(frozen=True, slots=True)
+class StageKinds:
+    """Distinct stages; arrays [num_kinds]. gpu indexes gpus."""
+
+    gpus: tuple[Gpu, ...]
+    gpu: IntArray
+    tensor_parallel: IntArray
+    intra_gb_per_s: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The workloads of one model as arrays [W]. new_tokens are those whose KV is not cached already."""
+
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    new_tokens: FloatArray
+
+    @property
+    def mean_context(self) -> FloatArray:
+        """Tokens a sequence holds on average while it decodes."""
+        return self.input_tokens + self.output_tokens / 2
+
+    @property
+    def full_context(self) -> FloatArray:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def decode_steps(self) -> FloatArray:
+        """The first token comes out of the prefill."""
+        return np.maximum(self.output_tokens - 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """Seconds of one pass through a stage = layers x per_layer + per_pass, plus head on the last stage.
+
+    Prefill: per_layer [num_kinds, W], head [num_kinds]. Decode: per_layer [num_kinds, W, num_batches], head
+    [num_kinds, num_batches], for batches of 0, 1, 2, ... sequences. per_pass is [num_kinds].
+    """
+
+    per_layer: FloatArray
+    per_pass: FloatArray
+    head: FloatArray
+
+
+class StageSource(Protocol):
+    """Answers for the model it was made for."""
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        """One prompt of each workload, alone."""
+        ...
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineStages:
+    """The calibrated roofline behind the two questions."""
+
+    work: LayerWork
+    precision: Precision
+    calibration: Calibration
+    engine: Engine
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        work, speeds = stage_work(self.work, kinds.tensor_parallel), self.speeds(kinds)
+        pairs = self.work.attended_pairs(traffic.new_tokens, traffic.input_tokens)
+        per_layer = prefill_layer_s(expand(work, 1), expand(speeds, 1), traffic.new_tokens, pairs)
+        head = head_s(work, speeds, np.ones(len(kinds)))
+        return StageSeconds(per_layer=per_layer, per_pass=np.zeros(len(kinds)), head=head)
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        work, speeds = stage_work(self.work, kinds.tensor_parallel), self.speeds(kinds)
+        batches = np.arange(max_batch + 1, dtype=np.float64)
+        context = self.work.seen_context(traffic.mean_context)[:, None]
+        per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches, context)
+        head = head_s(expand(work, 1), expand(speeds, 1), batches)
+        return StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
+
+    def speeds(self, kinds: StageKinds) -> StageSpeeds:
+        speeds = stage_speeds(
+            kinds.gpus, kinds.gpu, kinds.intra_gb_per_s, self.precision, self.calibration, self.engine
+        )
+        priors = self.calibration.priors
+        overhead = priors.expert_overhead if self.work.experts > 1 else 1.0
+        overhead *= priors.latent_attention_overhead if self.work.latent_attention else 1.0
+        return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead)
+
+
+def roofline_stages(model: ServedModel, spec: ModelSpec, calibration: Calibration, engine: Engine) -> RooflineStages:
+    work = layer_work(spec, model.precision, model.kv_precision)
+    return RooflineStages(work=work, precision=model.precision, calibration=calibration, engine=engine)
+
+
+def traffic_of(model: ServedModel) -> Traffic:
+    """At least one input and one output token per request."""
+    inputs = np.array([max(workload.input_tokens, 1.0) for workload in model.workloads])
+    outputs = np.array([max(workload.output_tokens, 1.0) for workload in model.workloads])
+    new = np.maximum(inputs * (1.0 - model.prefix_cache_hit_fraction), 1.0)
+    return Traffic(input_tokens=inputs, output_tokens=outputs, new_tokens=new)
+
+
+def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:
+    """The distinct stages of `layouts`, and which one each stage is [num_layouts, max_stages]; padding is
+    num_kinds."""
+    is_stage = layouts.gpu >= 0
+    bandwidths, bandwidth = np.unique(layouts.intra_gb_per_s[is_stage], return_inverse=True)
+    degrees, degree = np.unique(layouts.tensor_parallel[is_stage], return_inverse=True)
+    code = (layouts.gpu[is_stage] * len(degrees) + degree) * len(bandwidths) + bandwidth
+    codes, kind = np.unique(code, return_inverse=True)
+    rest, bandwidth_index = np.divmod(codes, max(len(bandwidths), 1))
+    gpu, degree_index = np.divmod(rest, max(len(degrees), 1))
+    kinds = StageKinds(
+        gpus=layouts.gpus,
+        gpu=gpu.astype(np.int64),
+        tensor_parallel=degrees[degree_index],
+        intra_gb_per_s=bandwidths[bandwidth_index],
+    )
+    index = np.full(layouts.gpu.shape, len(codes), dtype=np.int64)
+    index[is_stage] = kind
+    return kinds, index
+
+
+def kind_errors(kinds: StageKinds, spec: ModelSpec, precision: Precision) -> tuple[str | None, ...]:
+    """Why a stage of each kind cannot run the model at all, whatever its memory; None where it can."""
+    rows = zip(kinds.gpu, kinds.tensor_parallel, kinds.intra_gb_per_s, strict=True)
+    return tuple(_kind_error(kinds.gpus[gpu], int(tp), float(intra), spec, precision) for gpu, tp, intra in rows)
+
+
+def _kind_error(gpu: Gpu, tp: int, intra_gb_per_s: float, spec: ModelSpec, precision: Precision) -> str | None:
+    error = arithmetic(gpu, precision).error
+    if error is not None:
+        return error
+    if tp < 1 or spec.heads % tp:
+        return f"tensor parallel {tp} does not divide the {spec.heads} attention heads of {spec.id}"
+    if spec.mla is None and spec.kv_heads % tp and tp % spec.kv_heads:
+        return f"tensor parallel {tp} and the {spec.kv_heads} key/value heads of {spec.id} do not divide each other"
+    if tp > 1 and not intra_gb_per_s > 0:
+        return f"tensor parallel {tp} on {gpu.slug} without a bandwidth between its GPUs: give intra_machine_gb_per_s"
+    return None

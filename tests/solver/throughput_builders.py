@@ -1,0 +1,95 @@
+"""Short ways to say layouts and models for the throughput tests."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from solver.catalog import resolve_gpu, resolve_model
+from solver.catalog.entries import Gpu, ModelSpec, Precision
+from solver.problem import LatencyLimit, ServedModel, Workload
+from solver.throughput.base import Layouts, Rates
+from solver.throughput.roofline import Roofline
+
+Stage = tuple[str, int]  # (GPU slug, tensor parallel)
+ETHERNET_GB_PER_S = 0.625
+
+
+def a_dense_spec(**changes: Any) -> ModelSpec:
+    """A small dense model: 4 layers of 15 M parameters, two key/value heads of 128."""
+    facts: dict[str, Any] = {
+        "id": "tiny",
+        "layers": 4,
+        "hidden_size": 1024,
+        "heads": 8,
+        "kv_heads": 2,
+        "head_dim": 128,
+        "intermediate_size": 4096,
+        "vocab_size": 1000,
+        "max_context_tokens": 100_000,
+        "total_params": 4 * 15e6 + 2 * 1024e3,
+        "active_params": 4 * 15e6 + 2 * 1024e3,
+    }
+    return ModelSpec(**{**facts, **changes})
+
+
+def served(
+    spec: ModelSpec | str = "llama-3-70b",
+    *requests: tuple[float, float],
+    precision: Precision = "bf16",
+    kv_precision: Precision = "bf16",
+    slo: Sequence[LatencyLimit] = (),
+    prefix_cache_hit_fraction: float = 0.0,
+) -> ServedModel:
+    """A model with one workload per (input, output) pair; (1024, 256) where none is given."""
+    known = resolve_model(spec) if isinstance(spec, str) else spec
+    pairs = requests or ((1024, 256),)
+    workloads = tuple(Workload(f"w{i}", inputs, outputs, 1.0) for i, (inputs, outputs) in enumerate(pairs))
+    return ServedModel(
+        name="chat",
+        spec=known,
+        precision=precision,
+        kv_precision=kv_precision,
+        workloads=workloads,
+        slo=tuple(slo),
+        prefix_cache_hit_fraction=prefix_cache_hit_fraction,
+    )
+
+
+def pipelines_of(
+    *pipelines: Sequence[Stage],
+    extra_gpus: Sequence[Gpu] = (),
+    layers: Sequence[Sequence[int]] | None = None,
+    cross_machine: bool = False,
+    intra_gb_per_s: float | None = None,
+) -> Layouts:
+    """Layouts of catalogue GPUs (or `extra_gpus`), padded to the longest pipeline."""
+    known = {gpu.slug: gpu for gpu in extra_gpus}
+    slugs = list(dict.fromkeys(slug for pipeline in pipelines for slug, _ in pipeline))
+    gpus = tuple(known.get(slug) or resolve_gpu(slug) for slug in slugs)
+    shape = (len(pipelines), max(len(pipeline) for pipeline in pipelines))
+    gpu, degree = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
+    intra, hop = np.zeros(shape), np.full(shape, np.inf)
+    crossing, split = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.int64)
+    for row, pipeline in enumerate(pipelines):
+        for stage, (slug, tensor_parallel) in enumerate(pipeline):
+            index = slugs.index(slug)
+            link = gpus[index].link_gb_per_s or 0.0
+            gpu[row, stage], degree[row, stage] = index, tensor_parallel
+            intra[row, stage] = link if intra_gb_per_s is None else intra_gb_per_s
+            if stage + 1 < len(pipeline):
+                hop[row, stage] = ETHERNET_GB_PER_S if cross_machine else link
+                crossing[row, stage] = cross_machine
+            if layers is not None:
+                split[row, stage] = layers[row][stage]
+    return Layouts(gpus, gpu, degree, intra, hop, crossing, None if layers is None else split)
+
+
+def rates_of(model: ServedModel, layouts: Layouts, *, utilisation_fraction: float = 1.0) -> Rates:
+    return Roofline().rates(model, layouts, utilisation_fraction=utilisation_fraction)
+
+
+def detail_of(model: ServedModel, layouts: Layouts, *, utilisation_fraction: float = 1.0) -> str:
+    """Evidence for the first workload on the first layout."""
+    rates = rates_of(model, layouts, utilisation_fraction=utilisation_fraction)
+    return Roofline().detail(model, layouts, rates, 0, 0)
