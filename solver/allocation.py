@@ -1,0 +1,294 @@
+"""The polytope of all plans, as arrays: what may be rented, run and routed.
+
+Variables
+    lam          multiple of the demand that is served (scaled, see `Polytope.scale_rps`)
+    u[k]         machines rented of offer class k, integer
+    y[c]         replicas of candidate c, integer
+    z[c, w]      share of their time that the replicas of c spend on workload w
+    N[g]         replicas per group g of candidates with the same model and pieces (only in the MILP)
+
+Rows, by the names that plans use
+    demand/<model>/<workload>     sum_c h[c,w] z[c,w]  =  lam f[w]
+    capacity (unnamed)            sum_w z[c,w]  <=  y[c]
+    supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines
+    budget                        sum price u + direct GPU prices and storage of y  <=  B
+    limit/<name>                  GPUs per type, GPUs per provider, watts, requests/s per provider
+    (unnamed)                     slices of one machine, see supply.py
+
+With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
+bilinear makespan rows into linear ones. The supply rows are exact machine packing because the piece sizes 1, 2,
+4, 8 divide each other (Coffman, Garey & Johnson, "Bin packing with divisible item sizes", J. Complexity 1987).
+h is the sustainable rate times the allowed utilisation.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from solver import throughput
+from solver.candidates import Candidates
+from solver.dominance import signatures
+from solver.problem import Problem
+from solver.supply import Supply, room_of
+from solver.throughput.base import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One workload of one model; `fraction` of all offered requests."""
+
+    name: str
+    model: int
+    workload: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """minimise  lam_weight * lam + use_cost @ y + rent_cost @ u,  with lam >= lam_lower."""
+
+    lam_weight: float
+    use_cost: FloatArray  # [C]
+    rent_cost: FloatArray  # [K]
+    lam_lower: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Polytope:
+    """C candidates, K offer classes, R resource rows, D demands.
+
+    rate [C, W]: requests/s at the allowed utilisation, divided by `scale_rps`
+    use [R, C], rent [R, K]: resource rows  use @ y + rent @ u <= limit
+    cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines
+    use_upper [C], rent_upper [K]: most replicas and machines that can ever be had
+    provider_of [C]: index into `limited_providers`, -1 where the share is not limited
+    curve_of [K]: classes with the same number are the price steps of one supply curve, -1: a class by itself
+    """
+
+    problem: Problem
+    supply: Supply
+    candidates: Candidates
+    demands: tuple[Demand, ...]
+    rate: FloatArray
+    scale_rps: float
+    resources: tuple[str, ...]
+    use: csr_array
+    rent: csr_array
+    limit: FloatArray
+    cost_use: FloatArray
+    cost_rent: FloatArray
+    watts_use: FloatArray
+    watts_rent: FloatArray
+    use_upper: FloatArray
+    rent_upper: FloatArray
+    limited_providers: tuple[str, ...]
+    provider_of: IntArray
+    curve_of: IntArray
+
+    def scaled(self, factor: float) -> "Polytope":
+        """The same polytope with lam measured in units `factor` times as large."""
+        return replace(self, rate=self.rate / factor, scale_rps=self.scale_rps * factor)
+
+    def without(self, dropped: BoolArray) -> "Polytope":
+        """The polytope of the other candidates."""
+        kept = self.candidates.take(~dropped)
+        return build_polytope(self.problem, self.supply, kept).scaled(self.scale_rps)
+
+    def with_limit(self, resource: str, limit: float) -> "Polytope":
+        limits = self.limit.copy()
+        limits[self.resources.index(resource)] = limit
+        return replace(self, limit=limits)
+
+    def goal_throughput(self) -> Goal:
+        return Goal(-1.0, np.zeros(len(self.cost_use)), np.zeros(len(self.cost_rent)))
+
+    def goal_cost(self, lam_lower: float) -> Goal:
+        return Goal(0.0, self.cost_use, self.cost_rent, lam_lower)
+
+    def goal_power(self, lam_lower: float) -> Goal:
+        return Goal(0.0, self.watts_use, self.watts_rent, lam_lower)
+
+
+def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:
+    """All rows of the problem over the given candidates. lam starts in requests/s of the whole mix."""
+    demands = _demands(problem)
+    utilisation = np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])
+    gpus_use = _gpus_per_direct_pool(supply, candidates)
+    rows = _Rows(len(candidates), len(supply.classes))
+    price_of_pool = np.array([supply.gpu_price_usd_per_hour.get(p, 0.0) for p in range(len(supply.pools))])
+    tdp_of_pool = np.array([problem.gpus[pool.gpu].tdp_watts or 0.0 for pool in supply.pools])
+    cost_use = gpus_use @ price_of_pool + candidates.storage_usd_per_hour
+    watts_use = gpus_use @ tdp_of_pool
+    cost_rent = np.array([c.price_usd_per_hour for c in supply.classes])
+    watts_rent = np.array([tdp_of_pool[c.pool] * c.gpus for c in supply.classes])
+    budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
+    rows.add("budget", csr_array(cost_use[None, :]), cost_rent, budget)
+    power = np.inf if problem.limits.max_power_watts is None else problem.limits.max_power_watts
+    rows.add("limit/max_power_watts", csr_array(watts_use[None, :]), watts_rent, power)
+    _add_supply_rows(rows, supply, candidates)
+    _add_gpu_limits(rows, problem, supply, gpus_use)
+    for coupling in supply.couplings:
+        terms = np.zeros(len(supply.classes))
+        for index, factor in coupling.terms:
+            terms[index] = factor
+        rows.add("", None, terms, coupling.limit)
+    limited, provider_of = _limited_providers(problem, supply, candidates)
+    use, rent, limit = rows.matrices()
+    return Polytope(
+        problem=problem,
+        supply=supply,
+        candidates=candidates,
+        demands=demands,
+        rate=candidates.rps * utilisation[candidates.model][:, None],
+        scale_rps=1.0,
+        resources=tuple(rows.names),
+        use=use,
+        rent=rent,
+        limit=limit,
+        cost_use=cost_use,
+        cost_rent=cost_rent,
+        watts_use=watts_use,
+        watts_rent=watts_rent,
+        use_upper=_most_replicas(supply, candidates, use, rent, limit),
+        rent_upper=np.array([float(c.count) for c in supply.classes]),
+        limited_providers=limited,
+        provider_of=provider_of,
+        curve_of=_supply_curves(problem, supply),
+    )
+
+
+def piece_groups(candidates: Candidates) -> IntArray:
+    """[C] the same number for candidates with the same model and pieces, counted from 0."""
+    groups: IntArray = np.unique(signatures(candidates), return_inverse=True)[1]
+    return groups
+
+
+class _Rows:
+    """Collects resource rows; `use` parts as sparse rows, `rent` parts as dense ones."""
+
+    def __init__(self, num_candidates: int, num_classes: int) -> None:
+        self.names: list[str] = []
+        self._num_candidates, self._num_classes = num_candidates, num_classes
+        self._use: list[csr_array] = []
+        self._rent: list[FloatArray] = []
+        self._limits: list[float] = []
+
+    def add(self, name: str, use: csr_array | None, rent: FloatArray, limit: float) -> None:
+        self.names.append(name)
+        self._use.append(csr_array((1, self._num_candidates)) if use is None else use)
+        self._rent.append(rent)
+        self._limits.append(limit)
+
+    def matrices(self) -> tuple[csr_array, csr_array, FloatArray]:
+        counts = [row.nnz for row in self._use]
+        use = csr_array(
+            (
+                np.concatenate([row.data for row in self._use]),
+                np.concatenate([row.indices for row in self._use]),
+                np.concatenate([[0], np.cumsum(counts)]),
+            ),
+            shape=(len(self._use), self._num_candidates),
+        )
+        return (
+            use,
+            csr_array(np.array(self._rent).reshape(len(self._rent), self._num_classes)),
+            np.array(self._limits),
+        )
+
+
+def _demands(problem: Problem) -> tuple[Demand, ...]:
+    total = sum(workload.demand for model in problem.models for workload in model.workloads)
+    return tuple(
+        Demand(f"demand/{model.name}/{workload.name}", m, w, workload.demand / total)
+        for m, model in enumerate(problem.models)
+        for w, workload in enumerate(model.workloads)
+    )
+
+
+def _gpus_per_direct_pool(supply: Supply, candidates: Candidates) -> csr_array:
+    """[C, pools] GPUs that a replica takes from pools without rental variables."""
+    direct = np.array([p in supply.gpu_price_usd_per_hour for p in range(len(supply.pools))] + [False])
+    rows, columns = np.nonzero((candidates.piece_size > 0) & direct[candidates.piece_pool])
+    taken = candidates.piece_size[rows, columns].astype(np.float64)
+    shape = (len(candidates), len(supply.pools))
+    matrix = csr_array((taken, (rows, candidates.piece_pool[rows, columns])), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _add_supply_rows(rows: _Rows, supply: Supply, candidates: Candidates) -> None:
+    """One row per pool and size of its pieces; a larger size with the same room as the one before says nothing."""
+    owner = np.repeat(np.arange(len(candidates)), candidates.piece_size.shape[1])
+    piece_pool, piece_size = candidates.piece_pool.ravel(), candidates.piece_size.ravel()
+    for index, pool in enumerate(supply.pools):
+        members = np.flatnonzero(piece_pool == index)
+        previous: FloatArray | None = None
+        for size in np.unique(piece_size[members]).tolist():
+            rent = np.array([-float(room_of(size, c.gpus)) if c.pool == index else 0.0 for c in supply.classes])
+            room = np.append(rent, float(supply.room_gpus.get((index, size), 0)))
+            if previous is not None and np.array_equal(previous, room):
+                continue
+            previous = room
+            large = members[piece_size[members] >= size]
+            use = csr_array(
+                (piece_size[large].astype(np.float64), (np.zeros(len(large), dtype=np.int64), owner[large])),
+                shape=(1, len(candidates)),
+            )
+            use.sum_duplicates()
+            rows.add(f"supply/{pool.name}/{size}", use, rent, room[-1])
+
+
+def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr_array) -> None:
+    for slug, most in problem.limits.max_gpus.items():
+        of_type = np.array([float(pool.gpu == slug) for pool in supply.pools])
+        rent = np.array([float(c.gpus) if supply.pools[c.pool].gpu == slug else 0.0 for c in supply.classes])
+        rows.add(f"limit/max_gpus/{slug}", csr_array((gpus_use @ of_type)[None, :]), rent, most)
+    for provider, most in problem.limits.max_gpus_per_provider.items():
+        rent = np.array([float(c.gpus) if c.provider == provider else 0.0 for c in supply.classes])
+        rows.add(f"limit/max_gpus_per_provider/{provider}", None, rent, most)
+
+
+def _supply_curves(problem: Problem, supply: Supply) -> IntArray:
+    """Untied classes of one pool and machine size: a plan rents the cheaper ones first, so only their sum counts."""
+    tied = {index for coupling in supply.couplings for index, _ in coupling.terms}
+    numbers: dict[tuple[int, int], int] = {}
+    curve = np.full(len(supply.classes), -1, dtype=np.int64)
+    if problem.limits.max_gpus_per_provider:
+        return curve
+    for index, offer_class in enumerate(supply.classes):
+        if index not in tied:
+            curve[index] = numbers.setdefault((offer_class.pool, offer_class.gpus), len(numbers))
+    steps = np.bincount(curve[curve >= 0], minlength=len(numbers))
+    curve[curve >= 0] = np.where(steps[curve[curve >= 0]] > 1, curve[curve >= 0], -1)
+    return np.unique(np.append(curve, -1), return_inverse=True)[1][:-1].astype(np.int64) - 1
+
+
+def _limited_providers(problem: Problem, supply: Supply, candidates: Candidates) -> tuple[tuple[str, ...], IntArray]:
+    """Providers under a limited share of the routed requests/s; pools carry their provider exactly then."""
+    if problem.limits.max_share_per_provider_fraction >= 1:
+        return (), np.full(len(candidates), -1)
+    names = tuple(sorted({pool.provider for pool in supply.pools if pool.provider is not None}))
+    of_pool = np.array([names.index(pool.provider) if pool.provider else -1 for pool in supply.pools])
+    return names, of_pool[candidates.pool[:, 0]]
+
+
+def _most_replicas(
+    supply: Supply, candidates: Candidates, use: csr_array, rent: csr_array, limit: FloatArray
+) -> FloatArray:
+    """[C] replicas that every single row allows when all machines are rented and nothing else runs."""
+    counts = np.array([float(c.count) for c in supply.classes])
+    gained = np.maximum(-rent.toarray(), 0.0) @ counts if len(counts) else 0.0
+    most = np.full(len(candidates), np.inf)
+    room = limit + gained
+    row_of = np.repeat(np.arange(use.shape[0]), np.diff(use.indptr))
+    positive = use.data > 0
+    np.minimum.at(most, use.indices[positive], room[row_of[positive]] / use.data[positive])
+    cheapest = np.array([supply.cheapest_gpu_usd_per_hour(p) for p in range(len(supply.pools))] + [0.0])
+    direct = np.array([p in supply.gpu_price_usd_per_hour for p in range(len(supply.pools))] + [True])
+    price = np.where(direct, 0.0, cheapest)[candidates.piece_pool] * candidates.piece_size
+    least_cost = price.sum(axis=1) + use[[0]].toarray()[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        affordable = np.where(least_cost > 0, limit[0] / least_cost, np.inf)
+    replicas: FloatArray = np.floor(np.minimum(most, affordable) * (1 + 1e-9))
+    return replicas

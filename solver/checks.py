@@ -1,0 +1,30 @@
+"""What a problem must satisfy beyond its types; the service says the same earlier, with the caller's field names."""
+
+import math
+
+from solver.errors import InvalidProblemError
+from solver.problem import Problem
+
+
+def check(problem: Problem) -> None:
+    """Raise InvalidProblemError where no plan can be made sense of."""
+    for name, entries in (("models", problem.models), ("offers", problem.offers)):
+        if not entries:
+            raise InvalidProblemError(name, entries, "needs at least one entry")
+    for m, model in enumerate(problem.models):
+        for w, workload in enumerate(model.workloads):
+            if not (math.isfinite(workload.demand) and workload.demand > 0):
+                field = f"models[{m}].workloads[{w}].demand"
+                raise InvalidProblemError(field, workload.demand, "must be positive; leave out what is not asked for")
+    if problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None:
+        _check_power_is_known(problem)
+    if problem.options.method == "binary_search" and problem.objective.kind in ("min_cost", "min_power"):
+        remedy = "binary_search knows max_throughput and min_makespan only: use exact"
+        raise InvalidProblemError("solver.method", problem.options.method, remedy)
+
+
+def _check_power_is_known(problem: Problem) -> None:
+    for slug in sorted({offer.gpu for offer in problem.offers}):
+        if problem.gpus[slug].tdp_watts is None:
+            remedy = "power can only be planned with the watts of every GPU for rent: state tdp_watts"
+            raise InvalidProblemError(f"gpus.{slug}.tdp_watts", None, remedy)

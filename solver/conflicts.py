@@ -1,0 +1,349 @@
+"""Why a problem has no plan, and what would have to give by how much.
+
+Asked in the order in which a person would: can anything on this market serve the workload at all; if not, is it
+the latency limit or the memory; if yes, does the cheapest set of replicas that serves everything exceed the
+budget, the market or a limit; and if even that fits, how much of the demand can be carried.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from solver.allocation import Demand, Polytope, build_polytope
+from solver.candidates import enumerate_candidates
+from solver.catalog.entries import ModelSpec
+from solver.dominance import prune_dominated
+from solver.linear import LinearProgram, solve_milp
+from solver.methods import exact
+from solver.milp import build_milp
+from solver.objectives import LEAST_LAM, maximises_rate, total_demand
+from solver.plan import Conflict
+from solver.pools import PIECE_SIZES, checkpoint_gb, disk_needed_gb
+from solver.problem import LatencyLimit, Limits, Problem, ServedModel
+from solver.relaxation import demand_rows, rough_price_usd_per_hour
+from solver.supply import build_supply
+from solver.throughput.base import FloatArray, IntArray
+
+_SLACK_PENALTY = 1000.0
+_SECONDS = 10.0
+_COVER_CANDIDATES = 40
+_FLEET_GAP = 0.001
+_FLEET_NODES = 300
+_LOOSENED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 30.0, 1e2, 1e3, 1e4, 1e6, 1e9)
+_WITHOUT_LIMIT = 1e9
+
+
+def find_conflicts(problem: Problem) -> tuple[Conflict, ...]:
+    """What makes `problem` infeasible; at least one entry."""
+    free = _without_limits(problem)
+    polytope = _polytope(free)
+    unserved = _unserved(polytope, _demands_of(problem))
+    if unserved:
+        causes = {conflict.constraint: conflict for conflict in (_why_unserved(problem, d) for d in unserved)}
+        return tuple(causes.values())
+    found = _cheapest_cover(problem, polytope)
+    if not maximises_rate(problem.objective):
+        found = _cheapest_fleet(problem, polytope) or _undersupplied(problem) or found
+    return found or (_too_tight(problem),)
+
+
+def _without_limits(problem: Problem) -> Problem:
+    """The same market with nothing that a caller set: no budget, no limits."""
+    limits = Limits(
+        max_gpus=dict.fromkeys(problem.limits.max_gpus, int(_WITHOUT_LIMIT)),
+        max_gpus_per_provider=dict.fromkeys(problem.limits.max_gpus_per_provider, int(_WITHOUT_LIMIT)),
+        max_utilisation_fraction=problem.limits.max_utilisation_fraction,
+    )
+    return replace(problem, budget_usd_per_hour=None, limits=limits)
+
+
+def _polytope(problem: Problem) -> Polytope:
+    supply = build_supply(problem)
+    candidates = prune_dominated(enumerate_candidates(problem, supply))
+    return build_polytope(problem, supply, candidates)
+
+
+def _demands_of(problem: Problem) -> list[Demand]:
+    return [
+        Demand(f"demand/{model.name}/{workload.name}", m, w, workload.demand)
+        for m, model in enumerate(problem.models)
+        for w, workload in enumerate(model.workloads)
+    ]
+
+
+def _unserved(polytope: Polytope, demands: Sequence[Demand]) -> list[Demand]:
+    possible = polytope.candidates.take(polytope.use_upper >= 1)
+    return [d for d in demands if not (possible.rps[possible.model == d.model, d.workload] > 0).any()]
+
+
+def _why_unserved(problem: Problem, demand: Demand) -> Conflict:
+    """No configuration on this market can serve the workload: the latency limits or the hardware."""
+    model = problem.models[demand.model]
+    free = _without_limits(problem)
+    if model.slo and _serves(free, demand, ()):
+        return _latency_conflict(free, demand, model)
+    if problem.measured_only or model.spec is None:
+        return Conflict(
+            demand.name,
+            1.0,
+            0.0,
+            "configurations with a measured rate",
+            f"add a throughput.table row that serves {demand.name} on GPUs that are for rent, or set "
+            "throughput.only to false with a catalogue model",
+        )
+    return _hardware_conflict(free, demand, model, model.spec)
+
+
+def _hardware_conflict(problem: Problem, demand: Demand, model: ServedModel, spec: ModelSpec) -> Conflict:
+    """Disk, context length or memory: the first whose lifting makes the workload servable."""
+    roomy = replace(problem, offers=tuple(replace(offer, disk_gb=None) for offer in problem.offers))
+    if _serves(roomy, demand, ()):
+        needed = disk_needed_gb(problem)[demand.model]
+        most = max(offer.disk_gb or 0.0 for offer in problem.offers)
+        remedy = f"every piece of {model.name} keeps its whole checkpoint on disk: use offers with more disk_gb"
+        return Conflict(demand.name, needed, most, "GB of disk", remedy)
+    workload = model.workloads[demand.workload]
+    tokens = workload.input_tokens + workload.output_tokens
+    if tokens > spec.max_context_tokens:
+        remedy = f"longer than the context of {spec.id}: shorten the requests of {demand.name} or use another model"
+        return Conflict(demand.name, tokens, float(spec.max_context_tokens), "tokens per request", remedy)
+    shorter = [replace(w, input_tokens=1.0, output_tokens=1.0) for w in model.workloads]
+    models = list(problem.models)
+    models[demand.model] = replace(model, workloads=tuple(shorter))
+    if _serves(replace(problem, models=tuple(models)), demand, ()):
+        most_tokens = _most_tokens(problem, demand, tokens)
+        remedy = "the KV cache of one such request fits no replica here: shorten it, or offer more GPU memory"
+        return Conflict(demand.name, tokens, most_tokens, "tokens per request", remedy)
+    needed = checkpoint_gb(spec, model.precision)
+    largest = max(
+        problem.gpus[offer.gpu].memory_gb * max((s for s in PIECE_SIZES if s <= offer.gpus), default=1)
+        for offer in problem.offers
+    )
+    remedy = (
+        f"no replica of {model.name} at {model.precision} can run on this market (weights and runtime must fit 90 % "
+        "of the memory, GPUs that work together need a link): use a smaller precision, larger offers, or sites with "
+        "a network between machines"
+    )
+    return Conflict(demand.name, needed, largest, "GB of GPU memory in one machine", remedy)
+
+
+def _most_tokens(problem: Problem, demand: Demand, tokens: float) -> float:
+    """About how many tokens per request the market can still serve, by halving."""
+    model = problem.models[demand.model]
+    while tokens > 2:
+        tokens /= 2
+        shrunk = [replace(w, input_tokens=tokens / 2, output_tokens=tokens / 2) for w in model.workloads]
+        models = list(problem.models)
+        models[demand.model] = replace(model, workloads=tuple(shrunk))
+        if _serves(replace(problem, models=tuple(models)), demand, ()):
+            break
+    return tokens
+
+
+def _serves(problem: Problem, demand: Demand, slo: tuple[LatencyLimit, ...]) -> bool:
+    models = list(problem.models)
+    models[demand.model] = replace(models[demand.model], slo=slo)
+    return not _unserved(_polytope(replace(problem, models=tuple(models))), [demand])
+
+
+def _latency_conflict(problem: Problem, demand: Demand, model: ServedModel) -> Conflict:
+    """The first limit whose removal makes the workload servable, and the loosening that would do."""
+    culprits = [limit for limit in model.slo if _serves(problem, demand, tuple(o for o in model.slo if o != limit))]
+    loosened = culprits[:1] or list(model.slo)
+    for factor in _LOOSENED:
+        slo = tuple(replace(o, seconds=o.seconds * factor) if o in loosened else o for o in model.slo)
+        if _serves(problem, demand, slo):
+            break
+    names = " and ".join(f"{o.metric}_p{o.percentile}_s" for o in loosened)
+    limit = loosened[0]
+    return Conflict(
+        f"limit/slo/{model.name}/{limit.metric}_p{limit.percentile}_s",
+        limit.seconds * factor,
+        limit.seconds,
+        "s",
+        f"no configuration on this market serves {demand.name} within {names}: allow about {factor:g} times as long, "
+        "lower limits.max_utilisation_fraction (shorter queues), or offer faster GPUs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Elastic:
+    rows: list[int]
+    slack: FloatArray
+    used: FloatArray
+
+
+def _cheapest_cover(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...]:
+    """Rows that the cheapest set of replicas serving every workload at least once breaks."""
+    limits = polytope.limit.copy()
+    for index, name in enumerate(polytope.resources):
+        limits[index] = _stated_limit(problem, name, limits[index])
+    elastic = _solve_elastic(polytope, limits, supply=False) or _solve_elastic(polytope, limits, supply=True)
+    if elastic is None:
+        return ()
+    conflicts = []
+    for row, slack in zip(elastic.rows, elastic.slack, strict=True):
+        if slack > 1e-6 * max(1.0, abs(limits[row])):
+            conflicts.append(_row_conflict(polytope.resources[row], limits[row] + slack, limits[row]))
+    return tuple(conflicts)
+
+
+def _cheapest_fleet(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...]:
+    """What the cheapest fleet that carries the whole demand needs beyond budget and limits; () if there is none."""
+    scaled = polytope.scaled(total_demand(problem))
+    wanted = 1.0 + problem.objective.headroom_fraction
+    goal = scaled.goal_cost(wanted) if problem.objective.kind == "min_cost" else scaled.goal_power(wanted)
+    fleet = exact.first_incumbent(scaled, goal, relative_gap=_FLEET_GAP, seconds=_SECONDS, nodes=_FLEET_NODES)
+    if fleet is None:
+        return ()
+    used = scaled.use[:, fleet.candidate] @ fleet.replicas + scaled.rent @ fleet.rented
+    conflicts = []
+    for row, name in enumerate(scaled.resources):
+        limit = _stated_limit(problem, name, scaled.limit[row])
+        if name and not name.startswith("supply/") and used[row] > limit * (1 + 1e-9):
+            conflicts.append(_row_conflict(name, float(used[row]), limit))
+    return tuple(conflicts)
+
+
+def _stated_limit(problem: Problem, name: str, present: float) -> float:
+    """The caller's value of a row that was lifted."""
+    if name == "budget":
+        return np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
+    if name == "limit/max_power_watts":
+        return np.inf if problem.limits.max_power_watts is None else problem.limits.max_power_watts
+    kind, _, key = name.removeprefix("limit/").partition("/")
+    if kind == "max_gpus":
+        return float(problem.limits.max_gpus[key])
+    if kind == "max_gpus_per_provider":
+        return float(problem.limits.max_gpus_per_provider[key])
+    return present
+
+
+def _solve_elastic(polytope: Polytope, limits: FloatArray, *, supply: bool) -> _Elastic | None:
+    """Least relative violation of the named rows, then least cost, such that every demand has a replica.
+
+    With `supply` the market itself may give too. None: even so there is none.
+    """
+    chosen = _cheapest_per_demand(polytope)
+    goal = polytope.goal_cost(0.0)
+    milp = build_milp(polytope, goal, chosen)
+    program = milp.program
+    named = [
+        r
+        for r, name in enumerate(polytope.resources)
+        if name and np.isfinite(limits[r]) and (supply or not name.startswith("supply/"))
+    ]
+    num_top = len(polytope.demands) + len(polytope.limited_providers)
+    first = num_top + len(chosen)
+    columns = csr_array(
+        (-np.ones(len(named)), ([first + r for r in named], np.arange(len(named)))),
+        shape=(program.matrix.shape[0], len(named)),
+    )
+    cover = _cover_rows(polytope, chosen, program.matrix.shape[1], len(polytope.cost_rent), len(milp.pair_candidate))
+    matrix = vstack(
+        [hstack([program.matrix, columns]), hstack([cover, csr_array((cover.shape[0], len(named)))])], format="csr"
+    )
+    row_upper = program.row_upper.copy()
+    row_upper[first : first + len(limits)] = limits
+    scale = np.array([max(1.0, abs(limits[r])) for r in named])
+    cost_scale = max(1.0, float(program.cost.max(initial=0.0)))
+    elastic = LinearProgram(
+        cost=np.concatenate([program.cost / cost_scale, _SLACK_PENALTY / scale]),
+        matrix=csr_array(matrix),
+        row_lower=np.concatenate([program.row_lower, np.ones(cover.shape[0])]),
+        row_upper=np.concatenate([row_upper, np.full(cover.shape[0], np.inf)]),
+        lower=np.concatenate([program.lower, np.zeros(len(named))]),
+        upper=np.concatenate([[0.0], program.upper[1:], np.full(len(named), np.inf)]),
+        integer=np.concatenate([program.integer, np.zeros(len(named), dtype=np.bool_)]),
+    )
+    solution = solve_milp(elastic, relative_gap=0.001, time_limit_s=_SECONDS)
+    if solution.x is None:
+        return None
+    return _Elastic(named, solution.x[len(program.cost) :], solution.x[: len(program.cost)])
+
+
+def _cheapest_per_demand(polytope: Polytope) -> IntArray:
+    """For every demand the candidates that serve it at the least price: a cover needs no others."""
+    price = rough_price_usd_per_hour(polytope)
+    chosen = []
+    for demand in polytope.demands:
+        serving = (polytope.candidates.model == demand.model) & (polytope.rate[:, demand.workload] > 0)
+        rows = np.flatnonzero(serving)
+        chosen.append(rows[np.argsort(price[rows], kind="stable")[:_COVER_CANDIDATES]])
+    return np.unique(np.concatenate(chosen))
+
+
+def _cover_rows(polytope: Polytope, chosen: IntArray, columns: int, num_rent: int, num_pairs: int) -> csr_array:
+    """[D, columns] one row per demand: the replicas that can serve it."""
+    row_of = demand_rows(polytope)[polytope.candidates.model[chosen]]
+    candidate, workload = np.nonzero((polytope.rate[chosen] > 0) & (row_of >= 0))
+    start = 1 + num_rent + num_pairs
+    return csr_array(
+        (np.ones(len(candidate)), (row_of[candidate, workload], start + candidate)),
+        shape=(len(polytope.demands), columns),
+    )
+
+
+def _row_conflict(name: str, needed: float, available: float) -> Conflict:
+    if name == "budget":
+        remedy = "raise budget_usd_per_hour, use a smaller precision, or widen the market"
+        return Conflict(name, float(needed), float(available), "usd_per_hour", remedy)
+    if name.startswith("supply/"):
+        return Conflict(
+            name,
+            float(needed),
+            float(available),
+            "gpu",
+            "wait for or add offers of this kind, or widen market.filter",
+        )
+    unit = "watt" if name == "limit/max_power_watts" else "gpu"
+    return Conflict(
+        name, float(needed), float(available), unit, f"raise limits.{name.removeprefix('limit/').split('/')[0]}"
+    )
+
+
+def _undersupplied(problem: Problem) -> tuple[Conflict, ...]:
+    """How much of the demand the market and the limits can carry at most."""
+    polytope = _polytope(problem)
+    outcome = exact.minimise(
+        polytope, polytope.goal_throughput(), relative_gap=0.01, seconds_left=lambda: _SECONDS, node_limit=200
+    )
+    if outcome.allocation is None:
+        return ()
+    carried_rps = outcome.allocation.lam
+    wanted = 1.0 + problem.objective.headroom_fraction
+    multiple = carried_rps / total_demand(problem)
+    if multiple >= wanted or multiple <= LEAST_LAM:
+        return ()
+    by_name = {d.name: d.fraction for d in _demands_of(problem)}
+    return tuple(
+        Conflict(
+            name,
+            rate * wanted,
+            rate * multiple,
+            "rps",
+            f"this market carries {multiple:.3g} of the demand within budget and limits: lower rate_rps or "
+            "headroom_fraction, raise the budget, or add offers",
+        )
+        for name, rate in by_name.items()
+    )
+
+
+def _too_tight(problem: Problem) -> Conflict:
+    """Every single workload fits, the whole does not: shares per provider or slices that exclude each other."""
+    share = problem.limits.max_share_per_provider_fraction
+    if share < 1:
+        providers = len({offer.provider for offer in problem.offers})
+        return Conflict(
+            "limit/max_share_per_provider_fraction",
+            1.0,
+            share,
+            "fraction",
+            f"with {providers} provider(s) on the market no plan keeps to this share for every workload: raise "
+            "limits.max_share_per_provider_fraction (1 always works) or add offers of another provider",
+        )
+    return Conflict(
+        "limit/shared_machines", 1.0, 0.0, "plan", "offers that share a machine exclude each other: add offers"
+    )

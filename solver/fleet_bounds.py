@@ -1,0 +1,159 @@
+"""What a fleet can carry at most, as linear inequalities in the replica counts alone.
+
+With the fleet fixed, routing model m is an LP whose dual prices a request of each workload: for any prices
+p >= 0 with sum_w f[w] p[w] = 1,
+
+    lam  <=  sum_c y[c] * max_w p[w] h[c, w]                                              (fleet/<model>)
+
+since no replica earns more per second than on its best-paid workload. The best prices make it tight (LP
+duality), so the routing variables can be left out of the MILP and their rows replaced by the few such
+inequalities that matter (Benders decomposition). A MILP without routing has a tenth of the columns, and many
+candidates that differ only in how they suit particular workloads become equal.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from solver.allocation import Goal, Polytope
+from solver.linear import LinearProgram, solve_lp
+from solver.relaxation import Relaxation
+from solver.throughput.base import BoolArray, FloatArray, IntArray
+
+_NEW_PRICES = 1e-7
+_MOST_COMPARISONS = 2e10  # some seconds; beyond that the larger MILP is the better bargain
+
+
+@dataclass(slots=True)
+class FleetBounds:
+    """The inequalities found so far: `earned` [C] per inequality, zero outside its model."""
+
+    polytope: Polytope
+    earned: list[FloatArray] = field(default_factory=list)
+
+    def add_relaxed(self, relaxation: Relaxation) -> None:
+        """The relaxation's own prices, one inequality per model."""
+        for model, rows in enumerate(_demands_by_model(self.polytope)):
+            fraction = np.array([self.polytope.demands[d].fraction for d in rows])
+            prices = np.maximum(np.abs(relaxation.demand_duals[rows]), 1e-12)
+            self._add(model, prices / float(fraction @ prices))
+
+    def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
+        """What the fleet really carries; adds an inequality for every model where that is less than `lam`."""
+        carried = np.inf
+        for model in range(len(self.polytope.problem.models)):
+            own, prices = _carried(self.polytope, model, candidate, replicas)
+            carried = min(carried, own)
+            if own < lam * (1 - _NEW_PRICES):
+                self._add(model, prices)
+        return carried
+
+    def tighten_between(self, first: FloatArray, second: FloatArray) -> None:
+        """Inequalities at the mean of two fleets [C]: between a claim and a plan they cut deepest (in-out separation,
+        Ben-Ameur & Neto, Networks 2007)."""
+        mean = (first + second) / 2
+        used = np.flatnonzero(mean > 0)
+        self.tighten(used, mean[used], np.inf)
+
+    def _add(self, model: int, prices: FloatArray) -> None:
+        """`prices` [W of the model], normalised to sum_w f[w] p[w] = 1."""
+        best = (self.polytope.rate[:, : len(prices)] * prices).max(axis=1)
+        self.earned.append(np.where(self.polytope.candidates.model == model, best, 0.0))
+
+    def undominated(self, chosen: IntArray) -> IntArray:
+        """The chosen candidates that no single other beats in every inequality at no more of any resource.
+
+        Dropping the rest keeps the optimum of the MILP with the present inequalities.
+        """
+        models = self.polytope.candidates.model[chosen]
+        parts = [self._undominated_of_one_model(chosen[models == model]) for model in np.unique(models)]
+        return np.sort(np.concatenate(parts)) if parts else chosen
+
+    def _undominated_of_one_model(self, chosen: IntArray) -> IntArray:
+        use = self.polytope.use[:, chosen].toarray().T
+        used = use.any(axis=0)
+        asked = np.concatenate([use[:, used], self.polytope.watts_use[chosen, None]], axis=1)
+        earned = np.array(self.earned)[:, chosen].T
+        earned = earned[:, earned.any(axis=0)]
+        if len(chosen) ** 2 * (asked.shape[1] + earned.shape[1]) > _MOST_COMPARISONS:
+            return chosen
+        alive = np.ones(len(chosen), dtype=np.bool_)
+        for index in np.argsort(-earned.sum(axis=1), kind="stable"):
+            if alive[index]:
+                beaten: BoolArray = (asked[index] <= asked + 1e-9).all(axis=1)
+                beaten &= (earned[index] >= earned - 1e-12).all(axis=1)
+                alive &= ~beaten
+                alive[index] = True
+        return chosen[alive]
+
+    def program(
+        self,
+        goal: Goal,
+        chosen: IntArray,
+        *,
+        rent_lower: FloatArray | None = None,
+        rent_upper: FloatArray | None = None,
+    ) -> LinearProgram:
+        """The MILP over lam, u [K] and y [chosen], with the inequalities in place of routing."""
+        polytope = self.polytope
+        num_rent, num_rows = len(polytope.cost_rent), len(self.earned)
+        earned = csr_array(np.array(self.earned)[:, chosen])
+        matrix = vstack(
+            [
+                hstack([csr_array(np.ones((num_rows, 1))), csr_array((num_rows, num_rent)), -earned]),
+                hstack([csr_array((len(polytope.limit), 1)), polytope.rent, polytope.use[:, chosen]]),
+            ],
+            format="csr",
+        )
+        lower = np.zeros(num_rent) if rent_lower is None else rent_lower
+        upper = polytope.rent_upper if rent_upper is None else rent_upper
+        return LinearProgram(
+            cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[chosen]]),
+            matrix=csr_array(matrix),
+            row_lower=np.full(matrix.shape[0], -np.inf),
+            row_upper=np.concatenate([np.zeros(num_rows), polytope.limit]),
+            lower=np.concatenate([[goal.lam_lower], lower, np.zeros(len(chosen))]),
+            upper=np.concatenate([[np.inf], upper, polytope.use_upper[chosen]]),
+            integer=np.concatenate([[False], np.ones(num_rent + len(chosen))]).astype(np.bool_),
+        )
+
+
+def _demands_by_model(polytope: Polytope) -> list[IntArray]:
+    models = np.array([demand.model for demand in polytope.demands])
+    return [np.flatnonzero(models == m) for m in range(len(polytope.problem.models))]
+
+
+def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: FloatArray) -> tuple[float, FloatArray]:
+    """lam that the fleet's replicas of one model carry, and the prices [W] that prove it.
+
+    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] >= p[w] h[c, w] and sum_w f[w] p[w] = 1.
+    """
+    own = np.flatnonzero(polytope.candidates.model[candidate] == model)
+    fraction = np.array([demand.fraction for demand in polytope.demands if demand.model == model])
+    rate = polytope.rate[candidate[own]][:, : len(fraction)]
+    part, workload = np.nonzero(rate > 0)
+    pairs, width, fleet = len(part), len(fraction), len(own)
+    rows = np.arange(pairs)
+    matrix = csr_array(
+        (
+            np.concatenate([rate[part, workload], -np.ones(pairs), fraction]),
+            (
+                np.concatenate([rows, rows, np.full(width, pairs)]),
+                np.concatenate([workload, width + part, np.arange(width)]),
+            ),
+        ),
+        shape=(pairs + 1, width + fleet),
+    )
+    program = LinearProgram(
+        cost=np.concatenate([np.zeros(width), replicas[own]]),
+        matrix=matrix,
+        row_lower=np.append(np.full(pairs, -np.inf), 1.0),
+        row_upper=np.append(np.zeros(pairs), 1.0),
+        lower=np.zeros(width + fleet),
+        upper=np.full(width + fleet, np.inf),
+        integer=np.zeros(width + fleet, dtype=np.bool_),
+    )
+    solution = solve_lp(program)
+    assert solution.x is not None
+    return solution.objective, solution.x[:width]

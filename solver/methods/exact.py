@@ -1,0 +1,298 @@
+"""The exact method: LP bound, incumbent, reduced-cost fixing, MILP; one call per objective of the finish.
+
+1. The relaxation by column generation gives a bound Z and a reduced cost for every candidate and offer class.
+2. A MILP over the relaxation's support and the best reduced costs of each model gives an incumbent z.
+3. Whatever has a reduced cost above (cutoff - Z) is provably absent from every plan better than the cutoff and
+   is dropped. The cutoff may be better than z by most of the allowed gap: then "nothing left" proves z as well.
+4. What is left runs to the gap as a MILP. Its bound, or the cutoff if that is lower, bounds the whole problem.
+   Where much is left, the MILP has no routing variables but inequalities on the fleet (fleet_bounds.py), found
+   first on few columns, then on all that are left, until bound and incumbent meet.
+
+Everything is minimised; throughput is minimised as -lam.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.allocation import Goal, Polytope
+from solver.fleet_bounds import FleetBounds
+from solver.linear import solve_milp
+from solver.milp import Allocation, build_milp
+from solver.relaxation import Relaxation, solve_relaxation
+from solver.routing import route
+from solver.throughput.base import FloatArray, IntArray
+
+Report = Callable[[str, float, float], None]
+
+_INCUMBENT_COLUMNS = 60
+_INCUMBENT_COLUMNS_PER_MODEL = 12
+_INCUMBENT_NODES = 300
+_QUICK_COLUMNS = 30
+_QUICK_COLUMNS_PER_MODEL = 6
+_FEW_CANDIDATES = 400  # so few that the first MILP may as well have all of them
+_FINISH_COLUMNS = 20
+_FINISH_COLUMNS_PER_MODEL = 4
+_RENTAL_HEURISTIC_EFFORT = 0.2  # with rentals and routing in the MILP good plans are found late
+_CUTOFF_SHARE = 0.8  # of the allowed gap
+_MANY_SURVIVORS = 400
+_FLEET_STEPS = (40, 150, 500)  # columns on which inequalities are collected before all survivors are searched
+_FLEET_ROUNDS = 25
+_FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched
+_FLEET_NODES = 500
+_FLEET_GAP_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one phase. `bound` is a lower limit of the minimum; `allocation` None: none found.
+
+    proven: the search ended by its gap (or by proving infeasibility), not by a limit.
+    """
+
+    allocation: Allocation | None
+    objective: float
+    bound: float
+    proven: bool
+    relaxation: Relaxation
+
+
+def minimise(
+    polytope: Polytope,
+    goal: Goal,
+    *,
+    relative_gap: float,
+    seconds_left: Callable[[], float],
+    node_limit: int | None = None,
+    report: Report = lambda phase, value, bound: None,
+) -> Outcome:
+    """Minimise a goal to a relative gap, or as far as time and nodes allow."""
+    relaxation = solve_relaxation(polytope, goal)
+    if not np.isfinite(relaxation.objective):
+        return Outcome(None, np.inf, np.inf, True, relaxation)
+    report("relaxation", np.nan, relaxation.bound)
+    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
+    fleet_first = _routes_last(polytope, goal)
+    if len(polytope.candidates) > _FEW_CANDIDATES and not fleet_first:
+        chosen = promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
+        search.improve(chosen, node_limit or _INCUMBENT_NODES)
+    many = len(search.survivors()[0]) > _MANY_SURVIVORS and not polytope.limited_providers
+    if not search.closed() and (many or fleet_first):
+        search.prove_without_routing(node_limit)
+    if not search.closed() and search.seconds_left() > 0:
+        search.prove(node_limit)
+    return search.outcome()
+
+
+def first_incumbent(
+    polytope: Polytope, goal: Goal, *, relative_gap: float, seconds: float, nodes: int
+) -> Allocation | None:
+    """The best allocation over the relaxation's most promising candidates: quick and good, not proven."""
+    relaxation = solve_relaxation(polytope, goal)
+    if not np.isfinite(relaxation.objective):
+        return None
+    search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds, lambda phase, value, bound: None)
+    search.improve(promising(polytope, relaxation, _QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL), nodes)
+    return search.incumbent
+
+
+def _routes_last(polytope: Polytope, goal: Goal) -> bool:
+    """Without rental variables the fleet alone is a small MILP: inequalities on it beat routing variables."""
+    return len(polytope.cost_rent) == 0 and not polytope.limited_providers and goal.lam_weight < 0
+
+
+def finish(
+    polytope: Polytope,
+    goal: Goal,
+    incumbent: Allocation,
+    *,
+    relative_gap: float,
+    seconds_left: Callable[[], float],
+    node_limit: int,
+) -> Allocation:
+    """A better allocation for a later goal, near the incumbent and the goal's own relaxation. Not proven."""
+    relaxation = solve_relaxation(polytope, goal, start=incumbent.candidate)
+    if not np.isfinite(relaxation.objective):
+        return incumbent
+    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, lambda phase, value, bound: None)
+    search.incumbent, search.value = incumbent, objective_of(polytope, goal, incumbent)
+    if not search.closed():
+        near = promising(polytope, relaxation, _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL)
+        search.improve(np.union1d(near, incumbent.candidate), node_limit)
+    return search.incumbent
+
+
+def objective_of(polytope: Polytope, goal: Goal, allocation: Allocation) -> float:
+    """The goal's value at an allocation."""
+    return float(
+        goal.lam_weight * allocation.lam
+        + goal.use_cost[allocation.candidate] @ allocation.replicas
+        + goal.rent_cost @ allocation.rented
+    )
+
+
+def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model: int) -> IntArray:
+    """The relaxation's support and the best reduced costs: `count` overall, at least `per_model` of each model."""
+    reduced = relaxation.reduced_cost_use
+    chosen = [np.flatnonzero(relaxation.load > 1e-9), _smallest(reduced, np.arange(len(reduced)), count)]
+    chosen += [
+        _smallest(reduced, np.flatnonzero(polytope.candidates.model == model), per_model)
+        for model in range(len(polytope.problem.models))
+    ]
+    return np.unique(np.concatenate(chosen))
+
+
+def _smallest(values: FloatArray, rows: IntArray, count: int) -> IntArray:
+    return rows[np.argsort(values[rows], kind="stable")[:count]]
+
+
+@dataclass(slots=True)
+class _Search:
+    """Incumbent and bound of one goal while MILPs over ever better chosen columns run."""
+
+    polytope: Polytope
+    goal: Goal
+    relaxation: Relaxation
+    relative_gap: float
+    seconds_left: Callable[[], float]
+    report: Report
+    incumbent: Allocation | None = None
+    value: float = np.inf
+    bound: float = -np.inf
+    exhausted: bool = False  # the last search ran to its end
+
+    def closed(self) -> bool:
+        """The incumbent is within the gap of what is proven."""
+        proven = max(self.bound, self.relaxation.bound)
+        return bool(np.isfinite(self.value)) and self.value - proven <= self.relative_gap * abs(self.value) + 1e-12
+
+    def improve(self, chosen: IntArray, node_limit: int) -> None:
+        """Search among the chosen candidates only; proves nothing."""
+        milp = build_milp(self.polytope, self.goal, chosen)
+        solution = solve_milp(
+            milp.program,
+            relative_gap=self.relative_gap,
+            time_limit_s=self.seconds_left(),
+            node_limit=node_limit,
+            heuristic_effort=_RENTAL_HEURISTIC_EFFORT,
+        )
+        if solution.x is not None and solution.objective < self.value:
+            self.incumbent, self.value = milp.read(solution, self.polytope.rate.shape[1]), solution.objective
+        self.report("incumbent", self.value, self.relaxation.bound)
+
+    def prove(self, node_limit: int | None) -> None:
+        """Search everything that could be in a better plan; the bound then covers the whole problem."""
+        cutoff = self._cutoff()
+        chosen, rent_lower, rent_upper = self.survivors()
+        milp = build_milp(self.polytope, self.goal, chosen, rent_lower=rent_lower, rent_upper=rent_upper)
+        solution = solve_milp(
+            milp.program,
+            relative_gap=self.relative_gap,
+            time_limit_s=self.seconds_left(),
+            node_limit=node_limit,
+            heuristic_effort=_RENTAL_HEURISTIC_EFFORT,
+        )
+        self.bound = max(self.bound, min(solution.bound, cutoff))
+        self.exhausted = solution.status in ("optimal", "infeasible")
+        if solution.x is not None and solution.objective < self.value:
+            self.incumbent, self.value = milp.read(solution, self.polytope.rate.shape[1]), solution.objective
+        self.report("proof", self.value, max(self.bound, self.relaxation.bound))
+
+    def prove_without_routing(self, node_limit: int | None) -> None:
+        """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
+        bounds = FleetBounds(self.polytope)
+        bounds.add_relaxed(self.relaxation)
+        if self.incumbent is not None:
+            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
+        for count in _FLEET_STEPS:
+            self.improve_without_routing(bounds, count, _FLEET_NODES)
+            if self.closed() or self.seconds_left() <= 0:
+                return
+            if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
+                break
+        for _ in range(_FLEET_ROUNDS):
+            if self.closed() or self.seconds_left() <= 0:
+                return
+            chosen = bounds.undominated(self.survivors()[0])
+            if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
+                return
+
+    def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
+        """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
+        few = promising(self.polytope, self.relaxation, count, _INCUMBENT_COLUMNS_PER_MODEL)
+        for _ in range(_FLEET_ROUNDS):
+            left = bounds.undominated(np.intersect1d(few, self.survivors()[0]))
+            if self.closed() or self.seconds_left() <= 0 or len(left) == 0:
+                return
+            if not self._fleet_round(bounds, left, node_limit, covers_all=False):
+                return
+
+    def _fleet_round(
+        self, bounds: FleetBounds, chosen: IntArray, node_limit: int | None, *, covers_all: bool
+    ) -> bool:
+        """One MILP over the fleet alone. True where its answer taught something: it carries less than claimed."""
+        cutoff = self._cutoff()
+        _, rent_lower, rent_upper = self.survivors()
+        program = bounds.program(
+            self.goal,
+            chosen,
+            rent_lower=rent_lower if covers_all else None,
+            rent_upper=rent_upper if covers_all else None,
+        )
+        solution = solve_milp(
+            program,
+            relative_gap=_FLEET_GAP_SHARE * self.relative_gap,
+            time_limit_s=self.seconds_left(),
+            node_limit=node_limit,
+        )
+        if covers_all:
+            self.bound = max(self.bound, min(solution.bound, cutoff))
+        if solution.x is None:
+            return False
+        first = 1 + len(self.goal.rent_cost)
+        replicas = np.maximum(solution.x[first : first + len(chosen)], 0.0)
+        rented = solution.x[1:first].astype(np.int64)
+        used = np.flatnonzero(replicas > 0)
+        claimed = float(solution.x[0])
+        carried = bounds.tighten(chosen[used], replicas[used], claimed)
+        if self.incumbent is not None and carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap):
+            claim, plan = np.zeros(len(self.polytope.candidates)), np.zeros(len(self.polytope.candidates))
+            claim[chosen[used]], plan[self.incumbent.candidate] = replicas[used], self.incumbent.replicas
+            bounds.tighten_between(claim, plan)
+        self._adopt(chosen[used], replicas[used].astype(np.int64), rented, carried)
+        self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
+        return carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap)
+
+    def _adopt(self, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float) -> None:
+        """Take a fleet as the incumbent if it carries what the goal asks for and is better."""
+        if carried < self.goal.lam_lower:
+            return
+        share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see routing.py
+        fleet = Allocation(candidate, replicas, share, rented, carried)
+        value = objective_of(self.polytope, self.goal, fleet)
+        if value < self.value:
+            routed = route(self.polytope, fleet)
+            self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
+
+    def _cutoff(self) -> float:
+        """Only plans better than this matter: the incumbent less most of the allowed gap."""
+        if not np.isfinite(self.value):
+            return np.inf
+        return self.value - _CUTOFF_SHARE * self.relative_gap * abs(self.value)
+
+    def survivors(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Candidates and machine counts that a plan better than the cutoff can have."""
+        slack = self._cutoff() - self.relaxation.bound + 1e-9 * abs(self.relaxation.bound)
+        chosen = np.flatnonzero(self.relaxation.reduced_cost_use <= slack)
+        reduced, most = self.relaxation.reduced_cost_rent, self.polytope.rent_upper
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moves = np.where(np.abs(reduced) > 1e-12, np.floor(slack / np.abs(reduced) + 1e-9), np.inf)
+        upper = np.where(reduced > 0, np.minimum(most, moves), most)
+        lower = np.where(reduced < 0, np.maximum(0.0, most - moves), 0.0)
+        return chosen, lower, upper
+
+    def outcome(self) -> Outcome:
+        bound = min(max(self.bound, self.relaxation.bound), self.value)
+        proven = self.closed() or self.exhausted
+        return Outcome(self.incumbent, self.value, bound, proven, self.relaxation)

@@ -1,0 +1,168 @@
+"""The polytope as a MILP over some of its candidates, and its solutions as counts and shares.
+
+Layout groups: where several chosen candidates have the same pieces, the supply rows count the group N[g] instead
+of its members, so that branching settles how many pieces there are before it settles how they are laid out
+(the equality alone would be substituted away by presolve). Supply curves: M counts the machines of a size that
+are rented in a pool; it stands in the supply rows for its price steps and is the only integer among them, since
+the cheaper ones come first by themselves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from solver.allocation import Goal, Polytope, piece_groups
+from solver.linear import LinearProgram, MilpSolution
+from solver.relaxation import demand_matrix, lam_column
+from solver.throughput.base import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One feasible point. candidate [n]; replicas [n]; share [n, W]: z summed over the replicas; rented [K]; lam."""
+
+    candidate: IntArray
+    replicas: IntArray
+    share: FloatArray
+    rented: IntArray
+    lam: float
+
+
+@dataclass(frozen=True, slots=True)
+class Milp:
+    """Columns in this order: lam | u [K] | z [pairs] | y [chosen] | N [groups] | M [curves]."""
+
+    program: LinearProgram
+    chosen: IntArray
+    pair_candidate: IntArray  # position in `chosen`
+    pair_workload: IntArray
+    curve_of: IntArray  # [K]
+    rent_upper: FloatArray  # [K]
+    cheapest_first: IntArray  # [K] order of the classes by price
+
+    def read(self, solution: MilpSolution, workloads: int) -> Allocation:
+        """Counts and shares of a solution; candidates without replicas are left out."""
+        assert solution.x is not None
+        x = solution.x
+        start = 1 + len(self.curve_of)
+        pairs = len(self.pair_candidate)
+        share = np.zeros((len(self.chosen), workloads))
+        share[self.pair_candidate, self.pair_workload] = np.maximum(x[start : start + pairs], 0.0)
+        replicas = x[start + pairs : start + pairs + len(self.chosen)].astype(np.int64)
+        used = replicas > 0
+        return Allocation(self.chosen[used], replicas[used], share[used], self._rented(x[1:start]), float(x[0]))
+
+    def _rented(self, machines: FloatArray) -> IntArray:
+        """Machine counts; along a supply curve the sum is an integer, filled from the cheap end."""
+        rented = np.round(machines).astype(np.int64)
+        for curve in range(int(self.curve_of.max(initial=-1)) + 1):
+            left = round(float(machines[self.curve_of == curve].sum()))
+            for index in self.cheapest_first[self.curve_of[self.cheapest_first] == curve]:
+                rented[index] = min(left, int(self.rent_upper[index]))
+                left -= rented[index]
+        return rented
+
+
+def build_milp(
+    polytope: Polytope,
+    goal: Goal,
+    chosen: IntArray,
+    *,
+    rent_lower: FloatArray | None = None,
+    rent_upper: FloatArray | None = None,
+) -> Milp:
+    """The MILP over the chosen candidates, machine counts within the given bounds."""
+    part, workload = np.nonzero(polytope.rate[chosen] > 0)
+    groups, curves = _group_columns(polytope, chosen), polytope.curve_of
+    rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
+    num_groups, num_curves = int(groups.max(initial=-1)) + 1, int(curves.max(initial=-1)) + 1
+    supply = np.array([name.startswith("supply/") for name in polytope.resources])
+    use = polytope.use[:, chosen]
+    own_use = use.multiply(np.where(supply[:, None], (groups < 0)[None, :], True)).tocsr()
+    first = np.array([int(np.flatnonzero(groups == g)[0]) for g in range(num_groups)], dtype=np.int64)
+    group_use = csr_array(use[:, first].multiply(supply[:, None]))
+    own_rent = polytope.rent.multiply(np.where(supply[:, None], (curves < 0)[None, :], True)).tocsr()
+    step = np.array([int(np.flatnonzero(curves == c)[0]) for c in range(num_curves)], dtype=np.int64)
+    curve_rent = csr_array(polytope.rent[:, step].multiply(supply[:, None]))
+    demand = demand_matrix(polytope, chosen[part], workload)
+    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    top, resources = demand.shape[0], len(polytope.limit)
+    matrix = _stacked(
+        [
+            [
+                csr_array(lam_column(polytope)[:, None]),
+                _none(top, rent),
+                demand,
+                _none(top, fleet + num_groups + num_curves),
+            ],
+            [_none(fleet, 1 + rent), of_part, -_identity(fleet), _none(fleet, num_groups + num_curves)],
+            [
+                _none(resources, 1),
+                own_rent,
+                _none(resources, pairs),
+                own_use,
+                group_use,
+                curve_rent,
+            ],
+            [
+                _none(num_groups, 1 + rent + pairs),
+                _members(groups, num_groups),
+                -_identity(num_groups),
+                _none(num_groups, num_curves),
+            ],
+            [
+                _none(num_curves, 1),
+                _members(curves, num_curves),
+                _none(num_curves, pairs + fleet + num_groups),
+                -_identity(num_curves),
+            ],
+        ]
+    )
+    most = polytope.rent_upper if rent_upper is None else rent_upper
+    least = np.zeros(rent) if rent_lower is None else rent_lower
+    use_upper = polytope.use_upper[chosen]
+    sums = np.concatenate([_members(groups, num_groups) @ use_upper, _members(curves, num_curves) @ most])
+    inequalities = top - len(polytope.demands) + fleet + resources
+    program = LinearProgram(
+        cost=np.concatenate(
+            [[goal.lam_weight], goal.rent_cost, np.zeros(pairs), goal.use_cost[chosen], np.zeros(len(sums))]
+        ),
+        matrix=matrix,
+        row_lower=np.concatenate(
+            [np.zeros(len(polytope.demands)), np.full(inequalities, -np.inf), np.zeros(len(sums))]
+        ),
+        row_upper=np.concatenate([np.zeros(top + fleet), polytope.limit, np.zeros(len(sums))]),
+        lower=np.concatenate([[goal.lam_lower], least, np.zeros(pairs + fleet + len(sums))]),
+        upper=np.concatenate([[np.inf], most, use_upper[part], use_upper, sums]),
+        integer=np.concatenate([[False], curves < 0, np.zeros(pairs), np.ones(fleet + len(sums))]).astype(np.bool_),
+    )
+    cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
+    return Milp(program, chosen, part, workload, curves, polytope.rent_upper, cheapest_first)
+
+
+def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:
+    """[chosen] a number for each group of two or more chosen candidates with the same pieces, else -1."""
+    signature = piece_groups(polytope.candidates.take(chosen))
+    counts = np.bincount(signature, minlength=1)
+    numbers = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return numbers[signature] if len(chosen) else np.zeros(0, dtype=np.int64)
+
+
+def _stacked(rows: list[list[csr_array]]) -> csr_array:
+    return csr_array(vstack([hstack(row, format="csr") for row in rows], format="csr"))
+
+
+def _none(rows: int, columns: int) -> csr_array:
+    return csr_array((rows, columns))
+
+
+def _members(numbers: IntArray, count: int) -> csr_array:
+    """[count, len(numbers)] one row per number, ones at its members."""
+    members = np.flatnonzero(numbers >= 0)
+    return csr_array((np.ones(len(members)), (numbers[members], members)), shape=(count, len(numbers)))
+
+
+def _identity(size: int) -> csr_array:
+    diagonal = np.arange(size)
+    return csr_array((np.ones(size), (diagonal, diagonal)), shape=(size, size))

@@ -1,0 +1,295 @@
+"""The front door's work: from a problem to a verified plan, in one straight line.
+
+supply -> candidates -> dominance -> polytope -> method (first objective, then the finish) -> routing -> packing
+-> verify -> explanation.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from solver import explain
+from solver.allocation import Polytope, build_polytope
+from solver.candidates import Candidates, enumerate_candidates
+from solver.caveats import caveats
+from solver.checks import check
+from solver.conflicts import find_conflicts
+from solver.dominance import prune_dominated
+from solver.errors import PlanViolationError
+from solver.methods import binary_search, exact
+from solver.methods.exact import Outcome
+from solver.milp import Allocation
+from solver.objectives import (
+    FINISH_NODE_LIMIT,
+    FINISH_RELATIVE_GAP,
+    FIRST_PHASE_GAP_SHARE,
+    LEAST_LAM,
+    finishes,
+    first_goal,
+    maximises_rate,
+    total_demand,
+)
+from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
+from solver.problem import Problem
+from solver.progress import Progress
+from solver.relaxation import solve_relaxation
+from solver.report import describe
+from solver.routing import without_idle
+from solver.supply import Supply, build_supply
+from solver.verify import verify
+from solver.version import VERSION
+
+Clock = Callable[[], float]
+
+# Shares of the time limit at which the first objective and the finish end; the rest describes and verifies.
+_FIRST_PHASE_TIME_SHARE = 0.85
+_FINISH_TIME_SHARE = 0.94
+
+
+def solve(
+    problem: Problem,
+    *,
+    clock: Clock = time.monotonic,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Plan:
+    """The best plan for a problem with its proof, or what makes the problem infeasible.
+
+    Raises PlanViolationError if the plan fails verification, which is a defect of sutler.
+    """
+    check(problem)
+    run = _Run(problem, clock, on_progress or (lambda progress: None))
+    supply = build_supply(problem)
+    candidates = prune_dominated(enumerate_candidates(problem, supply))
+    polytope = _affordable(build_polytope(problem, supply, candidates), supply)
+    run.candidates = len(polytope.candidates)
+    run.mark("candidates")
+    if not _every_demand_has_a_candidate(polytope):
+        return _infeasible(run, find_conflicts(problem))
+    scaled = _scale(polytope)
+    if scaled is None:
+        return _infeasible(run, find_conflicts(problem))
+    polytope = scaled
+    first = _first_phase(run, polytope)
+    if first.allocation is None or first.allocation.lam < LEAST_LAM:
+        proven = first.proven or (first.allocation is not None and first.bound > -LEAST_LAM)
+        return _infeasible(run, find_conflicts(problem)) if proven else _unknown(run)
+    allocation = _finish(run, polytope, first.allocation)
+    plan = _plan(run, polytope, first, allocation)
+    violations = verify(problem, plan)
+    if violations:
+        raise PlanViolationError(violations)
+    run.mark("verify")
+    plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
+    if problem.options.alternatives:
+        plan = replace(plan, alternatives=explain.alternatives(polytope, allocation, run.seconds_left))
+        run.mark("alternatives")
+    return replace(plan, solver=run.report())
+
+
+@dataclass(slots=True)
+class _Run:
+    """Time, progress and phases of one solve."""
+
+    problem: Problem
+    clock: Clock
+    on_progress: Callable[[Progress], None]
+    candidates: int = 0
+    limit: str | None = None
+    phases: list[PhaseSeconds] = field(default_factory=list)
+    started: float = field(init=False)
+    marked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.marked = self.clock()
+
+    def seconds_left(self) -> float:
+        return self.problem.options.time_limit_s - (self.clock() - self.started)
+
+    def first_phase_seconds_left(self) -> float:
+        return self.seconds_left() - (1 - _FIRST_PHASE_TIME_SHARE) * self.problem.options.time_limit_s
+
+    def finish_seconds_left(self) -> float:
+        return self.seconds_left() - (1 - _FINISH_TIME_SHARE) * self.problem.options.time_limit_s
+
+    def mark(self, phase: str) -> None:
+        """End a phase."""
+        now = self.clock()
+        self.phases.append(PhaseSeconds(phase, now - self.marked))
+        self.marked = now
+        self.tell(phase)
+
+    def tell(self, phase: str, value: float | None = None, bound: float | None = None) -> None:
+        gap = None if value is None or bound is None or value == 0 else abs(bound - value) / abs(value)
+        seconds = self.clock() - self.started
+        self.on_progress(Progress(phase, seconds, self.candidates or None, value, bound, gap))
+
+    def report(self) -> SolveReport:
+        return SolveReport(
+            method=self.problem.options.method,
+            seconds=self.clock() - self.started,
+            candidates=self.candidates,
+            phases=tuple(self.phases),
+            version=VERSION,
+            limit=self.limit,
+        )
+
+
+def _affordable(polytope: Polytope, supply: Supply) -> Polytope:
+    """Without the candidates of which the market or the budget does not allow a single replica."""
+    possible = polytope.use_upper >= 1
+    if possible.all():
+        return polytope
+    return build_polytope(polytope.problem, supply, polytope.candidates.take(possible))
+
+
+def _every_demand_has_a_candidate(polytope: Polytope) -> bool:
+    candidates: Candidates = polytope.candidates
+    return all(
+        bool((polytope.rate[candidates.model == demand.model, demand.workload] > 0).any())
+        for demand in polytope.demands
+    )
+
+
+def _scale(polytope: Polytope) -> Polytope | None:
+    """lam of order 1: the relaxation's optimum, or the offered demand for cost and power. None: nothing fits.
+
+    HiGHS's tolerances are absolute.
+    """
+    if not maximises_rate(polytope.problem.objective):
+        return polytope.scaled(total_demand(polytope.problem))
+    relaxation = solve_relaxation(polytope, polytope.goal_throughput())
+    if not np.isfinite(relaxation.objective) or relaxation.lam <= 0:
+        return None
+    return polytope.scaled(relaxation.lam)
+
+
+def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
+    options = run.problem.options
+    goal = first_goal(polytope)
+
+    def report(phase: str, value: float, bound: float) -> None:
+        run.tell(phase, _in_unit(polytope, value), _in_unit(polytope, bound))
+
+    if options.method == "binary_search":
+        outcome = binary_search.minimise(polytope, goal, seconds_left=run.first_phase_seconds_left, report=report)
+    else:
+        outcome = exact.minimise(
+            polytope,
+            goal,
+            relative_gap=FIRST_PHASE_GAP_SHARE * options.relative_gap,
+            seconds_left=run.first_phase_seconds_left,
+            report=report,
+        )
+    if not outcome.proven:
+        run.limit = f"time limit of {options.time_limit_s:g} s"
+    run.mark("solve")
+    return outcome
+
+
+def _in_unit(polytope: Polytope, value: float) -> float | None:
+    """A minimised objective in the unit that plans state."""
+    if not np.isfinite(value):
+        return None
+    if not maximises_rate(polytope.problem.objective):
+        return value
+    rps = -value * polytope.scale_rps
+    if polytope.problem.objective.kind == "max_throughput":
+        return rps
+    return total_demand(polytope.problem) / rps if rps > 0 else None
+
+
+def _finish(run: _Run, polytope: Polytope, allocation: Allocation) -> Allocation:
+    """The later objectives, each with the earlier ones held; what a phase does not improve stays."""
+    for finish in finishes(run.problem.objective, run.problem.options.relative_gap):
+        polytope, goal = finish.hold(polytope, allocation)
+        if run.finish_seconds_left() <= 0:
+            break
+        allocation = exact.finish(
+            polytope,
+            goal,
+            allocation,
+            relative_gap=FINISH_RELATIVE_GAP,
+            seconds_left=run.finish_seconds_left,
+            node_limit=FINISH_NODE_LIMIT,
+        )
+        run.mark(finish.name)
+    return allocation
+
+
+def _plan(run: _Run, polytope: Polytope, first: Outcome, allocation: Allocation) -> Plan:
+    objective = run.problem.objective
+    fleet = describe(polytope, *without_idle(polytope, allocation))
+    value = {
+        "max_throughput": fleet.throughput_rps,
+        "min_makespan": fleet.makespan_s,
+        "min_cost": fleet.cost_usd_per_hour,
+        "min_power": fleet.power_watts,
+    }[objective.kind]
+    assert value is not None
+    bound = _in_unit(polytope, first.bound)
+    bound = value if bound is None else bound
+    bound = max(bound, value) if objective.kind == "max_throughput" else min(bound, value)
+    gap = abs(bound - value) / abs(value) if value else 0.0
+    allowed = run.problem.options.relative_gap
+    if run.problem.options.method == "binary_search":
+        allowed = run.problem.options.tolerance_fraction
+    status: Status = "optimal" if gap <= allowed + 1e-9 else "feasible"
+    run.mark("plan")
+    return Plan(
+        status=status,
+        objective=objective.kind,
+        value=value,
+        bound=bound,
+        relative_gap=gap,
+        throughput_rps=fleet.throughput_rps,
+        makespan_s=fleet.makespan_s,
+        load_multiple=fleet.load_multiple,
+        cost_usd_per_hour=fleet.cost_usd_per_hour,
+        power_watts=fleet.power_watts,
+        usd_per_million_tokens=fleet.usd_per_million_tokens,
+        rentals=fleet.rentals,
+        replicas=fleet.replicas,
+        routing=fleet.routing,
+        binding=(),
+        alternatives=(),
+        conflicts=(),
+        evidence=fleet.evidence,
+        warnings=caveats(run.problem, fleet.rentals, fleet.replicas),
+        solver=run.report(),
+    )
+
+
+def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:
+    run.mark("conflicts")
+    return _without_fleet(run, "infeasible", conflicts)
+
+
+def _unknown(run: _Run) -> Plan:
+    return _without_fleet(run, "unknown", ())
+
+
+def _without_fleet(run: _Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:
+    return Plan(
+        status=status,
+        objective=run.problem.objective.kind,
+        value=None,
+        bound=None,
+        relative_gap=None,
+        throughput_rps=None,
+        makespan_s=None,
+        load_multiple=None,
+        cost_usd_per_hour=None,
+        power_watts=None,
+        usd_per_million_tokens=None,
+        rentals=(),
+        replicas=(),
+        routing=(),
+        binding=(),
+        alternatives=(),
+        conflicts=conflicts,
+        evidence=(),
+        warnings=(),
+        solver=run.report(),
+    )

@@ -1,0 +1,270 @@
+"""The LP relaxation of the polytope by column generation, and the bound that its duals prove.
+
+With y eliminated (a relaxed replica is exactly the time spent on it, y[c] = sum_w z[c, w]) the LP has one row
+per demand and resource, however many candidates there are. It starts from a few good columns; every round prices
+all (candidate, workload) pairs as one matrix product and adds the best, until none improves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from solver.allocation import Goal, Polytope
+from solver.linear import LinearProgram, LpSolution, solve_lp
+from solver.throughput.base import FloatArray, IntArray
+
+_FIRST_COLUMNS_PER_DEMAND = 12
+_COLUMNS_PER_DEMAND_AND_ROUND = 10
+_MOST_ROUNDS = 200
+_PRICE_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Optimum of the relaxation. `objective` inf: the relaxation itself is infeasible.
+
+    bound: what the duals prove, a lower limit for every plan, with pricing and rounding errors charged
+    reduced_cost_use [C], reduced_cost_rent [K]: how much the bound rises per replica or machine
+    resource_duals [R], demand_duals [D]: change of the minimum per unit of the row's right-hand side
+    load [C]: relaxed replicas; rented [K]; lam
+    """
+
+    objective: float
+    bound: float
+    reduced_cost_use: FloatArray
+    reduced_cost_rent: FloatArray
+    resource_duals: FloatArray
+    demand_duals: FloatArray
+    load: FloatArray
+    rented: FloatArray
+    lam: float
+
+
+def solve_relaxation(polytope: Polytope, goal: Goal, start: IntArray | None = None) -> Relaxation:
+    """The LP relaxation; `start`: candidates that are known to be useful."""
+    pairs = _Pairs(polytope)
+    chosen = pairs.first() if start is None else np.union1d(pairs.first(), pairs.of(start))
+    if goal.lam_lower > 0:
+        chosen, carried = _columns_that_carry(polytope, pairs, chosen, goal.lam_lower)
+        if carried < goal.lam_lower * (1 - _PRICE_TOLERANCE):
+            return _infeasible(polytope)
+    for _ in range(_MOST_ROUNDS):
+        solution = _solve_master(polytope, goal, chosen)
+        if solution.x is None:
+            return _infeasible(polytope)
+        demand_duals, resource_duals = _split_duals(polytope, solution)
+        added = pairs.improving(goal, demand_duals, resource_duals, chosen)
+        if len(added) == 0:
+            break
+        chosen = np.union1d(chosen, added)
+    return _finish(polytope, goal, chosen, solution)
+
+
+def _columns_that_carry(polytope: Polytope, pairs: "_Pairs", chosen: IntArray, lam: float) -> tuple[IntArray, float]:
+    """Columns added until the LP over them carries `lam`, or as much as anything does; and what they carry."""
+    goal = polytope.goal_throughput()
+    for _ in range(_MOST_ROUNDS):
+        solution = _solve_master(polytope, goal, chosen)
+        if solution.x is None:  # cannot be: renting nothing is feasible
+            return chosen, 0.0
+        carried = float(solution.x[0])
+        added = pairs.improving(goal, *_split_duals(polytope, solution), chosen)
+        if carried >= lam or len(added) == 0:
+            break
+        chosen = np.union1d(chosen, added)
+    return chosen, carried
+
+
+def _num_share_rows(polytope: Polytope) -> int:
+    return len(polytope.limited_providers)
+
+
+def demand_matrix(polytope: Polytope, candidate: IntArray, workload: IntArray) -> csr_array:
+    """[D + providers, pairs] rate of every (candidate, workload) column in its demand row and its share row."""
+    row_of = demand_rows(polytope)
+    model = polytope.candidates.model[candidate]
+    rates = polytope.rate[candidate, workload]
+    columns = np.arange(len(candidate))
+    rows = row_of[model, workload]
+    provider = polytope.provider_of[candidate]
+    shared = provider >= 0
+    return csr_array(
+        (
+            np.concatenate([rates, rates[shared]]),
+            (
+                np.concatenate([rows, len(polytope.demands) + provider[shared]]),
+                np.concatenate([columns, columns[shared]]),
+            ),
+        ),
+        shape=(len(polytope.demands) + _num_share_rows(polytope), len(candidate)),
+    )
+
+
+def demand_rows(polytope: Polytope) -> IntArray:
+    """[models, W] index of the demand of each workload, -1 where a model has fewer."""
+    table = np.full((len(polytope.problem.models), polytope.rate.shape[1]), -1, dtype=np.int64)
+    for index, demand in enumerate(polytope.demands):
+        table[demand.model, demand.workload] = index
+    return table
+
+
+def lam_column(polytope: Polytope) -> FloatArray:
+    """[D + providers] coefficients of lam: -f in the demand rows, -share in the share rows."""
+    fractions = [-demand.fraction for demand in polytope.demands]
+    share = polytope.problem.limits.max_share_per_provider_fraction
+    return np.array(fractions + [-share] * _num_share_rows(polytope))
+
+
+class _Pairs:
+    """(candidate, workload) columns, numbered candidate * W + workload."""
+
+    def __init__(self, polytope: Polytope) -> None:
+        self._polytope = polytope
+        self._workloads = polytope.rate.shape[1]
+        self._serves = polytope.rate > 0
+        table = demand_rows(polytope)
+        self._demand = table[polytope.candidates.model]
+
+    def of(self, candidates: IntArray) -> IntArray:
+        """All columns of some candidates."""
+        numbers = candidates[:, None] * self._workloads + np.arange(self._workloads)
+        served: IntArray = numbers[self._serves[candidates]]
+        return served
+
+    def first(self) -> IntArray:
+        """The columns that serve each demand at the least price, by a rough price of the pieces."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.where(
+                self._serves, self._polytope.rate / rough_price_usd_per_hour(self._polytope)[:, None], -np.inf
+            )
+        return self._best_per_demand(value, _FIRST_COLUMNS_PER_DEMAND, least=0.0)
+
+    def improving(
+        self, goal: Goal, demand_duals: FloatArray, resource_duals: FloatArray, chosen: IntArray
+    ) -> IntArray:
+        """Columns with a negative reduced cost that are not in the LP yet, the best of each demand."""
+        gain = _gains(self._polytope, self._demand, demand_duals)
+        price = goal.use_cost - self._polytope.use.T @ resource_duals
+        value = np.where(self._serves, gain - price[:, None], -np.inf)
+        value.ravel()[chosen] = -np.inf
+        return self._best_per_demand(value, _COLUMNS_PER_DEMAND_AND_ROUND, least=_PRICE_TOLERANCE)
+
+    def _best_per_demand(self, value: FloatArray, count: int, *, least: float) -> IntArray:
+        best = []
+        for index, demand in enumerate(self._polytope.demands):
+            column = value[:, demand.workload]
+            rows = np.flatnonzero((self._demand[:, demand.workload] == index) & (column > least))
+            if len(rows) > count:
+                rows = rows[np.argpartition(-column[rows], count)[:count]]
+            best.append(rows * self._workloads + demand.workload)
+        return np.unique(np.concatenate(best))
+
+
+def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
+    """[C] least $/h (or GPUs, where prices are zero) that a replica's pieces cost."""
+    supply, candidates = polytope.supply, polytope.candidates
+    prices = [supply.cheapest_gpu_usd_per_hour(p) for p in range(len(supply.pools))]
+    cheapest = np.array([price if np.isfinite(price) else 0.0 for price in prices] + [0.0])
+    price: FloatArray = ((cheapest[candidates.piece_pool] + 1e-6) * candidates.piece_size).sum(axis=1)
+    return price
+
+
+def _gains(polytope: Polytope, demand: IntArray, demand_duals: FloatArray) -> FloatArray:
+    """[C, W] what one replica's whole time on a workload earns at these duals."""
+    num_demands = len(polytope.demands)
+    per_request = np.append(demand_duals[:num_demands], 0.0)[demand]
+    if _num_share_rows(polytope):
+        share = np.append(demand_duals[num_demands:], 0.0)[polytope.provider_of]
+        per_request = per_request + share[:, None]
+    gains: FloatArray = polytope.rate * per_request
+    return gains
+
+
+def _solve_master(polytope: Polytope, goal: Goal, chosen: IntArray) -> LpSolution:
+    workloads = polytope.rate.shape[1]
+    candidate, workload = np.divmod(chosen, workloads)
+    num_rent, num_pairs = len(polytope.cost_rent), len(chosen)
+    top = hstack(
+        [
+            csr_array(lam_column(polytope)[:, None]),
+            csr_array((len(polytope.demands) + _num_share_rows(polytope), num_rent)),
+            demand_matrix(polytope, candidate, workload),
+        ],
+        format="csr",
+    )
+    bottom = hstack([csr_array((len(polytope.limit), 1)), polytope.rent, polytope.use[:, candidate]], format="csr")
+    num_demands = len(polytope.demands)
+    shares = _num_share_rows(polytope)
+    program = LinearProgram(
+        cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[candidate]]),
+        matrix=csr_array(vstack([top, bottom], format="csr")),
+        row_lower=np.concatenate([np.zeros(num_demands), np.full(shares + len(polytope.limit), -np.inf)]),
+        row_upper=np.concatenate([np.zeros(num_demands + shares), polytope.limit]),
+        lower=np.concatenate([[goal.lam_lower], np.zeros(num_rent + num_pairs)]),
+        upper=np.concatenate([[np.inf], polytope.rent_upper, np.full(num_pairs, np.inf)]),
+        integer=np.zeros(1 + num_rent + num_pairs, dtype=np.bool_),
+    )
+    return solve_lp(program)
+
+
+def _split_duals(polytope: Polytope, solution: LpSolution) -> tuple[FloatArray, FloatArray]:
+    top = len(polytope.demands) + _num_share_rows(polytope)
+    return solution.row_duals[:top], solution.row_duals[top:]
+
+
+def _finish(polytope: Polytope, goal: Goal, chosen: IntArray, solution: LpSolution) -> Relaxation:
+    """Reduced costs of every candidate and machine, and the Lagrangian bound at the final duals.
+
+    For any duals (mu <= 0 on resources, free on demands) the Lagrangian minimum is a valid bound: each term
+    takes the better end of its variable's range. Where lam is maximised the demand duals are scaled so that its
+    reduced cost is zero, and its term vanishes.
+    """
+    assert solution.x is not None
+    demand_duals, resource_duals = _split_duals(polytope, solution)
+    resource_duals = np.minimum(resource_duals, 0.0)
+    num_demands = len(polytope.demands)
+    demand_duals[num_demands:] = np.minimum(demand_duals[num_demands:], 0.0)
+    if goal.lam_weight < 0:
+        demand_duals = demand_duals * (goal.lam_weight / float(lam_column(polytope) @ demand_duals))
+    table = demand_rows(polytope)[polytope.candidates.model]
+    gain = np.where(polytope.rate > 0, _gains(polytope, table, demand_duals), 0.0).max(axis=1)
+    price = goal.use_cost - polytope.use.T @ resource_duals
+    reduced_use = price - np.maximum(gain, 0.0)
+    reduced_rent = goal.rent_cost - polytope.rent.T @ resource_duals
+    finite = np.isfinite(polytope.limit)
+    bound = float(resource_duals[finite] @ polytope.limit[finite])
+    bound += float(np.minimum(reduced_rent, 0.0) @ polytope.rent_upper)
+    lost = np.minimum(reduced_use, 0.0)
+    bound += float(np.sum(lost[lost < 0] * polytope.use_upper[lost < 0]))
+    bound += (goal.lam_weight - float(lam_column(polytope) @ demand_duals)) * goal.lam_lower
+    candidate = chosen // polytope.rate.shape[1]
+    num_rent = len(polytope.cost_rent)
+    load = np.zeros(len(polytope.candidates))
+    np.add.at(load, candidate, solution.x[1 + num_rent :])
+    return Relaxation(
+        objective=solution.objective,
+        bound=min(bound, solution.objective),
+        reduced_cost_use=reduced_use,
+        reduced_cost_rent=reduced_rent,
+        resource_duals=resource_duals,
+        demand_duals=demand_duals,
+        load=load,
+        rented=solution.x[1 : 1 + num_rent],
+        lam=float(solution.x[0]),
+    )
+
+
+def _infeasible(polytope: Polytope) -> Relaxation:
+    nothing = np.zeros(len(polytope.candidates))
+    return Relaxation(
+        objective=np.inf,
+        bound=np.inf,
+        reduced_cost_use=nothing,
+        reduced_cost_rent=np.zeros(len(polytope.cost_rent)),
+        resource_duals=np.zeros(len(polytope.limit)),
+        demand_duals=np.zeros(len(polytope.demands) + _num_share_rows(polytope)),
+        load=nothing,
+        rented=np.zeros(len(polytope.cost_rent)),
+        lam=0.0,
+    )

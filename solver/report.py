@@ -1,0 +1,185 @@
+"""From an allocation to the plan that people and programs read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver import throughput
+from solver.allocation import Polytope
+from solver.candidates import layouts_of
+from solver.engine_args import engine_args, engine_env
+from solver.milp import Allocation
+from solver.objectives import maximises_rate, total_demand
+from solver.packing import PlacedReplica, pack
+from solver.plan import Evidence, Rental, Replica, Route, Share, WorkloadRate
+from solver.problem import ServedModel
+from solver.routing import Routing
+from solver.throughput.base import FloatArray, Rates
+from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The parts of a plan that describe what is rented, run and routed, with their totals."""
+
+    rentals: tuple[Rental, ...]
+    replicas: tuple[Replica, ...]
+    routing: tuple[Route, ...]
+    evidence: tuple[Evidence, ...]
+    throughput_rps: float
+    makespan_s: float | None
+    load_multiple: float | None
+    cost_usd_per_hour: float
+    power_watts: float | None
+    usd_per_million_tokens: float
+
+
+def describe(polytope: Polytope, allocation: Allocation, routing: Routing) -> Fleet:
+    """Pack, name and add up an allocation under its routing."""
+    problem = polytope.problem
+    rentals, placed = pack(polytope, allocation)
+    lam_rps = routing.lam * polytope.scale_rps
+    whole_rps = lam_rps if maximises_rate(problem.objective) else total_demand(problem)
+    names = _replica_names(polytope, placed)
+    position = {int(c): index for index, c in enumerate(allocation.candidate)}
+    replicas, evidence = [], []
+    known = {int(c): _what_is_known(polytope, int(c)) for c in allocation.candidate}
+    for name, replica in zip(names, placed, strict=True):
+        at = position[replica.candidate]
+        rates = _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at])
+        described, found = _describe_replica(name, replica, rates, known[replica.candidate])
+        replicas.append(described)
+        evidence += found
+    cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
+    return Fleet(
+        rentals=rentals,
+        replicas=tuple(replicas),
+        routing=_routes(polytope, allocation, routing, names, placed),
+        evidence=tuple(evidence),
+        throughput_rps=whole_rps,
+        makespan_s=total_demand(problem) / lam_rps if problem.objective.kind == "min_makespan" else None,
+        load_multiple=None if maximises_rate(problem.objective) else lam_rps / total_demand(problem),
+        cost_usd_per_hour=cost,
+        power_watts=_power_watts(polytope, rentals),
+        usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
+    )
+
+
+def _replica_names(polytope: Polytope, placed: Sequence[PlacedReplica]) -> list[str]:
+    numbers: dict[int, int] = {}
+    names = []
+    for replica in placed:
+        model = int(polytope.candidates.model[replica.candidate])
+        number = numbers.get(model, 0)
+        numbers[model] = number + 1
+        names.append(f"{polytope.problem.models[model].name}-{number}")
+    return names
+
+
+def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> FloatArray:
+    """[W] requests/s of each workload of its model that one replica of the candidate gets."""
+    rates = np.zeros(polytope.rate.shape[1])
+    for row, demand in enumerate(polytope.demands):
+        if routing.fraction[row, at] > 0:
+            rates[demand.workload] = routing.fraction[row, at] * demand.fraction * rps
+    return rates
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the throughput layer says of one candidate: rates [1, W], source and detail per workload it serves."""
+
+    model: ServedModel
+    rates: Rates
+    sources: dict[int, tuple[str, str]]
+
+
+def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
+    problem = polytope.problem
+    one = polytope.candidates.take(np.array([candidate]))
+    model = problem.models[int(one.model[0])]
+    layers = one.layers if int(one.layers.sum()) > 0 else None
+    layouts = layouts_of(problem, polytope.supply.pools, one, layers)
+    rates, measured = throughput.rates(problem, model, layouts)
+    sources = {
+        w: throughput.evidence(problem, model, layouts, rates, measured, 0, w)
+        for w in range(len(model.workloads))
+        if rates.rps[0, w] > 0
+    }
+    return _Known(model, rates, sources)
+
+
+def _describe_replica(
+    name: str, placed: PlacedReplica, rates: FloatArray, known: _Known
+) -> tuple[Replica, list[Evidence]]:
+    """A replica with its load `rates` [W], and the evidence behind each rate it is counted on for."""
+    model, sustained = known.model, known.rates
+    routed = [w for w in range(len(model.workloads)) if rates[w] > 0]
+    batch = max((int(sustained.batch[0, w]) for w in routed), default=0) or None
+    evidence = [
+        Evidence(
+            name,
+            model.workloads[w].name,
+            *known.sources[w],
+            rps=float(sustained.rps[0, w]),
+            low_rps=float(sustained.low_rps[0, w]),
+            high_rps=float(sustained.high_rps[0, w]),
+        )
+        for w in routed
+    ]
+    replica = Replica(
+        id=name,
+        model=model.name,
+        role="aggregated",
+        stages=placed.stages,
+        max_batch=batch,
+        utilisation_fraction=float(sum(rates[w] / sustained.rps[0, w] for w in routed)),
+        throughput_rps=tuple(WorkloadRate(model.workloads[w].name, float(rates[w])) for w in routed),
+        engine_args=engine_args(
+            model,
+            tensor_parallel=tuple(stage.tensor_parallel for stage in placed.stages),
+            max_batch=batch,
+        ),
+        engine_env=engine_env(tuple(stage.layers or 0 for stage in placed.stages)),
+    )
+    return replica, evidence
+
+
+def _routes(
+    polytope: Polytope,
+    allocation: Allocation,
+    routing: Routing,
+    names: Sequence[str],
+    placed: Sequence[PlacedReplica],
+) -> tuple[Route, ...]:
+    position = {int(c): index for index, c in enumerate(allocation.candidate)}
+    routes = []
+    for row, demand in enumerate(polytope.demands):
+        model: ServedModel = polytope.problem.models[demand.model]
+        shares = []
+        for name, replica in zip(names, placed, strict=True):
+            at = position[replica.candidate]
+            if routing.fraction[row, at] > 0:
+                shares.append(Share(name, float(routing.fraction[row, at] / allocation.replicas[at])))
+        routes.append(Route(model.name, model.workloads[demand.workload].name, tuple(shares)))
+    return tuple(routes)
+
+
+def _power_watts(polytope: Polytope, rentals: Sequence[Rental]) -> float | None:
+    watts = 0.0
+    for rental in rentals:
+        tdp = polytope.problem.gpus[rental.gpu].tdp_watts
+        if tdp is None:
+            return None
+        watts += tdp * rental.gpus * rental.count
+    return watts
+
+
+def _tokens_per_hour(polytope: Polytope, rps: float) -> float:
+    models = polytope.problem.models
+    per_request = 0.0
+    for demand in polytope.demands:
+        workload = models[demand.model].workloads[demand.workload]
+        per_request += demand.fraction * (workload.input_tokens + workload.output_tokens)
+    return rps * per_request * SECONDS_PER_HOUR

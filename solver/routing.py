@@ -1,0 +1,104 @@
+"""The last word on routing: with the fleet fixed, the best routing is an LP, solved once more on its own.
+
+MILP solvers return shares within their tolerances; the plan's numbers come from here, so that fractions sum to
+1 and every utilisation holds exactly.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from solver.allocation import Polytope
+from solver.linear import LinearProgram, solve_lp
+from solver.milp import Allocation
+from solver.relaxation import demand_matrix, lam_column
+from solver.throughput.base import FloatArray
+
+_LEAST_FRACTION = 1e-7
+_IDLE_SHARE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """fraction [D, n]: share of each demand that goes to each candidate of the allocation; rows sum to 1.
+
+    share [n, W]: share of their time that the replicas of each candidate spend on each workload, times their number
+    lam: largest multiple of the demand that this routing carries, in the polytope's scale.
+    """
+
+    fraction: FloatArray
+    share: FloatArray
+    lam: float
+
+
+def route(polytope: Polytope, allocation: Allocation) -> Routing:
+    """The routing of a fleet that carries the most."""
+    candidate = allocation.candidate
+    part, workload = np.nonzero(polytope.rate[candidate] > 0)
+    demand = demand_matrix(polytope, candidate[part], workload)
+    pairs, fleet = len(part), len(candidate)
+    capacity = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    program = LinearProgram(
+        cost=np.concatenate([[-1.0], np.zeros(pairs)]),
+        matrix=csr_array(
+            vstack(
+                [
+                    hstack([csr_array(lam_column(polytope)[:, None]), demand]),
+                    hstack([csr_array((fleet, 1)), capacity]),
+                ],
+                format="csr",
+            )
+        ),
+        row_lower=np.concatenate(
+            [np.zeros(len(polytope.demands)), np.full(demand.shape[0] - len(polytope.demands) + fleet, -np.inf)]
+        ),
+        row_upper=np.concatenate([np.zeros(demand.shape[0]), allocation.replicas.astype(np.float64)]),
+        lower=np.zeros(1 + pairs),
+        upper=np.full(1 + pairs, np.inf),
+        integer=np.zeros(1 + pairs, dtype=np.bool_),
+    )
+    solution = solve_lp(program)
+    shares = np.zeros((fleet, polytope.rate.shape[1]))
+    if solution.x is None or solution.x[0] <= 0:
+        return Routing(np.zeros((len(polytope.demands), fleet)), shares, 0.0)
+    shares[part, workload] = np.maximum(solution.x[1:], 0.0)
+    return _exact(polytope, replace(allocation, share=shares))
+
+
+def without_idle(polytope: Polytope, allocation: Allocation) -> tuple[Allocation, Routing]:
+    """The allocation without the replicas that its best routing leaves idle, and the routing of the rest."""
+    routing = route(polytope, allocation)
+    needed = np.ceil(routing.share.sum(axis=1) - _IDLE_SHARE).astype(np.int64)
+    needed = np.minimum(np.where(routing.fraction.any(axis=0), np.maximum(needed, 1), 0), allocation.replicas)
+    if routing.lam <= 0 or np.array_equal(needed, allocation.replicas):
+        return allocation, routing
+    kept = needed > 0
+    trimmed = replace(
+        allocation, candidate=allocation.candidate[kept], replicas=needed[kept], share=routing.share[kept]
+    )
+    rerouted = route(polytope, trimmed)
+    return (trimmed, rerouted) if rerouted.lam >= routing.lam * (1 - _IDLE_SHARE) else (allocation, routing)
+
+
+def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
+    """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
+    model = polytope.candidates.model[allocation.candidate]
+    fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
+    busy = np.zeros(len(allocation.candidate))
+    for row, demand in enumerate(polytope.demands):
+        rate = np.where(model == demand.model, polytope.rate[allocation.candidate, demand.workload], 0.0)
+        served = rate * allocation.share[:, demand.workload]
+        if served.sum() <= 0:
+            served = np.where(
+                rate == rate.max(initial=0.0), rate, 0.0
+            )  # too small a demand for the LP's tolerance to see
+        if served.sum() <= 0:
+            return Routing(fraction, allocation.share, 0.0)
+        fraction[row] = served / served.sum()
+        fraction[row, fraction[row] < _LEAST_FRACTION] = 0.0
+        fraction[row] /= fraction[row].sum()
+        busy += demand.fraction * np.divide(fraction[row], rate, out=np.zeros_like(rate), where=rate > 0)
+    with np.errstate(divide="ignore"):
+        lam = np.where(busy > 0, allocation.replicas / busy, np.inf).min()
+    return Routing(fraction, allocation.share, float(lam))

@@ -1,0 +1,89 @@
+"""Recomputes a plan from its problem, without the solver: the last step before a plan is shown.
+
+Nothing here knows how the plan was found. Prices, storage, machines, placement, rates, routing, totals, limits and
+proof are each recomputed from the offers and the throughput layer; what differs is a violation. Pools (what is
+interchangeable) and the throughput layer are shared with the solver because they define what a plan means.
+
+    wellformed -> rented offers -> replicas and pieces -> supply, placement, service, totals, limits
+"""
+
+from solver.plan import Plan
+from solver.problem import Problem
+from solver.verify.limits import broken_limits
+from solver.verify.placement import misplaced_pieces
+from solver.verify.proof import wrong_proof
+from solver.verify.rentals import oversupplied_machines, unknown_rentals, wrong_rentals
+from solver.verify.replicas import broken_replicas, unfit_pieces
+from solver.verify.service import wrong_service
+from solver.verify.totals import wrong_totals
+from solver.verify.view import View, view_of
+from solver.verify.wellformed import malformed
+
+__all__ = ["verify"]
+
+_CHECKS = (
+    wrong_rentals,
+    oversupplied_machines,
+    unfit_pieces,
+    misplaced_pieces,
+    wrong_service,
+    wrong_totals,
+    broken_limits,
+    wrong_proof,
+)
+
+
+def verify(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """Sentences that say what is wrong with the plan, each with field, value and expectation; empty: valid.
+
+    Later checks need what earlier ones establish (a stage that points nowhere has no pool), so a malformed plan
+    is reported without them.
+    """
+    found = malformed(plan) or _wrong_identity(problem, plan)
+    if found:
+        return tuple(found)
+    if plan.status in ("infeasible", "unknown"):
+        return tuple(_wrong_refusal(plan))
+    found = [*unknown_rentals(problem, plan), *broken_replicas(problem, plan)]
+    if found:
+        return tuple(found)
+    view: View = view_of(problem, plan)
+    return tuple(sentence for check in _CHECKS for sentence in check(view))
+
+
+def _wrong_identity(problem: Problem, plan: Plan) -> list[str]:
+    found = []
+    if plan.objective != problem.objective.kind:
+        found.append(f"objective: {plan.objective!r}, but the problem asks for {problem.objective.kind!r}")
+    if plan.solver.method != problem.options.method:
+        found.append(f"solver.method: {plan.solver.method!r}, but the problem asks for {problem.options.method!r}")
+    return found
+
+
+_ANSWERS = (
+    "value",
+    "relative_gap",
+    "throughput_rps",
+    "makespan_s",
+    "load_multiple",
+    "cost_usd_per_hour",
+    "power_watts",
+    "usd_per_million_tokens",
+)
+
+
+def _wrong_refusal(plan: Plan) -> list[str]:
+    """An infeasible or unknown plan answers nothing, and an infeasible one says what has to give."""
+    found = [
+        f"{name}: {getattr(plan, name)!r}, expected None in a plan that is {plan.status}"
+        for name in _ANSWERS
+        if getattr(plan, name) is not None
+    ]
+    found += [
+        f"{name}: {len(getattr(plan, name))} entries, expected none in a plan that is {plan.status}"
+        for name in ("rentals", "replicas", "routing", "evidence")
+        if getattr(plan, name)
+    ]
+    if plan.status == "infeasible" and not plan.conflicts:
+        found.append("conflicts: none, but an infeasible plan has to say what must give")
+    return found

@@ -1,0 +1,76 @@
+"""Which card each stage runs on, and what the machines hold: placement has one right answer.
+
+Pieces go largest first, then by replica and piece number, each to the first machine of its pool with room, and
+take consecutive GPUs there. Sizes divide each other, so this fails only where the pieces do not fit at all
+(Coffman, Garey & Johnson 1987, "Bin packing with divisible item sizes").
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from solver.pools import Pool
+from solver.verify.numbers import same
+from solver.verify.view import Piece, View
+
+Machine = tuple[int, int]
+
+
+def misplaced_pieces(view: View) -> Iterator[str]:
+    """Pieces elsewhere than first fit decreasing puts them, machines without a piece, and wrong storage."""
+    machines = [(index, machine) for index, rental in enumerate(view.plan.rentals) for machine in range(rental.count)]
+    used = dict.fromkeys(machines, 0)
+    in_pool: dict[Pool, list[Machine]] = defaultdict(list)
+    for place in machines:
+        in_pool[view.pools[place[0]]].append(place)
+    for piece in sorted(view.all_pieces(), key=lambda piece: (-piece.size, piece.replica, piece.number)):
+        yield from _misplaced(view, piece, in_pool[view.pools[piece.rental]], used)
+    yield from (
+        f"rentals[{index}]: machine {machine} runs no stage, expected every rented machine to be used"
+        for (index, machine), gpus in used.items()
+        if gpus == 0
+    )
+    yield from _wrong_storage(view, machines)
+
+
+def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Machine, int]) -> Iterator[str]:
+    """Checks one piece against the machines of its pool and reserves its GPUs."""
+    room = (place for place in machines if used[place] + piece.size <= view.plan.rentals[place[0]].gpus)
+    place = next(room, None)
+    if place is None:
+        pool = view.pools[piece.rental].name
+        yield f"{view.path(piece)}: {piece.size} GPUs, but no rented machine of pool {pool!r} has room for them"
+        return
+    start = used[place]
+    used[place] += piece.size
+    if place != (piece.rental, piece.machine):
+        yield (
+            f"{view.path(piece)}: on machine {piece.machine} of rental {piece.rental}, expected machine {place[1]} "
+            f"of rental {place[0]} (first with room for {piece.size} GPUs)"
+        )
+        return
+    for stage in piece.stages:
+        expected = tuple(range(start, start + stage.tensor_parallel))
+        start += stage.tensor_parallel
+        if stage.gpu_indices != expected:
+            yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {expected}"
+
+
+def _wrong_storage(view: View, machines: list[Machine]) -> Iterator[str]:
+    held_gb: dict[Machine, float] = defaultdict(float)
+    held_usd_per_hour: dict[Machine, float] = defaultdict(float)
+    for piece in view.all_pieces():
+        pool = view.pools[piece.rental]
+        needed = view.disk_needed_gb[view.plan.replicas[piece.replica].model]
+        billed_gb = pool.storage_gb(needed, piece.size) if pool.storage_usd_per_gb_month else 0.0
+        held_gb[piece.rental, piece.machine] += billed_gb
+        held_usd_per_hour[piece.rental, piece.machine] += pool.storage_usd_per_hour(needed, piece.size)
+    for machine in machines:
+        rental = view.plan.rentals[machine[0]]
+        path = f"rentals[{machine[0]}]"
+        if not same(rental.storage_gb, held_gb[machine]):
+            yield f"{path}.storage_gb: {rental.storage_gb!r}, but machine {machine[1]} needs {held_gb[machine]!r}"
+        if not same(rental.storage_usd_per_hour, held_usd_per_hour[machine]):
+            yield (
+                f"{path}.storage_usd_per_hour: {rental.storage_usd_per_hour!r}, but storage of machine {machine[1]} "
+                f"costs {held_usd_per_hour[machine]!r}"
+            )

@@ -1,0 +1,44 @@
+"""The claim of optimality: bound, gap and status, and what an answered plan may not say."""
+
+from collections.abc import Iterator
+
+from solver.verify.numbers import SUM_TOLERANCE, same
+from solver.verify.view import View
+
+
+def wrong_proof(view: View) -> Iterator[str]:
+    """A bound on the wrong side, a gap that is not theirs, a status that the gap does not carry."""
+    plan = view.plan
+    if plan.conflicts:
+        yield f"conflicts: {len(plan.conflicts)} entries, expected none in a plan that is {plan.status}"
+    if plan.value is None or plan.bound is None or plan.relative_gap is None:
+        yield f"value, bound, relative_gap: {plan.value!r}, {plan.bound!r}, {plan.relative_gap!r}, expected numbers"
+        return
+    if plan.value == 0 and plan.objective in ("max_throughput", "min_makespan"):
+        yield f"value: {plan.value!r}, expected a positive number"
+        return
+    yield from _wrong_side(view, plan.value, plan.bound)
+    gap = _relative_gap(plan.value, plan.bound)
+    if not same(plan.relative_gap, gap):
+        yield f"relative_gap: {plan.relative_gap!r}, expected {gap!r} (|bound - value| / |value|)"
+    yield from _wrong_status(view, gap)
+
+
+def _relative_gap(value: float, bound: float) -> float:
+    """|bound - value| / |value|; 0 where both are 0 (a free fleet)."""
+    return 0.0 if value == bound else abs(bound - value) / abs(value) if value else float("inf")
+
+
+def _wrong_side(view: View, value: float, bound: float) -> Iterator[str]:
+    maximised = view.plan.objective == "max_throughput"
+    beyond = value - bound if maximised else bound - value
+    if beyond > SUM_TOLERANCE * abs(value):
+        yield f"bound: {bound!r}, expected at {'least' if maximised else 'most'} the value {value!r}"
+
+
+def _wrong_status(view: View, gap: float) -> Iterator[str]:
+    options = view.problem.options
+    asked = options.relative_gap if options.method == "exact" else options.tolerance_fraction
+    expected = "optimal" if gap <= asked + SUM_TOLERANCE else "feasible"
+    if view.plan.status != expected:
+        yield f"status: {view.plan.status!r}, expected {expected!r} for a gap of {gap!r} where {asked!r} is asked"

@@ -1,0 +1,212 @@
+"""What the replicas sustain and what is routed to them, from the throughput layer's rates."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.engine_args import engine_args, engine_env
+from solver.plan import Evidence, Replica, Route
+from solver.problem import ServedModel
+from solver.throughput import max_utilisation_fraction, rates
+from solver.throughput.base import FloatArray, IntArray, Layouts
+from solver.verify.numbers import RATE_TOLERANCE, agrees
+from solver.verify.view import Piece, View
+
+
+@dataclass(frozen=True, slots=True)
+class Sustained:
+    """Rates of one replica by workload name, at full utilisation."""
+
+    rps: dict[str, float]
+    low_rps: dict[str, float]
+    high_rps: dict[str, float]
+    batch: dict[str, int]
+
+
+def wrong_service(view: View) -> Iterator[str]:
+    """Routing, throughput, utilisation, batch, arguments and evidence that do not follow from the rates."""
+    sustained = sustained_rates(view)
+    fractions = {}
+    for route in view.plan.routing:
+        for share in route.shares:
+            fractions[share.replica, route.model, route.workload] = share.fraction
+    yield from _wrong_routing(view, sustained)
+    for replica in view.plan.replicas:
+        routed = {
+            workload.name: fractions[replica.id, replica.model, workload.name]
+            * view.rates_rps.get((replica.model, workload.name), 0.0)
+            for workload in view.models[replica.model].workloads
+            if (replica.id, replica.model, workload.name) in fractions
+        }
+        yield from _wrong_load(view, replica, routed, sustained[replica.id])
+        yield from _wrong_engine(view, replica, routed, sustained[replica.id])
+    yield from _wrong_evidence(view, sustained)
+
+
+def most_utilisation_fraction(view: View, model: str) -> float:
+    return max_utilisation_fraction(view.problem.limits, view.models[model])
+
+
+def sustained_rates(view: View) -> dict[str, Sustained]:
+    """Rates by replica id; one call of the throughput layer per model."""
+    found: dict[str, Sustained] = {}
+    for model in view.problem.models:
+        numbers = [i for i, replica in enumerate(view.plan.replicas) if replica.model == model.name]
+        if numbers:
+            found.update(_rates_of_model(view, model, numbers))
+    return found
+
+
+def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[str, Sustained]:
+    answer, _ = rates(view.problem, model, _layouts(view, numbers))
+    names = [workload.name for workload in model.workloads]
+
+    def by_name(values: FloatArray | IntArray, row: int) -> dict[str, float]:
+        return {name: float(value) for name, value in zip(names, values[row], strict=True)}
+
+    return {
+        view.plan.replicas[number].id: Sustained(
+            rps=by_name(answer.rps, row),
+            low_rps=by_name(answer.low_rps, row),
+            high_rps=by_name(answer.high_rps, row),
+            batch={name: int(size) for name, size in by_name(answer.batch, row).items()},
+        )
+        for row, number in enumerate(numbers)
+    }
+
+
+def _layouts(view: View, numbers: list[int]) -> Layouts:
+    """The replicas as the throughput layer reads them, padded to the longest pipeline."""
+    replicas = [view.plan.replicas[number] for number in numbers]
+    slugs = sorted({stage.gpu for replica in replicas for stage in replica.stages})
+    shape = (len(replicas), max(len(replica.stages) for replica in replicas))
+    gpu, tensor_parallel = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    layers, intra = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+    hop, cross = np.full(shape, np.inf), np.zeros(shape, dtype=np.bool_)
+    for row, (number, replica) in enumerate(zip(numbers, replicas, strict=True)):
+        hops = _hops(view, view.pieces[number])
+        for column, stage in enumerate(replica.stages):
+            gpu[row, column] = slugs.index(stage.gpu)
+            tensor_parallel[row, column] = stage.tensor_parallel
+            layers[row, column] = stage.layers or 0
+            intra[row, column] = view.pools[stage.rental].intra_gb_per_s
+            if column < len(hops):
+                hop[row, column], cross[row, column] = hops[column]
+    known = all(stage.layers is not None for replica in replicas for stage in replica.stages)
+    gpus = tuple(view.problem.gpus[slug] for slug in slugs)
+    return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None)
+
+
+def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
+    """(10^9 bytes/s, leaves the machine) from each stage to the next."""
+    hops: list[tuple[float, bool]] = []
+    for piece, following in zip(pieces, (*pieces[1:], None), strict=True):
+        pool = view.pools[piece.rental]
+        hops.extend([(pool.intra_gb_per_s, False)] * (len(piece.stages) - 1))
+        if following is not None:
+            arriving = view.pools[following.rental].hop_gb_per_s(following.size)
+            hops.append((min(pool.hop_gb_per_s(piece.size), arriving), True))
+    return hops
+
+
+def _wrong_routing(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+    expected = [(model.name, workload.name) for model in view.problem.models for workload in model.workloads]
+    routed = [(route.model, route.workload) for route in view.plan.routing]
+    if sorted(routed) != sorted(expected):
+        yield f"routing: entries for {sorted(routed)}, expected one each for {sorted(expected)}"
+        return
+    models = {replica.id: replica.model for replica in view.plan.replicas}
+    for route in view.plan.routing:
+        idle = view.rates_rps.get((route.model, route.workload)) == 0 and not route.shares
+        if not idle:
+            yield from _wrong_route(route, models, sustained)
+
+
+def _wrong_route(route: Route, models: dict[str, str], sustained: dict[str, Sustained]) -> Iterator[str]:
+    path = f"routing of {route.model}/{route.workload}"
+    targets = [share.replica for share in route.shares]
+    if len(set(targets)) != len(targets):
+        yield f"{path}: replicas {targets}, expected each once"
+    for target in targets:
+        if models.get(target) != route.model:
+            yield f"{path}: share for {target!r}, expected a replica of {route.model!r}"
+        elif sustained[target].rps[route.workload] <= 0:
+            yield f"{path}: share for {target!r}, expected none where its rate is 0"
+    total = sum(share.fraction for share in route.shares)
+    if not agrees(total, 1.0):
+        yield f"{path}: fractions sum to {total!r}, expected 1"
+
+
+def _wrong_load(view: View, replica: Replica, routed: dict[str, float], sustained: Sustained) -> Iterator[str]:
+    """`routed`: requests/s by workload, as routing and the objective's value imply."""
+    path = f"replica {replica.id!r}"
+    expected = {name: rps for name, rps in routed.items() if rps > 0}
+    named = [rate.workload for rate in replica.throughput_rps]
+    if not expected:
+        yield f"{path}: nothing is routed to it, expected every replica to serve something"
+    if named != list(expected):
+        yield f"{path}.throughput_rps: workloads {named}, expected {list(expected)}"
+        return
+    for rate in replica.throughput_rps:
+        if not agrees(rate.rps, expected[rate.workload]):
+            yield f"{path}.throughput_rps of {rate.workload!r}: {rate.rps!r}, expected {expected[rate.workload]!r}"
+    if any(sustained.rps[name] <= 0 for name in expected):
+        return
+    utilisation = sum(rps / sustained.rps[name] for name, rps in expected.items())
+    if not agrees(replica.utilisation_fraction, utilisation):
+        yield f"{path}.utilisation_fraction: {replica.utilisation_fraction!r}, expected {utilisation!r}"
+    most = most_utilisation_fraction(view, replica.model)
+    if utilisation > most * (1 + RATE_TOLERANCE):
+        yield f"{path}.utilisation_fraction: {utilisation!r}, expected at most {most!r}"
+
+
+def _wrong_engine(view: View, replica: Replica, routed: dict[str, float], sustained: Sustained) -> Iterator[str]:
+    path = f"replica {replica.id!r}"
+    batch = max((sustained.batch[name] for name, rps in routed.items() if rps > 0), default=0) or None
+    if replica.max_batch != batch:
+        yield f"{path}.max_batch: {replica.max_batch!r}, expected {batch!r}"
+    arguments = engine_args(
+        view.models[replica.model],
+        tensor_parallel=tuple(stage.tensor_parallel for stage in replica.stages),
+        max_batch=batch,
+    )
+    environment = engine_env(tuple(stage.layers or 0 for stage in replica.stages))
+    if replica.engine_env != environment:
+        yield f"{path}.engine_env: {replica.engine_env!r}, expected {environment!r}"
+    if [*map(_typed, replica.engine_args)] != [*map(_typed, arguments)]:
+        yield f"{path}.engine_args: {replica.engine_args!r}, expected {arguments!r}"
+
+
+def _typed(argument: tuple[str, object]) -> tuple[str, type, object]:
+    """True equals 1 in Python, but an engine reads them differently."""
+    return argument[0], type(argument[1]), argument[1]
+
+
+def _wrong_evidence(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+    """Every rate that is used has one piece of evidence with the same figures."""
+    given: dict[tuple[str, str], list[Evidence]] = defaultdict(list)
+    for evidence in view.plan.evidence:
+        given[evidence.replica, evidence.workload].append(evidence)
+    used = {(r.id, rate.workload) for r in view.plan.replicas for rate in r.throughput_rps}
+    for pair in sorted(used | set(given)):
+        if pair not in used or len(given[pair]) != 1:
+            found = len(given[pair])
+            yield f"evidence for {pair}: {found} entries, expected {1 if pair in used else 'none: nothing is routed'}"
+            continue
+        yield from _wrong_figures(given[pair][0], sustained)
+
+
+def _wrong_figures(evidence: Evidence, sustained: dict[str, Sustained]) -> Iterator[str]:
+    figures = sustained[evidence.replica]
+    if evidence.workload not in figures.rps:
+        yield f"evidence for {evidence.replica!r}: workload {evidence.workload!r}, expected one of {[*figures.rps]}"
+        return
+    for name in ("rps", "low_rps", "high_rps"):
+        expected = getattr(figures, name)[evidence.workload]
+        if not agrees(getattr(evidence, name), expected):
+            yield (
+                f"evidence for {(evidence.replica, evidence.workload)}.{name}: {getattr(evidence, name)!r}, "
+                f"expected {expected!r}"
+            )

@@ -1,0 +1,87 @@
+"""Totals of the plan: cost, power, throughput, makespan, load multiple, price per token, objective value."""
+
+from collections.abc import Iterator
+
+from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
+from solver.verify.numbers import RATE_TOLERANCE, agrees, same
+from solver.verify.service import most_utilisation_fraction
+from solver.verify.view import View
+
+
+def wrong_totals(view: View) -> Iterator[str]:
+    """Totals that do not follow from rentals, replicas and demand."""
+    plan = view.plan
+    expected = {
+        "cost_usd_per_hour": cost_usd_per_hour(view),
+        "power_watts": power_watts(view),
+        "throughput_rps": sum(view.rates_rps.values()),
+        "makespan_s": plan.value if plan.objective == "min_makespan" else None,
+        "usd_per_million_tokens": _usd_per_million_tokens(view),
+    }
+    yield from (
+        f"{name}: {getattr(plan, name)!r}, expected {figure!r}"
+        for name, figure in expected.items()
+        if not _matches(getattr(plan, name), figure)
+    )
+    yield from _wrong_value(view)
+    yield from _wrong_load_multiple(view)
+
+
+def _matches(value: float | None, expected: float | None) -> bool:
+    return value is expected if value is None or expected is None else same(value, expected)
+
+
+def cost_usd_per_hour(view: View) -> float:
+    return sum(rental.price_usd_per_hour * rental.count for rental in view.plan.rentals)
+
+
+def power_watts(view: View) -> float | None:
+    """Thermal design power of all rented GPUs; None where one of them is unknown."""
+    watts = 0.0
+    for rental in view.plan.rentals:
+        tdp_watts = view.problem.gpus[rental.gpu].tdp_watts
+        if tdp_watts is None:
+            return None
+        watts += tdp_watts * rental.gpus * rental.count
+    return watts
+
+
+def _usd_per_million_tokens(view: View) -> float | None:
+    tokens_per_s = sum(
+        view.rates_rps.get((model.name, workload.name), 0.0) * (workload.input_tokens + workload.output_tokens)
+        for model in view.problem.models
+        for workload in model.workloads
+    )
+    if tokens_per_s == 0:
+        return None
+    return cost_usd_per_hour(view) / (tokens_per_s * SECONDS_PER_HOUR / TOKENS_PER_MILLION)
+
+
+def _wrong_value(view: View) -> Iterator[str]:
+    plan = view.plan
+    figure = {
+        "max_throughput": "throughput_rps",
+        "min_makespan": "makespan_s",
+        "min_cost": "cost_usd_per_hour",
+        "min_power": "power_watts",
+    }[plan.objective]
+    if plan.value is None or plan.value != getattr(plan, figure):
+        yield f"value: {plan.value!r}, expected {figure} {getattr(plan, figure)!r}"
+
+
+def _wrong_load_multiple(view: View) -> Iterator[str]:
+    plan, objective = view.plan, view.problem.objective
+    if objective.kind not in ("min_cost", "min_power"):
+        if plan.load_multiple is not None:
+            yield f"load_multiple: {plan.load_multiple!r}, expected None for {objective.kind}"
+        return
+    multiples = [
+        most_utilisation_fraction(view, replica.model) / replica.utilisation_fraction
+        for replica in plan.replicas
+        if replica.utilisation_fraction > 0
+    ]
+    expected = min(multiples, default=None)
+    if plan.load_multiple is None or expected is None or not agrees(plan.load_multiple, expected):
+        yield f"load_multiple: {plan.load_multiple!r}, expected {expected!r}"
+    elif plan.load_multiple < (1 + objective.headroom_fraction) * (1 - RATE_TOLERANCE):
+        yield f"load_multiple: {plan.load_multiple!r}, expected at least {1 + objective.headroom_fraction!r}"

@@ -1,0 +1,107 @@
+"""A plan joined with its problem: what every check looks up, built once its references are known to hold."""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from solver.plan import Plan, Replica, Stage
+from solver.pools import PIECE_SIZES, Pool, disk_needed_gb, group_offers
+from solver.problem import Contract, MeasuredStage, Offer, Problem, ServedModel
+
+OfferKey = tuple[str, str, Contract]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Stages of one replica that share a machine. `gpus` is what they use, `size` what they reserve."""
+
+    replica: int
+    number: int
+    rental: int
+    machine: int
+    gpus: int
+    size: int
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`offers` and `pools` go by rental, `pieces` by replica."""
+
+    problem: Problem
+    plan: Plan
+    models: dict[str, ServedModel]
+    offers: tuple[Offer, ...]
+    pools: tuple[Pool, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
+    disk_needed_gb: dict[str, float]
+    rates_rps: dict[tuple[str, str], float]
+
+    def all_pieces(self) -> list[Piece]:
+        return [piece for pieces in self.pieces for piece in pieces]
+
+    def path(self, piece: Piece) -> str:
+        return f"replicas[{piece.replica}] piece {piece.number}"
+
+
+def offers_by_key(problem: Problem) -> dict[OfferKey, int]:
+    """Offer index by (provider, offer_id, contract), the identity of an offer."""
+    return {(offer.provider, offer.offer_id, offer.contract): index for index, offer in enumerate(problem.offers)}
+
+
+def view_of(problem: Problem, plan: Plan) -> View:
+    """Needs a plan without unknown rentals and broken replicas."""
+    index_of = offers_by_key(problem)
+    indices = [index_of[rental.provider, rental.offer_id, rental.contract] for rental in plan.rentals]
+    pools, pool_of_offer = group_offers(problem)
+    names = [model.name for model in problem.models]
+    return View(
+        problem=problem,
+        plan=plan,
+        models=dict(zip(names, problem.models, strict=True)),
+        offers=tuple(problem.offers[index] for index in indices),
+        pools=tuple(pools[pool_of_offer[index]] for index in indices),
+        pieces=tuple(pieces_of(number, replica) for number, replica in enumerate(plan.replicas)),
+        disk_needed_gb=dict(zip(names, disk_needed_gb(problem), strict=True)),
+        rates_rps=offered_rates_rps(problem, plan),
+    )
+
+
+def pieces_of(number: int, replica: Replica) -> tuple[Piece, ...]:
+    """The pieces of a replica in order; consecutive stages with one piece number form one."""
+    groups = [tuple(stages) for _, stages in groupby(replica.stages, key=lambda stage: stage.piece)]
+    return tuple(
+        Piece(
+            replica=number,
+            number=stages[0].piece,
+            rental=stages[0].rental,
+            machine=stages[0].machine,
+            gpus=sum(stage.tensor_parallel for stage in stages),
+            size=reserved(sum(stage.tensor_parallel for stage in stages)),
+            stages=stages,
+        )
+        for stages in groups
+    )
+
+
+def reserved(gpus: int) -> int:
+    """GPUs that a piece keeps to itself: the next piece size; above the largest, which no piece may be, `gpus`."""
+    return next((size for size in PIECE_SIZES if size >= gpus), gpus)
+
+
+def offered_rates_rps(problem: Problem, plan: Plan) -> dict[tuple[str, str], float]:
+    """Requests/s of every (model, workload) that the plan's value implies; empty without a usable value."""
+    demand = {(m.name, w.name): w.demand for m in problem.models for w in m.workloads}
+    total = sum(demand.values())
+    if plan.objective in ("min_cost", "min_power"):
+        factor = 1.0
+    elif not plan.value or total <= 0:
+        return {}
+    else:
+        factor = plan.value / total if plan.objective == "max_throughput" else 1 / plan.value
+    return {key: factor * requests for key, requests in demand.items()}
+
+
+def is_measured(problem: Problem, replica: Replica) -> bool:
+    """The caller's table has a row for exactly these stages of this model."""
+    stages = tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in replica.stages)
+    return any(row.model == replica.model and row.stages == stages for row in problem.measured)

@@ -1,0 +1,322 @@
+"""The exact optimum of a tiny problem with measured rates, found by trying everything.
+
+Written from the meaning of a market alone: it rents machines one by one, fills their GPUs one by one and shares
+no code with candidates, supply or allocation. Two facts keep it small without touching the optimum: a fuller
+machine never serves less, and a fleet matters only through the replicas it can run and what it costs.
+
+A replica without a network runs in one machine, where it keeps 1, 2, 4 or 8 GPUs to itself (planning-model.md:
+other sizes are rounded up). At a networked site each stage may run on any machine of the site.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from solver.problem import MeasuredRate, Offer, Problem
+
+SIZES = (1, 2, 4, 8)
+
+# Replicas by kind: of each row of the problem's table, for each provider that counts (see `_providers`) in turn.
+Fleet = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A rented machine or slice. `site` is None without a network."""
+
+    offer: int
+    gpu: str
+    gpus: int
+    site: tuple[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    usd_per_hour: float
+    watts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """`value` in the objective's unit, `usd_per_hour` the least cost of a fleet that reaches it; None: infeasible."""
+
+    value: float | None
+    usd_per_hour: float | None
+
+
+def optimum(problem: Problem) -> Optimum:
+    """The best value over every fleet, and the least that it costs."""
+    fleets = affordable_fleets(problem)
+    best = [fleet for fleet in fleets if not _outdone(fleet, fleets)]
+    kind = problem.objective.kind
+    if kind in ("max_throughput", "min_makespan"):
+        multiples = dict(zip(best, load_multiples(problem, best), strict=True))
+        most = max(multiples.values(), default=0.0)
+        if most <= 1e-9:
+            return Optimum(None, None)
+        good_enough = load_multiples(problem, list(fleets))
+        cheapest = min(
+            _least_cost(fleets[fleet])
+            for fleet, multiple in zip(fleets, good_enough, strict=True)
+            if multiple >= most * (1 - 1e-7)
+        )
+        demand = sum(workload.demand for model in problem.models for workload in model.workloads)
+        return Optimum(most * demand if kind == "max_throughput" else 1 / most, cheapest)
+    return _cheapest(problem, fleets)
+
+
+def _cheapest(problem: Problem, fleets: Mapping[Fleet, list[Price]]) -> Optimum:
+    """Least cost or power of a fleet that carries the demand with its headroom."""
+    needed = (1 + problem.objective.headroom_fraction) * (1 - 1e-9)
+    listed = list(fleets)
+    prices = [
+        price
+        for fleet, multiple in zip(listed, load_multiples(problem, listed), strict=True)
+        if multiple >= needed
+        for price in fleets[fleet]
+    ]
+    if not prices:
+        return Optimum(None, None)
+    if problem.objective.kind == "min_cost":
+        least = min(price.usd_per_hour for price in prices)
+        return Optimum(least, least)
+    least = min(price.watts for price in prices)
+    return Optimum(least, min(price.usd_per_hour for price in prices if price.watts <= least * (1 + 1e-9)))
+
+
+def _least_cost(prices: Iterable[Price]) -> float:
+    return min(price.usd_per_hour for price in prices)
+
+
+def _outdone(fleet: Fleet, fleets: Iterable[Fleet]) -> bool:
+    return any(other != fleet and all(o >= f for o, f in zip(other, fleet, strict=True)) for other in fleets)
+
+
+def affordable_fleets(problem: Problem) -> dict[Fleet, list[Price]]:
+    """Every set of replicas that some affordable rental can run, with what such rentals cost."""
+    found: dict[Fleet, list[Price]] = {}
+    for machines in _rentals(problem):
+        price = _price(problem, machines)
+        if price is None:
+            continue
+        for fleet in _fleets_on(problem, machines):
+            known = found.setdefault(fleet, [])
+            if price not in known:
+                known.append(price)
+    return found
+
+
+def _rentals(problem: Problem) -> Iterator[tuple[Machine, ...]]:
+    """Every multiset of machines and slices that the market lets us rent at once."""
+    choices = [_rentals_of_offer(index, offer) for index, offer in enumerate(problem.offers)]
+    for chosen in product(*choices):
+        machines = tuple(machine for part in chosen for machine in part)
+        if _machines_are_compatible(problem, machines):
+            yield machines
+
+
+def _rentals_of_offer(index: int, offer: Offer) -> list[tuple[Machine, ...]]:
+    site = (offer.provider, offer.site) if offer.site is not None and offer.inter_machine_gb_per_s else None
+    if not offer.divisible:
+        whole = Machine(index, offer.gpu, offer.gpus, site)
+        return [(whole,) * count for count in range(offer.available + 1)]
+    slicings = sorted(_slicings(offer.gpus))
+    rented = set()
+    for per_machine in combinations_with_replacement(slicings, offer.available):
+        rented.add(tuple(sorted(size for slices in per_machine for size in slices)))
+    return [tuple(Machine(index, offer.gpu, size, site) for size in sizes) for sizes in sorted(rented)]
+
+
+def _slicings(gpus: int) -> set[tuple[int, ...]]:
+    """Multisets of slices that one machine can be cut into, some of its GPUs left over."""
+    found: set[tuple[int, ...]] = {()}
+    for size in SIZES:
+        if size <= gpus:
+            found |= {tuple(sorted((size, *rest))) for rest in _slicings(gpus - size)}
+    return found
+
+
+def _machines_are_compatible(problem: Problem, machines: tuple[Machine, ...]) -> bool:
+    used: Counter[tuple[str, str]] = Counter()
+    cards: set[tuple[str, str, int]] = set()
+    for machine in machines:
+        offer = problem.offers[machine.offer]
+        if offer.machine_id is None:
+            continue
+        key = (offer.provider, offer.machine_id)
+        used[key] += machine.gpus
+        named = {(*key, card) for card in offer.gpu_ids or ()}
+        if cards & named:
+            return False
+        cards |= named
+    for key, gpus in used.items():
+        siblings = [o for o in problem.offers if (o.provider, o.machine_id) == key]
+        if gpus > len({card for offer in siblings for card in offer.gpu_ids or ()}):
+            return False
+    return True
+
+
+def _price(problem: Problem, machines: tuple[Machine, ...]) -> Price | None:
+    """What the machines cost; None beyond the budget or a limit."""
+    usd_per_hour = watts = 0.0
+    by_gpu: Counter[str] = Counter()
+    by_provider: Counter[str] = Counter()
+    for machine in machines:
+        offer = problem.offers[machine.offer]
+        usd_per_hour += offer.price_usd_per_hour * machine.gpus / offer.gpus
+        watts += (problem.gpus[machine.gpu].tdp_watts or 0.0) * machine.gpus
+        by_gpu[machine.gpu] += machine.gpus
+        by_provider[offer.provider] += machine.gpus
+    limits, budget = problem.limits, problem.budget_usd_per_hour
+    within = (
+        (budget is None or usd_per_hour <= budget * (1 + 1e-9))
+        and (limits.max_power_watts is None or watts <= limits.max_power_watts)
+        and all(gpus <= limits.max_gpus.get(gpu, gpus) for gpu, gpus in by_gpu.items())
+        and all(gpus <= limits.max_gpus_per_provider.get(name, gpus) for name, gpus in by_provider.items())
+    )
+    return Price(usd_per_hour, watts) if within else None
+
+
+def _providers(problem: Problem) -> list[str]:
+    """Providers to tell apart; a single nameless one where no share is limited."""
+    if problem.limits.max_share_per_provider_fraction >= 1:
+        return [""]
+    return sorted({offer.provider for offer in problem.offers})
+
+
+def _kind(problem: Problem, provider: str, row: int) -> int:
+    """Position in a fleet of a row's replicas at a provider."""
+    providers = _providers(problem)
+    return (providers.index(provider) if provider in providers else 0) * len(problem.measured) + row
+
+
+def _fleets_on(problem: Problem, machines: tuple[Machine, ...]) -> set[Fleet]:
+    """The replicas that the machines can run, over every way to fill their GPUs."""
+    fillings: set[tuple[tuple[object, int], ...]] = {()}
+    for machine in machines:
+        options = _fillings(machine.gpus, _groups(problem, machine))
+        fillings = {_merged(filling, option) for filling in fillings for option in options}
+    return {fleet for filling in fillings for fleet in _assembled(problem, dict(filling))}
+
+
+def _merged(
+    left: tuple[tuple[object, int], ...], right: tuple[tuple[object, int], ...]
+) -> tuple[tuple[object, int], ...]:
+    total = Counter(dict(left))
+    total.update(dict(right))
+    return tuple(sorted(total.items(), key=repr))
+
+
+def _groups(problem: Problem, machine: Machine) -> dict[object, int]:
+    """What can run on consecutive GPUs of the machine, with the GPUs it keeps: whole replicas, or stages at a site.
+
+    A whole replica is its kind; a stage is (site, gpu, tensor-parallel degree).
+    """
+    provider = problem.offers[machine.offer].provider
+    groups: dict[object, int] = {}
+    for index, row in enumerate(problem.measured):
+        if machine.site is not None:
+            for stage in row.stages:
+                if stage.gpu == machine.gpu:
+                    groups[machine.site, stage.gpu, stage.tensor_parallel] = _kept(stage.tensor_parallel)
+        elif all(stage.gpu == machine.gpu for stage in row.stages):
+            groups[_kind(problem, provider, index)] = _kept(sum(stage.tensor_parallel for stage in row.stages))
+    return {group: size for group, size in groups.items() if size <= machine.gpus}
+
+
+def _kept(gpus: int) -> int:
+    return next(size for size in SIZES if size >= gpus)
+
+
+def _fillings(gpus: int, groups: Mapping[object, int]) -> set[tuple[tuple[object, int], ...]]:
+    """Give each GPU in turn to a new group that starts there, until none fits any more."""
+    fitting = [group for group, size in groups.items() if size <= gpus]
+    if not fitting:
+        return {()}
+    return {_merged(rest, ((group, 1),)) for group in fitting for rest in _fillings(gpus - groups[group], groups)}
+
+
+def _assembled(problem: Problem, filling: Mapping[object, int]) -> Iterator[Fleet]:
+    """Replicas from whole ones and from the stages placed at each site, in every maximal way."""
+    sites = sorted({group[0] for group in filling if isinstance(group, tuple)})
+    for chosen in product(*(_built(problem.measured, site, filling) for site in sites)):
+        fleet = [filling.get(kind, 0) for kind in range(len(problem.measured) * len(_providers(problem)))]
+        for (provider, _), counts in zip(sites, chosen, strict=True):
+            for row, count in enumerate(counts):
+                fleet[_kind(problem, provider, row)] += count
+        yield tuple(fleet)
+
+
+def _built(rows: tuple[MeasuredRate, ...], site: object, stages: Mapping[object, int]) -> set[Fleet]:
+    """Counts of each row's replicas that the site's stages make up, none of which could grow."""
+    found = set()
+    for index, row in enumerate(rows):
+        needed: Counter[object] = Counter((site, stage.gpu, stage.tensor_parallel) for stage in row.stages)
+        if all(stages.get(group, 0) >= count for group, count in needed.items()):
+            left = {group: count - needed.get(group, 0) for group, count in stages.items()}
+            found |= {
+                tuple(count + (place == index) for place, count in enumerate(rest))
+                for rest in _built(rows, site, left)
+            }
+    return found or {(0,) * len(rows)}
+
+
+def load_multiples(problem: Problem, fleets: list[Fleet]) -> list[float]:
+    """The largest multiple of the demand that each fleet carries: one linear program of independent blocks.
+
+    Block: r[c,w] >= 0 and multiple m; sum_c r[c,w] = m demand[w]; sum_w r[c,w] / rps[c,w] <= utilisation * count[c];
+    and at every provider that counts  sum r <= share * sum over all providers.
+    """
+    if not fleets:
+        return []
+    demand = {(m.name, w.name): w.demand for m in problem.models for w in m.workloads}
+    kinds = [(provider, row) for provider in _providers(problem) for row in problem.measured]
+    terms = [
+        (number, (row.model, name), rps)
+        for number, (_, row) in enumerate(kinds)
+        for name, rps in row.rps.items()
+        if rps > 0
+    ]
+    keys = list(demand)
+    width, utilisation = len(terms) + 1, problem.limits.max_utilisation_fraction or 1.0
+    balance = np.zeros((len(keys), width))
+    capacity = np.zeros((len(kinds), width))
+    lopsided = np.zeros((len(_providers(problem)), width))
+    lopsided[:, :-1] = -problem.limits.max_share_per_provider_fraction
+    for column, (number, key, rps) in enumerate(terms):
+        balance[keys.index(key), column] = 1.0
+        capacity[number, column] = 1 / rps
+        lopsided[_providers(problem).index(kinds[number][0]), column] += 1
+    balance[:, -1] = [-requests for requests in demand.values()]
+    objective = np.zeros(width)
+    objective[-1] = -1.0
+    room = np.hstack([np.array(fleets, dtype=float) * utilisation, np.zeros((len(fleets), len(lopsided)))]).ravel()
+    solved = linprog(
+        np.tile(objective, len(fleets)),
+        A_ub=_repeated(np.vstack([capacity, lopsided]), len(fleets)),
+        b_ub=room,
+        A_eq=_repeated(balance, len(fleets)),
+        b_eq=np.zeros(len(fleets) * len(keys)),
+        method="highs",
+    )
+    if solved.status != 0:
+        raise RuntimeError(f"the routing program ended with: {solved.message}")
+    return [float(multiple) for multiple in solved.x.reshape(len(fleets), width)[:, -1]]
+
+
+def _repeated(block: np.ndarray, times: int) -> coo_array:
+    """A sparse matrix with `block` `times` along its diagonal."""
+    rows, columns = np.nonzero(block)
+    shift = np.arange(times)[:, None]
+    return coo_array(
+        (
+            np.tile(block[rows, columns], times),
+            ((rows + shift * block.shape[0]).ravel(), (columns + shift * block.shape[1]).ravel()),
+        ),
+        shape=(times * block.shape[0], times * block.shape[1]),
+    )

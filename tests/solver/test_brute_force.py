@@ -1,0 +1,135 @@
+"""Both methods against trying everything on tiny random markets, and the brute force against sums by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from solver import solve
+from solver.plan import Plan
+from solver.problem import Objective, ObjectiveKind, Problem, SolveOptions
+from solver.verify import verify
+from tests.builders import (
+    APPENDIX_C_MAKESPAN_S,
+    OBJECTIVES,
+    a_model,
+    a_problem,
+    a_workload,
+    an_offer,
+    appendix_c,
+    measured,
+    random_problem,
+)
+from tests.solver.brute_force import Optimum, optimum
+
+SEEDS = range(80)
+# On 480 the first plan that the search finds is already the best one.
+SEARCHED_SEEDS = (*range(80, 160), 480)
+# What the finish may leave: its last phases stop at 0.5 % or after some nodes.
+FINISH_TOLERANCE_FRACTION = 0.006
+ALTERNATIVE_TOLERANCE_FRACTION = 0.01
+
+
+def differs(found: float | None, expected: float | None, tolerance: float) -> bool:
+    if found is None or expected is None:
+        return found is not expected
+    return abs(found - expected) > tolerance * abs(expected) * (1 + 1e-6)
+
+
+def defects(problem: Problem, plan: Plan, best: Optimum) -> list[str]:
+    """What is wrong with a plan whose true optimum is known."""
+    options = problem.options
+    tolerance = options.relative_gap + (options.tolerance_fraction if options.method == "binary_search" else 0.0)
+    found = list(verify(problem, plan))
+    if plan.status != ("infeasible" if best.value is None else "optimal"):
+        found.append(f"status {plan.status} with a true optimum of {best.value}")
+    if differs(plan.value, best.value, tolerance):
+        found.append(f"value {plan.value}, true optimum {best.value}")
+    elif plan.bound is not None and best.value is not None and _cuts_off(problem, plan.bound, best.value):
+        found.append(f"bound {plan.bound} denies the true optimum {best.value}")
+    spent, needed = plan.cost_usd_per_hour, best.usd_per_hour
+    if spent is not None and needed is not None and spent > needed * (1 + FINISH_TOLERANCE_FRACTION):
+        found.append(f"{spent} $/h for an optimum that {needed} $/h reach")
+    return found
+
+
+def _cuts_off(problem: Problem, bound: float, best: float) -> bool:
+    slack = 1e-6 * abs(best)
+    return bound < best - slack if problem.objective.kind == "max_throughput" else bound > best + slack
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_exact_method_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_problem(seed, objective)
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
+@pytest.mark.parametrize("seed", SEARCHED_SEEDS)
+def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
+    problem = replace(random_problem(seed, objective), options=SolveOptions(method="binary_search"))
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", SEEDS[:30])
+def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_problem(seed, objective)
+    plan = solve(problem)
+    assert {alternative.without for alternative in plan.alternatives} == {rental.gpu for rental in plan.rentals}
+    for alternative in plan.alternatives:
+        without = replace(problem.limits, max_gpus={**problem.limits.max_gpus, alternative.without: 0})
+        best = optimum(replace(problem, limits=without))
+        assert not differs(alternative.value, best.value, ALTERNATIVE_TOLERANCE_FRACTION), (alternative, best)
+        assert alternative.without not in {rental.gpu for rental in alternative.rentals}
+        spent = sum(rental.price_usd_per_hour * rental.count for rental in alternative.rentals)
+        assert (alternative.cost_usd_per_hour or 0.0) == pytest.approx(spent)
+
+
+def test_the_random_markets_are_neither_all_alike_nor_mostly_hopeless() -> None:
+    values = [optimum(random_problem(seed)).value for seed in SEEDS]
+    answered = {round(value, 6) for value in values if value is not None}
+    assert len(SEEDS) * 3 // 4 < len(answered) < len(SEEDS)
+    offers = [offer for seed in SEEDS for offer in random_problem(seed).offers]
+    assert any(offer.divisible for offer in offers)
+    assert any(offer.site for offer in offers)
+    assert any(offer.gpu_ids for offer in offers)
+
+
+def test_brute_force_agrees_with_appendix_c() -> None:
+    best = optimum(appendix_c())
+    assert best.value == pytest.approx(APPENDIX_C_MAKESPAN_S)
+    assert best.usd_per_hour == pytest.approx(8.0)
+
+
+def test_brute_force_rents_the_cheaper_of_two_ways_to_one_rate() -> None:
+    """3 req/s: one b at 4 $/h, or two a at 1.5 $/h each that carry 2 req/s each."""
+    problem = a_problem(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=3.0))],
+        offers=[an_offer("a", price=1.5, available=3), an_offer("b", price=4.0)],
+        rows=[measured("a", {"w1": 2.0}), measured("b", {"w1": 5.0})],
+    )
+    assert optimum(problem) == Optimum(3.0, 3.0)
+    with_headroom = replace(problem, objective=Objective("min_cost", headroom_fraction=0.5))
+    assert optimum(with_headroom) == Optimum(4.0, 4.0)
+
+
+def test_brute_force_splits_a_pipeline_over_machines_only_where_there_is_a_network() -> None:
+    site: dict[str, Any] = {"site": "s1", "inter_machine_gb_per_s": 12.5}
+    rows = [measured(["a", "a"], {"w1": 2.0})]
+    assert optimum(a_problem(offers=[an_offer("a", available=2)], rows=rows)).value is None
+    assert optimum(a_problem(offers=[an_offer("a", available=2, **site)], rows=rows)).value == pytest.approx(2.0)
+    assert optimum(a_problem(offers=[an_offer("a", 2)], rows=rows)).value == pytest.approx(2.0)
+
+
+def test_brute_force_does_not_rent_one_card_twice() -> None:
+    slices = [
+        an_offer("a", 2, offer_id="left", machine_id="m", gpu_ids=(0, 1)),
+        an_offer("a", 2, offer_id="middle", machine_id="m", gpu_ids=(1, 2)),
+        an_offer("a", 1, offer_id="right", machine_id="m", gpu_ids=(2,)),
+    ]
+    problem = a_problem(offers=slices, rows=[measured("a", {"w1": 1.0})])
+    assert optimum(problem).value == pytest.approx(3.0)
+    assert optimum(replace(problem, offers=tuple(slices[:2]))).value == pytest.approx(2.0)
