@@ -1,0 +1,47 @@
+"""The Typer application: registers the subcommands; each lives in its own module and is thin."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from service.cli.catalog import catalog
+from service.cli.estimate import estimate
+from service.cli.exits import guarded
+from service.cli.plan import plan
+from service.cli.schema import schema
+
+app = typer.Typer(
+    name="sutler",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
+app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
+app.command(short_help="Print the JSON Schema of a document.")(schema)
+app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sutler {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return version("sutler")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "(not installed)"
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Plans which GPUs to rent, how to deploy LLMs on them and where to route each workload, with proof."""

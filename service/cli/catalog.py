@@ -1,0 +1,178 @@
+"""`sutler catalog`: which GPUs and models there are, and where each figure comes from."""
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from service.cli.output import console_for
+from solver.catalog import (
+    Fact,
+    Gpu,
+    ModelSpec,
+    gpu_facts,
+    gpu_title,
+    load_gpus,
+    load_models,
+    model_aliases,
+    model_facts,
+    resolve_gpu,
+    resolve_model,
+)
+from solver.errors import InvalidProblemError
+
+BILLION = 1e9
+WIDEST_TABLE = 130
+
+
+class Part(StrEnum):
+    """The two halves of the catalogue."""
+
+    gpus = "gpus"
+    models = "models"
+
+
+class Edition(StrEnum):
+    """The GPU tables that a problem's `catalog` can name."""
+
+    default = "default"
+    paper_table1 = "paper_table1"
+
+
+def catalog(
+    part: Annotated[Part, typer.Argument(help="What to list.")],
+    name: Annotated[
+        str | None, typer.Argument(help="Only this entry, with the source of every figure. Usual spellings work.")
+    ] = None,
+    edition: Annotated[
+        Edition, typer.Option("--catalog", help="Which GPU table; paper_table1 has the six GPUs of the MILP paper.")
+    ] = Edition.default,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the source of every figure.")] = False,
+) -> None:
+    """List the GPUs or the models that a problem can name."""
+    try:
+        entries = _gpu_entries(name, edition) if part is Part.gpus else _model_entries(name)
+    except InvalidProblemError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2, allow_nan=False))
+        return
+    console = console_for("stdout")
+    console.width = max(console.width, WIDEST_TABLE)  # never cut a figure: a narrow terminal wraps the line
+    if name is not None:
+        console.print(_facts_table(entries[0]))
+    else:
+        console.print(_gpus_table(edition) if part is Part.gpus else _models_table())
+
+
+def _gpu_entries(name: str | None, edition: Edition) -> list[dict[str, Any]]:
+    gpus = load_gpus(edition).values() if name is None else [resolve_gpu(name, edition, field="NAME")]
+    return [
+        {
+            **asdict(gpu),
+            "name": gpu_title(gpu.slug, edition),
+            "facts": _facts_by_figure(gpu_facts(gpu.slug, edition)),
+        }
+        for gpu in gpus
+    ]
+
+
+def _model_entries(name: str | None) -> list[dict[str, Any]]:
+    models = load_models().values() if name is None else [resolve_model(name, field="NAME")]
+    return [
+        {
+            **asdict(model),
+            "aliases": list(model_aliases(model.id)),
+            "facts": _facts_by_figure(model_facts(model.id)),
+        }
+        for model in models
+    ]
+
+
+def _facts_by_figure(facts: tuple[Fact, ...]) -> dict[str, dict[str, Any]]:
+    kept = ("value", "source", "as_of", "basis", "confidence")
+    return {fact.figure: {key: getattr(fact, key) for key in kept} for fact in facts}
+
+
+def _table(title: str, *, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in texts:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _gpus_table(edition: Edition) -> Table:
+    table = _table(
+        "GPUs: dense tensor peaks, link in one direction per GPU",
+        texts=("slug", "architecture", "link"),
+        numbers=("GB", "GB/s", "TFLOPS bf16", "fp8", "fp4", "link GB/s", "W"),
+    )
+    for gpu in load_gpus(edition).values():
+        table.add_row(gpu.slug, gpu.architecture, gpu.link, *_gpu_figures(gpu))
+    return table
+
+
+def _gpu_figures(gpu: Gpu) -> tuple[str, ...]:
+    half = "" if gpu.supports_bf16 else " (fp16)"
+    return (
+        _figure(gpu.memory_gb),
+        _figure(gpu.memory_bandwidth_gb_per_s),
+        _figure(gpu.peak_tflops_bf16_dense) + half,
+        _figure(gpu.peak_tflops_fp8_dense),
+        _figure(gpu.peak_tflops_fp4_dense),
+        _figure(gpu.link_gb_per_s),
+        _figure(gpu.tdp_watts),
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _models_table() -> Table:
+    table = _table(
+        "Models",
+        texts=("id", "kind", "attention"),
+        numbers=("parameters (10⁹)", "active (10⁹)", "layers", "hidden", "context"),
+    )
+    for model in load_models().values():
+        table.add_row(
+            model.id,
+            _kind(model),
+            _attention(model),
+            f"{model.total_params / BILLION:.4g}",
+            f"{model.active_params / BILLION:.3g}",
+            str(model.layers),
+            str(model.hidden_size),
+            str(model.max_context_tokens),
+        )
+    return table
+
+
+def _kind(model: ModelSpec) -> str:
+    return "dense" if model.moe is None else f"{model.moe.experts_per_token} of {model.moe.experts} experts"
+
+
+def _attention(model: ModelSpec) -> str:
+    if model.mla is not None:
+        return f"latent {model.mla.kv_lora_rank}"
+    window = "" if model.sliding_window is None else f", window {model.sliding_window.window_tokens}"
+    return f"{model.heads}/{model.kv_heads} x {model.head_dim}{window}"
+
+
+def _facts_table(entry: dict[str, Any]) -> Table:
+    title = entry.get("slug") or entry["id"]
+    table = _table(str(title), texts=("figure",), numbers=("value",))
+    for heading in ("basis", "source", "as of"):
+        table.add_column(heading, overflow="fold")
+    for figure, fact in entry["facts"].items():
+        value = fact["value"]
+        shown = value if isinstance(value, str) else f"{value:.12g}"
+        table.add_row(figure, shown, fact["basis"], fact["source"], fact["as_of"])
+    return table

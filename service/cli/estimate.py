@@ -1,0 +1,175 @@
+"""`sutler estimate`: what one configuration should do, or every configuration of a CSV file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from service.cli.exits import Exit, guarded, say
+
+if TYPE_CHECKING:
+    from service.plans.estimates import Configuration
+    from solver.throughput.estimate import Estimate
+
+STANDARD_INPUT: Final = Path("-")
+
+
+@guarded
+def estimate(
+    model: Annotated[str | None, typer.Option(help="Model: catalogue id, repository or a usual spelling.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU: catalogue slug or a usual spelling.")] = None,
+    tensor_parallel: Annotated[int, typer.Option(help="GPUs that share every layer.")] = 1,
+    pipeline_parallel: Annotated[int, typer.Option(help="Stages that share the layers.")] = 1,
+    precision: Annotated[str | None, typer.Option(help="Of the weights: bf16, fp16, fp8, int8, int4, fp4.")] = None,
+    kv_precision: Annotated[str | None, typer.Option(help="Of the KV cache; default: as engines usually do.")] = None,
+    input_tokens: Annotated[float | None, typer.Option(help="Tokens of a prompt.")] = None,
+    output_tokens: Annotated[float | None, typer.Option(help="Tokens of an answer.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Requests in flight, each followed by the next; default: the most that fit.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Serving engine.")] = "vllm",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    csv_in: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            metavar="IN",
+            help="Estimate every row of a CSV file (- reads standard input) with columns gpu, model, precision, tp, "
+            "pp, input_tokens, output_tokens, concurrency (or batch_or_concurrency).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="OUT", help="Where the CSV goes; default: standard output.")
+    ] = None,
+) -> None:
+    """Say what one configuration should do: requests/s, TTFT and TPOT, with their error band.
+
+    With a concurrency, req_per_s = concurrency / (ttft_s + (output_tokens - 1) * tpot_s). Exit status: 0 estimated
+    (rows of a CSV that cannot be predicted say so in `error`), 2 bad input.
+    """
+    single: dict[str, object] = {
+        "model": model,
+        "gpu": gpu,
+        "precision": precision,
+        "kv_precision": kv_precision,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "concurrency": concurrency,
+    }
+    if csv_in is not None:
+        _refuse(single)
+        if as_json:
+            raise typer.BadParameter("--csv writes a CSV file; leave --json out")
+        _estimate_table(csv_in, out)
+        return
+    if out is not None:
+        raise typer.BadParameter("--out goes with --csv; use --json for a single estimate")
+    single.update(tp=tensor_parallel, pp=pipeline_parallel, engine=engine)
+    _estimate_one(single, as_json=as_json)
+
+
+def _refuse(single: dict[str, object]) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in single.items() if value is not None]
+    if given:
+        raise typer.BadParameter(f"{', '.join(given)}: --csv takes the configurations from the file; leave these out")
+
+
+def _estimate_one(asked: dict[str, object], *, as_json: bool) -> None:
+    from service.cli.output import write_stdout
+    from service.plans.estimates import configuration, estimated
+
+    needed = ("model", "gpu", "precision", "input_tokens", "output_tokens")
+    missing = [f"--{name.replace('_', '-')}" for name in needed if asked[name] is None]
+    if missing:
+        raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
+    config = configuration({name: _text(value) for name, value in asked.items() if value is not None})
+    found = estimated(config)
+    if found.error is not None:
+        say(f"error: {found.error}")
+        raise typer.Exit(Exit.BAD_INPUT)
+    if as_json:
+        content = json.dumps(_fields(config, found), indent=2, allow_nan=False, ensure_ascii=False)
+        write_stdout(f"{content}\n".encode())
+    else:
+        _show(config, found)
+
+
+def _text(value: object) -> str:
+    """Python refuses to print integers beyond 4300 digits; such a number is out of every range anyway."""
+    if isinstance(value, int) and abs(value) > 10**18:
+        return f"{'-' if value < 0 else ''}{10**18}"
+    return str(value)
+
+
+def _fields(config: "Configuration", found: "Estimate") -> dict[str, Any]:
+    return {
+        "model": config.spec.id,
+        "gpu": config.gpu.slug,
+        "tensor_parallel": config.tensor_parallel,
+        "pipeline_parallel": config.pipeline_parallel,
+        "precision": config.precision,
+        "kv_precision": config.kv_precision,
+        "engine": config.engine,
+        "input_tokens": config.input_tokens,
+        "output_tokens": config.output_tokens,
+        "concurrency": found.concurrency,
+        "running": found.running,
+        "req_per_s": found.req_per_s,
+        "ttft_s": found.ttft_s,
+        "tpot_s": found.tpot_s,
+        "low_req_per_s": found.low_req_per_s,
+        "high_req_per_s": found.high_req_per_s,
+        "source": found.source,
+        "detail": found.detail,
+    }
+
+
+def _show(config: "Configuration", found: "Estimate") -> None:
+    from rich.table import Table
+
+    from service.cli.output import show
+
+    degrees = f"TP {config.tensor_parallel}, PP {config.pipeline_parallel}"
+    title = f"{config.spec.id} at {config.precision} on {config.gpu.slug}, {degrees}, {config.engine}"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    band = f"{found.low_req_per_s:.3g} to {found.high_req_per_s:.3g}"
+    table.add_row("requests/s", f"{found.req_per_s:.4g} ({band})")
+    table.add_row("time to first token", f"{found.ttft_s:.4g} s")
+    table.add_row("time per output token", f"{1000 * found.tpot_s:.4g} ms")
+    waiting = f", {found.running} of them running" if found.running < found.concurrency else ""
+    table.add_row("requests in flight", f"{found.concurrency}{waiting}")
+    table.add_row("tokens", f"{config.input_tokens:g} in, {config.output_tokens:g} out")
+    table.add_row("source", found.detail)
+    show(table)
+
+
+def _estimate_table(source: Path, out: Path | None) -> None:
+    from service.cli.output import check_target, write_file, write_stdout
+    from service.plans.estimate_table import predict_table
+
+    if out is not None:
+        check_target(out)
+    made = predict_table(_read(source))
+    if out is None:
+        write_stdout(made.content)
+    else:
+        write_file(out, made.content)
+    if made.predicted < made.rows:
+        say(f"{made.rows - made.predicted} of {made.rows} rows cannot be predicted; their column `error` says why")
+
+
+def _read(source: Path) -> bytes:
+    import sys
+
+    from service.plans.errors import DocumentError
+
+    if source == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DocumentError.of("--csv", f"cannot be read: {reason}", value=str(source)) from None

@@ -1,0 +1,79 @@
+"""The first lines of a plan: what it achieves, how that is proven, what it costs, on which market it rests."""
+
+from rich.text import Text
+
+from service.cli.wording import number, objective_unit, percent, price
+from service.plans.plan_schema import PlanDocument
+
+_COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
+
+
+def headline(plan: PlanDocument) -> Text:
+    """A few lines of text; the first says what the plan achieves."""
+    lines = [_achievement(plan), _proof(plan), *_money(plan), _solve(plan), _market(plan)]
+    text = Text(lines[0], style=_COLOURS[plan.status])
+    for line in lines[1:]:
+        text.append(f"\n{line}", style="default not bold")
+    return text
+
+
+def _achievement(plan: PlanDocument) -> str:
+    value = number(plan.objective.value, digits=5)
+    if plan.status == "infeasible":
+        return "Infeasible: no plan meets every limit"
+    if plan.objective.value is None:
+        return "No plan found before the time limit: raise it with --time-limit-s"
+    return {
+        "max_throughput": f"{value} requests/s at the given mix",
+        "min_makespan": f"All requests done in {value} s",
+        "min_cost": f"{value} $/h carries the load",
+        "min_power": f"{value} W carry the load",
+    }[plan.objective.kind]
+
+
+def _proof(plan: PlanDocument) -> str:
+    bound, gap = plan.objective.bound, plan.objective.relative_gap
+    unit = objective_unit(plan.objective.kind)
+    known = "" if bound is None else f"; proven: no plan is better than {number(bound, digits=5)} {unit}"
+    by = "" if gap is None else f" (gap {percent(gap)})"
+    if plan.status == "optimal":
+        return f"Optimal{known}{by}"
+    limit = plan.solver.limit or "a limit"
+    return {
+        "feasible": f"Not proven optimal, {limit} ended the search{known}{by}",
+        "unknown": f"Neither a plan nor a proof that there is none: {limit} ended the search{known}",
+        "infeasible": "Proven; the table says what has to give, and by how much",
+    }[plan.status]
+
+
+def _money(plan: PlanDocument) -> list[str]:
+    if plan.cost_usd_per_hour is None:
+        return []
+    parts = [] if plan.objective.kind == "min_cost" else [f"{price(plan.cost_usd_per_hour)} $/h"]
+    if plan.usd_per_million_tokens is not None:
+        parts.append(f"{number(plan.usd_per_million_tokens)} $ per million tokens")
+    if plan.throughput_rps is not None and plan.objective.kind != "max_throughput":
+        parts.append(f"{number(plan.throughput_rps)} req/s")
+    if plan.load_multiple is not None:
+        parts.append(f"carries up to {number(plan.load_multiple)} × the load")
+    if plan.power_watts is not None and plan.objective.kind != "min_power":
+        parts.append(f"{number(plan.power_watts)} W")
+    return [" · ".join(parts)]
+
+
+def _solve(plan: PlanDocument) -> str:
+    method = plan.solver.method.replace("_", " ")
+    candidates = "1 candidate" if plan.solver.candidates == 1 else f"{plan.solver.candidates:,} candidates"
+    return f"Solved in {plan.solver.seconds:.2f} s ({method}, {candidates})"
+
+
+def _market(plan: PlanDocument) -> str:
+    taken = f"{plan.market.taken_at:%Y-%m-%d %H:%M} UTC"
+    return f"Market of {taken} ({_age(plan.market.age_s)} old), {plan.market.offers:,} offers"
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,115 @@
+"""`sutler plan`: a problem file in, a plan out, with its proof.
+
+What is slow to import (pydantic, SciPy, OR-Tools) is imported when the command runs, so that --help is instant.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.exits import Exit, guarded
+
+if TYPE_CHECKING:
+    from service.plans.plan_schema import PlanDocument
+    from service.plans.problem_schema import ProblemDocument
+
+STANDARD_INPUT = Path("-")
+
+
+@guarded
+def plan(
+    problem: Annotated[
+        Path, typer.Argument(help="Problem file, YAML or JSON (`sutler schema problem`); - reads standard input.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the plan, as JSON (`sutler schema plan`).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write the plan to a JSON file.")
+    ] = None,
+    time_limit_s: Annotated[
+        float | None, typer.Option(help="Seconds to solve for at most; wins over solver.time_limit_s.")
+    ] = None,
+    relative_gap: Annotated[
+        float | None, typer.Option(help="Gap to prove, as a fraction; wins over solver.relative_gap.")
+    ] = None,
+    alternatives: Annotated[
+        bool | None, typer.Option("--alternatives/--no-alternatives", help="Also solve without each rented GPU type.")
+    ] = None,
+) -> None:
+    """Say which GPUs to rent, how to deploy the models on them and where to route each workload, with proof.
+
+    Exit status: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market data,
+    5 time limit without any plan, 130 interrupted, 1 our fault.
+    """
+    from service.cli.output import check_target, write_file, write_stdout
+    from service.plans.issue import plan_json
+
+    if out is not None:
+        check_target(out)
+    overrides = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
+    document = _read_problem(problem, {key: value for key, value in overrides.items() if value is not None})
+    made = _make_plan(document, _folder_of(problem))
+    content = plan_json(made).encode()
+    if out is not None:
+        write_file(out, content)
+    if as_json:
+        write_stdout(content)
+    else:
+        _show(made)
+    raise typer.Exit(_status(made))
+
+
+def _read_problem(path: Path, overrides: dict[str, Any]) -> "ProblemDocument":
+    import sys
+
+    from service.plans.documents import read_document, read_stream
+    from service.plans.errors import DocumentError, short_repr
+    from service.plans.schemas import ProblemDocument
+    from service.plans.validation import validate
+
+    is_piped = path == STANDARD_INPUT
+    data = read_stream(sys.stdin.buffer, field="PROBLEM") if is_piped else read_document(path, field="PROBLEM")
+    if not isinstance(data, dict):
+        remedy = "must hold a mapping of names to values (`sutler schema problem`)"
+        raise DocumentError.of("PROBLEM", remedy, value=data)
+    if overrides:
+        given = data.get("solver", {})
+        if not isinstance(given, dict):
+            raise DocumentError.of("solver", f"{short_repr(given)} must be a mapping of names to values")
+        data = {**data, "solver": {**given, **overrides}}
+    return validate(ProblemDocument, data)
+
+
+def _folder_of(problem: Path) -> Path:
+    return Path() if problem == STANDARD_INPUT else problem.parent
+
+
+def _make_plan(document: "ProblemDocument", folder: Path) -> "PlanDocument":
+    from datetime import UTC, datetime
+    from uuid import uuid4
+
+    from service.cli.solving import solve_in_background
+    from service.plans.issue import issue_plan
+    from service.plans.translate import to_problem
+
+    translation = to_problem(document, folder=folder, now=datetime.now(UTC))
+    from solver import solve
+
+    solved = solve_in_background(
+        translation.problem, lambda problem, on_progress: solve(problem, on_progress=on_progress)
+    )
+    return issue_plan(solved, translation, plan_id=uuid4(), created_at=datetime.now(UTC))
+
+
+def _show(made: "PlanDocument") -> None:
+    from service.cli.output import show
+    from service.cli.tables import plan_view
+
+    show(*plan_view(made))
+
+
+def _status(made: "PlanDocument") -> Exit:
+    by_status = {"infeasible": Exit.INFEASIBLE, "unknown": Exit.NO_PLAN_IN_TIME}
+    return by_status.get(made.status, Exit.PLANNED)

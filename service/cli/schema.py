@@ -1,0 +1,28 @@
+"""`sutler schema`: the JSON Schema of a document, for editors, validators and other programs."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from service.cli.exits import guarded
+
+
+class Kind(StrEnum):
+    """The documents that sutler reads and writes."""
+
+    problem = "problem"
+    plan = "plan"
+    market = "market"
+
+
+@guarded
+def schema(document: Annotated[Kind, typer.Argument(help="Which document.")]) -> None:
+    """Print the JSON Schema of a document, with the meaning and unit of every field."""
+    import json
+
+    from service.cli.output import write_stdout
+    from service.plans.schemas import json_schema
+
+    text = json.dumps(json_schema(document.value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_stdout(f"{text}\n".encode())

@@ -1,0 +1,227 @@
+"""A plan as people read it, from its document alone: at most 100 columns, one idea per table."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from service.cli.headline import headline
+from service.cli.wording import layout, number, objective_unit, percent, price, span, unit_words
+from service.plans.plan_schema import (
+    AlternativeDocument,
+    BindingDocument,
+    EvidenceDocument,
+    PlanDocument,
+    RentalDocument,
+    ReplicaDocument,
+)
+
+MOST_MATRIX_COLUMNS = 8
+MOST_BINDINGS = 8
+
+
+def plan_view(plan: PlanDocument) -> Iterator[RenderableType]:
+    """The parts to print, in order: what, proof, rent, run, route, why, what else, how sure."""
+    yield headline(plan)
+    if plan.conflicts:
+        yield from _section("What has to give", _conflicts(plan))
+    if plan.rentals:
+        groups = group_replicas(plan.replicas)
+        yield from _section("Rent", _rentals(plan.rentals))
+        yield from _section("Run", _replicas(groups))
+        yield from _section("Route", *_routing(plan, groups))
+    if plan.binding:
+        yield from _section("What limits it (at the margin of the relaxed plan)", _lines(_bindings(plan)))
+    if plan.alternatives:
+        yield from _section("Otherwise", _alternatives(plan))
+    if plan.evidence:
+        yield from _section("How sure the rates are", _lines(_evidence_words(plan.evidence)))
+    for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
+        if sentences:
+            yield from _section(title, _lines(sentences))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas of one model with the same layout; `name` is how the tables call the group."""
+
+    name: str
+    model: str
+    layout: str
+    replicas: tuple[ReplicaDocument, ...]
+
+    @property
+    def rps(self) -> float:
+        return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
+
+
+def group_replicas(replicas: Iterable[ReplicaDocument]) -> list[ReplicaGroup]:
+    """Groups in the order of their first replica, named A, B, ... AA."""
+    members: dict[tuple[str, str, str], list[ReplicaDocument]] = defaultdict(list)
+    for replica in replicas:
+        words = layout(replica.stages) + ("" if replica.role == "aggregated" else f", {replica.role}")
+        members[replica.model, replica.role, words].append(replica)
+    return [
+        ReplicaGroup(_letters(i), model, words, tuple(found))
+        for i, ((model, _, words), found) in enumerate(members.items())
+    ]
+
+
+def _letters(index: int) -> str:
+    last = chr(ord("A") + index % 26)
+    return last if index < 26 else _letters(index // 26 - 1) + last
+
+
+def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    yield Text(f"\n{title}", style="bold")
+    for part in parts:
+        yield Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _lines(sentences: Iterable[str]) -> Table:
+    """Sentences with hanging indentation."""
+    grid = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        grid.add_row("-", Text(sentence))
+    return grid
+
+
+def _table(*, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _rentals(rentals: Sequence[RentalDocument]) -> Table:
+    table = _table(texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "$/h"))
+    for rental in rentals:
+        where = rental.site or rental.provider
+        if rental.provider not in where:
+            where = f"{rental.provider} · {where}"
+        total = rental.price_usd_per_hour * rental.count
+        machine = rental.gpu if rental.gpus == 1 else f"{rental.gpus} × {rental.gpu}"
+        contract = rental.contract.replace("_", " ")
+        each = price(rental.price_usd_per_hour)
+        table.add_row(rental.offer_id, machine, where, contract, str(rental.count), each, price(total))
+    return table
+
+
+def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
+    table = _table(texts=("", "model", "layout"), numbers=("copies", "busy", "batch", "req/s"))
+    for group in groups:
+        batches = sorted({replica.max_batch for replica in group.replicas if replica.max_batch is not None})
+        batch = "–" if not batches else "–".join(str(b) for b in dict.fromkeys((batches[0], batches[-1])))
+        busy = span([replica.utilisation_fraction for replica in group.replicas])
+        table.add_row(group.name, group.model, group.layout, str(len(group.replicas)), busy, batch, number(group.rps))
+    return table
+
+
+def _routing(plan: PlanDocument, groups: Sequence[ReplicaGroup]) -> Iterator[Table]:
+    """Per model: a matrix of workload x group, or where it would be too wide, the groups in words."""
+    group_of = {replica.id: group.name for group in groups for replica in group.replicas}
+    for model in dict.fromkeys(route.model for route in plan.routing):
+        names = [group.name for group in groups if group.model == model]
+        is_matrix = len(names) <= MOST_MATRIX_COLUMNS
+        table = _table(texts=(model,), numbers=names if is_matrix else ())
+        if not is_matrix:
+            table.add_column("to", overflow="fold")
+        for route in plan.routing:
+            if route.model == model:
+                shares: dict[str, float] = defaultdict(float)
+                for replica, fraction in route.fractions.items():
+                    shares[group_of[replica]] += fraction
+                table.add_row(route.workload, *_route_cells(shares, names, is_matrix=is_matrix))
+        yield table
+
+
+def _route_cells(shares: dict[str, float], names: Sequence[str], *, is_matrix: bool) -> list[str]:
+    if is_matrix:
+        return [percent(shares[name]) if shares.get(name) else "·" for name in names]
+    return [", ".join(f"{name} {percent(share)}" for name, share in shares.items() if share > 0)]
+
+
+def _bindings(plan: PlanDocument) -> Iterator[str]:
+    """The strongest few; supply last, since a market of single hosts has one constraint per kind of host."""
+    by_strength = sorted(plan.binding, key=lambda b: (b.constraint.startswith("supply/"), -abs(b.shadow_price)))
+    for binding in by_strength[:MOST_BINDINGS]:
+        yield _binding_words(binding, plan.objective.kind)
+    if len(by_strength) > MOST_BINDINGS:
+        yield f"weaker ones: {len(by_strength) - MOST_BINDINGS} (--json lists all)"
+
+
+def _binding_words(binding: BindingDocument, kind: str) -> str:
+    """`budget: one more $/h would bring 0.41 req/s`."""
+    gained, _, per = binding.unit.partition(" per ")
+    is_less_better = kind != "max_throughput"
+    rises, falls = ("cost", "save") if is_less_better else ("bring", "take away")
+    verb = rises if binding.shadow_price >= 0 else falls
+    amount = f"{number(abs(binding.shadow_price))} {unit_words(gained)}"
+    return f"{binding.constraint}: one more {unit_words(per)} would {verb} {amount}"
+
+
+def _alternatives(plan: PlanDocument) -> Table:
+    unit = objective_unit(plan.objective.kind)
+    cost = () if unit == "$/h" else ("$/h",)
+    table = _table(texts=("without", "rent instead"), numbers=(unit, "worse by", *cost))
+    for alternative in plan.alternatives:
+        cells = [
+            alternative.without,
+            _fleet_words(alternative),
+            "no plan" if alternative.value is None else number(alternative.value),
+            _worse_by(plan.objective.value, alternative.value),
+            price(alternative.cost_usd_per_hour),
+        ]
+        table.add_row(*cells[: 4 + len(cost)])
+    return table
+
+
+def _fleet_words(alternative: AlternativeDocument) -> str:
+    gpus: dict[str, int] = defaultdict(int)
+    for rental in alternative.rentals:
+        gpus[rental.gpu] += rental.gpus * rental.count
+    return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
+
+
+def _worse_by(best: float | None, other: float | None) -> str:
+    if not best or other is None:
+        return "–"
+    return percent(abs(other - best) / abs(best))
+
+
+def _evidence_words(evidence: Sequence[EvidenceDocument]) -> Iterator[str]:
+    by_source: dict[str, list[EvidenceDocument]] = defaultdict(list)
+    for entry in evidence:
+        by_source[entry.source].append(entry)
+    for source, entries in by_source.items():
+        low = min((e.low_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
+        high = max((e.high_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
+        rates = "1 rate" if len(entries) == 1 else f"{len(entries)} rates"
+        yield (
+            f"{source}: {rates}, true within {100 * low:+.0f} % to {100 * high:+.0f} %"
+            if low or high
+            else (f"{source}: {rates}, taken as given")
+        )
+
+
+def _conflicts(plan: PlanDocument) -> Table:
+    table = _table(texts=("constraint",), numbers=("needed", "available"))
+    table.add_column("", overflow="fold")
+    table.add_column("what to change", overflow="fold")
+    for conflict in plan.conflicts:
+        needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
+        table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
+    return table
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "usd_per_hour":
+        return price(value)
+    return f"{value:,.0f}" if value == round(value) else number(value)

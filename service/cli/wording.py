@@ -1,0 +1,82 @@
+"""Numbers, units and layouts in words, as people read them."""
+
+from collections.abc import Sequence
+from math import floor, log10
+
+from service.plans.plan_schema import StageDocument
+
+_OBJECTIVE_UNITS = {"max_throughput": "req/s", "min_makespan": "s", "min_cost": "$/h", "min_power": "W"}
+_UNIT_WORDS = {
+    "rps": "req/s",
+    "usd_per_hour": "$/h",
+    "seconds": "s",
+    "s": "s",
+    "watts": "W",
+    "watt": "W",
+    "gpu": "GPU",
+    "gpus": "GPU",
+}
+
+
+def number(value: float | None, *, digits: int = 4) -> str:
+    """`digits` significant digits, thousands separated, no more decimals than that; a dash for nothing."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size != 0 and (size < 1e-3 or size >= 1e9):
+        return f"{value:.3g}"
+    whole_digits = max(1, 1 + floor(log10(size))) if size else 1
+    return f"{value:,.{max(0, digits - whole_digits)}f}"
+
+
+def price(usd: float | None) -> str:
+    """Dollars and cents, tenths of a cent below 10 $."""
+    if usd is None:
+        return "–"
+    return f"{usd:,.2f}" if abs(usd) >= 10 else f"{usd:.3f}"
+
+
+def percent(fraction: float) -> str:
+    """12 %, 3.4 %, 0.06 %, 0 %."""
+    value = 100 * fraction
+    if abs(value) < 1e-3:
+        return "0 %"
+    if abs(value) >= 10:
+        return f"{value:.0f} %"
+    return f"{value:.1f} %" if abs(value) >= 1 else f"{value:.2g} %"
+
+
+def span(values: Sequence[float]) -> str:
+    """`81 %` or `81–97 %`."""
+    low, high = (f"{100 * value:.0f}" for value in (min(values), max(values)))
+    return f"{low} %" if low == high else f"{low}–{high} %"
+
+
+def objective_unit(kind: str) -> str:
+    """The unit of an objective's value."""
+    return _OBJECTIVE_UNITS[kind]
+
+
+def unit_words(unit: str) -> str:
+    """`usd_per_hour` as $/h."""
+    return _UNIT_WORDS.get(unit, unit.replace("_", " "))
+
+
+def layout(stages: Sequence[StageDocument]) -> str:
+    """`h100-sxm TP4`, `4 stages of a40 TP2`, or `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""
+    first = stages[0]
+    if len(stages) == 1:
+        return _group(first)
+    if all(_group(stage) == _group(first) and stage.layers == first.layers for stage in stages):
+        return f"{len(stages)} stages of {_group(first)}"
+    return " → ".join(_with_layers(stage, is_first=i == 0) for i, stage in enumerate(stages))
+
+
+def _group(stage: StageDocument) -> str:
+    return stage.gpu if stage.tensor_parallel == 1 else f"{stage.gpu} TP{stage.tensor_parallel}"
+
+
+def _with_layers(stage: StageDocument, *, is_first: bool) -> str:
+    if stage.layers is None:
+        return _group(stage)
+    return f"{_group(stage)} ({stage.layers}{' layers' if is_first else ''})"

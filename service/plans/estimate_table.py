@@ -1,0 +1,129 @@
+"""`sutler estimate --csv`: a table of configurations in, the same table with predictions out.
+
+Every column of the input stays, in order and unchanged, and ADDED_COLUMNS follow. Where the input already has a
+column of such a name the added one is called predicted_<name>; in a table that came out of here (it has
+predicted_req_per_s) the old predictions are replaced. A row that cannot be predicted says why in `error`.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from service.plans.errors import DocumentError
+from service.plans.estimates import configuration, estimated
+from solver.errors import InvalidProblemError
+from solver.throughput.estimate import Estimate
+
+ADDED_COLUMNS: Final = (
+    "predicted_req_per_s",
+    "predicted_ttft_s",
+    "predicted_tpot_s",
+    "low_req_per_s",
+    "high_req_per_s",
+    "source",
+    "error",
+)
+# The names under which a value may stand, first come first served.
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu": ("gpu",),
+    "model": ("model",),
+    "precision": ("precision",),
+    "tp": ("tp", "tensor_parallel"),
+    "pp": ("pp", "pipeline_parallel"),
+    "input_tokens": ("input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "concurrency": ("concurrency", "batch_or_concurrency"),
+    "kv_precision": ("kv_precision", "kv_cache_dtype"),
+    "engine": ("engine", "backend"),
+}
+_REQUIRED: Final = ("gpu", "model", "precision", "tp", "input_tokens", "output_tokens", "concurrency")
+_DIGITS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The table as CSV bytes (UTF-8), and how many of its rows were predicted."""
+
+    content: bytes
+    rows: int
+    predicted: int
+
+
+def predict_table(content: bytes) -> Predictions:
+    """Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column."""
+    header, rows = _read(content)
+    places = _places(header)
+    replaced, added = _added(header)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*header, *added])
+    predicted = 0
+    for row in rows:
+        values = _predicted(row, len(header), places)
+        predicted += not values["error"]
+        cells = [*row[: len(header)], *[""] * (len(header) - len(row))]
+        for name, column in replaced.items():
+            cells[column] = values[name]
+        appended = [values[name] for name in ADDED_COLUMNS if name not in replaced]
+        writer.writerow([*cells, *appended, *row[len(header) :]])
+    return Predictions(content=out.getvalue().encode(), rows=len(rows), predicted=predicted)
+
+
+def _read(content: bytes) -> tuple[list[str], list[list[str]]]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError.of("csv", f"save the file as UTF-8 (byte {error.start} is not)") from None
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error as error:
+        raise DocumentError.of("csv", f"is not a CSV file: {error}") from None
+    if not rows:
+        raise DocumentError.of("csv", f"the file is empty; its first line names the columns {', '.join(_REQUIRED)}")
+    return rows[0], rows[1:]
+
+
+def _places(header: Sequence[str]) -> dict[str, int]:
+    """The column of each value. Raises DocumentError for every one that is needed and missing."""
+    plain = [name.strip().lower() for name in header]
+    places = {
+        value: plain.index(next(name for name in names if name in plain))
+        for value, names in _NAMES.items()
+        if any(name in plain for name in names)
+    }
+    missing = [value for value in _REQUIRED if value not in places]
+    if missing:
+        remedy = f"missing column {', '.join(missing)}; the first line has to name the columns"
+        raise DocumentError.of("csv", remedy)
+    return places
+
+
+def _added(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """Columns of an earlier prediction that are overwritten, and the names of those that are appended."""
+    if ADDED_COLUMNS[0] in header:
+        replaced = {name: header.index(name) for name in ADDED_COLUMNS if name in header}
+        return replaced, [name for name in ADDED_COLUMNS if name not in replaced]
+    return {}, [f"predicted_{name}" if name in header else name for name in ADDED_COLUMNS]
+
+
+def _predicted(row: list[str], width: int, places: Mapping[str, int]) -> dict[str, str]:
+    blank = dict.fromkeys(ADDED_COLUMNS, "")
+    if len(row) > width:
+        return {**blank, "error": f"the row has {len(row)} cells, the header names {width}"}
+    values = {name: row[column] if column < len(row) else "" for name, column in places.items()}
+    try:
+        asked = configuration(values)
+        if asked.concurrency is None:
+            raise DocumentError.of("concurrency", "is empty; give the number of requests in flight")
+        found = estimated(asked)
+    except (DocumentError, InvalidProblemError) as error:
+        return {**blank, "error": " ".join(str(error).split())}
+    return {**blank, "error": found.error} if found.error else _cells(found)
+
+
+def _cells(found: Estimate) -> dict[str, str]:
+    numbers = (found.req_per_s, found.ttft_s, found.tpot_s, found.low_req_per_s, found.high_req_per_s)
+    texts = [f"{number:.{_DIGITS}g}" for number in numbers]
+    return dict(zip(ADDED_COLUMNS, [*texts, found.source, ""], strict=True))

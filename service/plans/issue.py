@@ -1,0 +1,122 @@
+"""From the solver's plan to the plan document that callers get: identity, time stamps and market added."""
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from service.plans.plan_schema import (
+    AlternativeDocument,
+    BindingDocument,
+    ConflictDocument,
+    EvidenceDocument,
+    MarketUsed,
+    ObjectiveResult,
+    PhaseDocument,
+    PlanDocument,
+    RentalDocument,
+    ReplicaDocument,
+    RouteDocument,
+    SolverReport,
+    StageDocument,
+)
+from service.plans.translate import Translation
+from solver.plan import Alternative, Plan, Rental, Replica, Route, SolveReport
+
+
+def issue_plan(
+    plan: Plan, translation: Translation, *, plan_id: UUID, created_at: datetime, revision: int = 1
+) -> PlanDocument:
+    """The document of a plan made from this translation."""
+    return PlanDocument(
+        schema="sutler/plan/v1",
+        id=plan_id,
+        revision=revision,
+        created_at=created_at,
+        status=plan.status,
+        objective=_objective(plan),
+        throughput_rps=_finite(plan.throughput_rps),
+        makespan_s=_finite(plan.makespan_s),
+        load_multiple=_finite(plan.load_multiple),
+        cost_usd_per_hour=_finite(plan.cost_usd_per_hour),
+        power_watts=_finite(plan.power_watts),
+        usd_per_million_tokens=_finite(plan.usd_per_million_tokens),
+        rentals=_rentals(plan.rentals),
+        replicas=tuple(_replica(replica) for replica in plan.replicas),
+        routing=tuple(_route(route) for route in plan.routing),
+        binding=tuple(BindingDocument(**_fields(binding)) for binding in plan.binding),
+        alternatives=tuple(_alternative(alternative) for alternative in plan.alternatives),
+        conflicts=tuple(ConflictDocument(**_fields(conflict)) for conflict in plan.conflicts),
+        market=_market(translation, created_at),
+        evidence=tuple(EvidenceDocument(**_fields(evidence)) for evidence in plan.evidence),
+        solver=_report(plan.solver),
+        warnings=plan.warnings,
+        notes=translation.notes,
+    )
+
+
+def plan_json(plan: PlanDocument) -> str:
+    """The document as indented JSON, ended by a line feed."""
+    return plan.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def _objective(plan: Plan) -> ObjectiveResult:
+    return ObjectiveResult(
+        kind=plan.objective,
+        value=_finite(plan.value),
+        bound=_finite(plan.bound),
+        relative_gap=_finite(plan.relative_gap),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity: a bound that says nothing is null."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a flat frozen dataclass with slots."""
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def _rentals(rentals: Iterable[Rental]) -> tuple[RentalDocument, ...]:
+    return tuple(RentalDocument(**_fields(rental)) for rental in rentals)
+
+
+def _replica(replica: Replica) -> ReplicaDocument:
+    return ReplicaDocument(
+        id=replica.id,
+        model=replica.model,
+        role=replica.role,
+        stages=tuple(StageDocument(**_fields(stage)) for stage in replica.stages),
+        max_batch=replica.max_batch,
+        utilisation_fraction=replica.utilisation_fraction,
+        throughput_rps={rate.workload: rate.rps for rate in replica.throughput_rps},
+        engine_args=dict(replica.engine_args),
+        engine_env=dict(replica.engine_env),
+    )
+
+
+def _route(route: Route) -> RouteDocument:
+    fractions = {share.replica: share.fraction for share in route.shares}
+    return RouteDocument(model=route.model, workload=route.workload, fractions=fractions)
+
+
+def _alternative(alternative: Alternative) -> AlternativeDocument:
+    return AlternativeDocument(
+        without=alternative.without,
+        value=_finite(alternative.value),
+        cost_usd_per_hour=_finite(alternative.cost_usd_per_hour),
+        rentals=_rentals(alternative.rentals),
+    )
+
+
+def _market(translation: Translation, now: datetime) -> MarketUsed:
+    market = translation.market
+    return MarketUsed(taken_at=market.taken_at, age_s=market.age_s(now), offers=len(market.offers))
+
+
+def _report(report: SolveReport) -> SolverReport:
+    phases = tuple(PhaseDocument(phase=phase.phase, seconds=phase.seconds) for phase in report.phases)
+    return SolverReport(**{**_fields(report), "phases": phases})

@@ -1,0 +1,251 @@
+"""The plan document: which offers to rent, what runs on them, where each workload goes, and the proof.
+
+Units: requests/s, seconds, USD per hour, watts (TDP). Keys are only ever added, never changed or taken away.
+"""
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from service.plans.fields import Document, Timestamp
+from service.plans.market_schema import ContractName
+
+Fractions = dict[str, float]
+
+
+class ObjectiveResult(Document):
+    """How good the plan is and how good any plan could be."""
+
+    kind: Literal["max_throughput", "min_makespan", "min_cost", "min_power"]
+    """Which objective."""
+    value: float | None
+    """Requests/s, seconds, USD per hour or watts; null without a plan."""
+    bound: float | None
+    """Proven: no plan is better than this; same unit."""
+    relative_gap: float | None
+    """|bound - value| / |value|."""
+
+
+class RentalDocument(Document):
+    """`count` machines (or slices) of one offer."""
+
+    offer_id: str
+    """The provider's id."""
+    provider: str
+    """Who rents it out."""
+    site: str | None
+    """Where it stands, if the market says it."""
+    gpu: str
+    """Slug of the GPU."""
+    gpus: int
+    """GPUs of one machine."""
+    count: int
+    """Machines."""
+    price_usd_per_hour: float
+    """USD per hour and machine, storage included; the total is price x count."""
+    contract: ContractName
+    """As in the market snapshot."""
+    storage_gb: float
+    """Disk to rent with each machine, GB; 0 where the offer does not price or limit its disk."""
+    storage_usd_per_hour: float
+    """USD per hour and machine for disk above what the price includes; part of the price."""
+
+
+class StageDocument(Document):
+    """One pipeline stage of a replica."""
+
+    gpu: str
+    """Slug of the GPU."""
+    tensor_parallel: int
+    """GPUs of the stage."""
+    layers: int | None
+    """Layers of the model on this stage; null where the architecture is unknown."""
+    rental: int
+    """Index into `rentals`."""
+    machine: int
+    """Which of that rental's `count` machines, from 0."""
+    gpu_indices: tuple[int, ...]
+    """Which GPUs of that machine, from 0."""
+    piece: int
+    """Stages of a replica with the same piece share a machine."""
+
+
+class ReplicaDocument(Document):
+    """One running replica of a model."""
+
+    id: str
+    """Unique in the plan."""
+    model: str
+    """The caller's name of the model."""
+    role: Literal["aggregated", "prefill", "decode"]
+    """What the replica does."""
+    stages: tuple[StageDocument, ...]
+    """In pipeline order."""
+    max_batch: int | None
+    """Most concurrent sequences; null where unknown."""
+    utilisation_fraction: float
+    """Sum over workloads of routed rate / sustainable rate."""
+    throughput_rps: Fractions
+    """Requests/s routed to it, by workload."""
+    engine_args: dict[str, str | int | float | bool]
+    """How to start it, by vLLM's names."""
+    engine_env: dict[str, str]
+    """Environment variables to start it with."""
+
+
+class RouteDocument(Document):
+    """Where one workload goes."""
+
+    model: str
+    """The caller's name of the model."""
+    workload: str
+    """Name of the workload."""
+    fractions: Fractions
+    """Share of its requests by replica id; sums to 1."""
+
+
+class BindingDocument(Document):
+    """A constraint that binds, and what one more unit of it would bring."""
+
+    constraint: str
+    """budget, supply/<pool>/<size>, limit/<name> or demand/<model>/<workload>."""
+    shadow_price: float
+    """Dual of the linear relaxation."""
+    unit: str
+    """Unit of the shadow price."""
+
+
+class AlternativeDocument(Document):
+    """The best plan under one extra condition."""
+
+    without: str
+    """The GPU that is forbidden in it."""
+    value: float | None
+    """In the objective's unit; null where no such plan was found."""
+    cost_usd_per_hour: float | None
+    """USD per hour."""
+    rentals: tuple[RentalDocument, ...]
+    """What it rents."""
+
+
+class ConflictDocument(Document):
+    """What has to give in a problem without a plan."""
+
+    constraint: str
+    """Named as in `binding`."""
+    needed: float
+    """What a plan would need."""
+    available: float
+    """What there is."""
+    unit: str
+    """Unit of both."""
+    remedy: str
+    """What to change."""
+
+
+class MarketUsed(Document):
+    """The market that the plan rests on."""
+
+    taken_at: Timestamp
+    """When the snapshot was taken."""
+    age_s: float
+    """Seconds from then to the plan."""
+    offers: int
+    """Offers that passed the filter."""
+
+
+class EvidenceDocument(Document):
+    """Where the rate of one replica on one workload comes from."""
+
+    replica: str
+    """Id of the replica."""
+    workload: str
+    """Name of the workload."""
+    source: str
+    """measured, roofline, ..."""
+    detail: str
+    """What the number rests on."""
+    rps: float
+    """Requests/s the replica sustains on this workload alone."""
+    low_rps: float
+    """Low end of the stated error band."""
+    high_rps: float
+    """High end of the stated error band."""
+
+
+class PhaseDocument(Document):
+    """Time spent in one phase of the solve."""
+
+    phase: str
+    """Name of the phase."""
+    seconds: float
+    """Seconds in it."""
+
+
+class SolverReport(Document):
+    """How the plan was found."""
+
+    method: Literal["exact", "binary_search"]
+    """As asked for."""
+    seconds: float
+    """Seconds of the whole solve."""
+    candidates: int
+    """Configurations considered, after memory check and dominance."""
+    version: str
+    """Version of sutler."""
+    phases: tuple[PhaseDocument, ...]
+    """Where the seconds went."""
+    limit: str | None
+    """Which limit ended the solve, if one did."""
+
+
+class PlanDocument(Document):
+    """A plan with its proof. Under min_cost and min_power, rates and routing are at the given load."""
+
+    schema_: Literal["sutler/plan/v1"] = Field(alias="schema")
+    """Version of this format."""
+    id: Annotated[UUID, Field(strict=False)]
+    """Identity of this plan."""
+    revision: Annotated[int, Field(ge=1)]
+    """Counts the plans of a deployment; 1 for a plan of its own."""
+    created_at: Timestamp
+    """When the plan was made."""
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    """Proven within the asked gap; a limit was hit and the gap says how far; nothing can be; nothing was found."""
+    objective: ObjectiveResult
+    """How good it is."""
+    throughput_rps: float | None
+    """Requests/s of all models."""
+    makespan_s: float | None
+    """Seconds; min_makespan only."""
+    load_multiple: float | None
+    """Largest multiple of the given load that the fleet carries."""
+    cost_usd_per_hour: float | None
+    """USD per hour of all rentals."""
+    power_watts: float | None
+    """TDP of all rented GPUs."""
+    usd_per_million_tokens: float | None
+    """Input and output tokens together."""
+    rentals: tuple[RentalDocument, ...]
+    """What to rent."""
+    replicas: tuple[ReplicaDocument, ...]
+    """What runs on it, one entry per running replica."""
+    routing: tuple[RouteDocument, ...]
+    """Where each workload goes."""
+    binding: tuple[BindingDocument, ...]
+    """What limits the plan."""
+    alternatives: tuple[AlternativeDocument, ...]
+    """What the next best compositions would bring."""
+    conflicts: tuple[ConflictDocument, ...]
+    """Why there is no plan; empty where there is one."""
+    market: MarketUsed
+    """The market that the plan rests on."""
+    evidence: tuple[EvidenceDocument, ...]
+    """Where the rates come from."""
+    solver: SolverReport
+    """How the plan was found."""
+    warnings: tuple[str, ...]
+    """What to know before trusting it."""
+    notes: tuple[str, ...]
+    """How the input was read: buckets of a trace, offers that passed with unknown reliability, ..."""

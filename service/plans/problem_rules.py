@@ -1,0 +1,125 @@
+"""The rules of a problem document that several fields break together; each names a field, its value and a remedy."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from service.plans.errors import FieldProblem, short_repr
+
+if TYPE_CHECKING:
+    from service.plans.problem_schema import ModelDocument, ProblemDocument, WorkloadDocument
+
+NEEDS_BUDGET = ("max_throughput", "min_makespan")
+
+
+def broken_rules(problem: "ProblemDocument") -> list[FieldProblem]:
+    """Every broken rule, in the order of the document."""
+    return [
+        *_objective_rules(problem),
+        *_repeated("models", (model.name for model in problem.models)),
+        *(found for i, model in enumerate(problem.models) for found in _model_rules(f"models[{i}]", model)),
+        *(found for i, model in enumerate(problem.models) for found in _demand_rules(f"models[{i}]", model, problem)),
+        *_market_rules(problem),
+        *_search_rules(problem),
+        *_table_rules(problem),
+    ]
+
+
+def _objective_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
+    kind = problem.objective.kind
+    if kind in NEEDS_BUDGET and problem.budget_usd_per_hour is None:
+        remedy = f"is required with {kind}: say how many USD per hour may be spent, or use min_cost"
+        yield FieldProblem("budget_usd_per_hour", None, remedy)
+    if problem.solver.method == "binary_search" and kind not in NEEDS_BUDGET:
+        remedy = f"searches on the makespan and cannot answer {kind}: use method: exact"
+        yield FieldProblem("solver.method", "'binary_search'", remedy)
+
+
+def _repeated(path: str, names: Iterable[str]) -> Iterator[FieldProblem]:
+    first: dict[str, int] = {}
+    for i, name in enumerate(names):
+        earlier = first.setdefault(name, i)
+        if earlier != i:
+            remedy = f"{path}[{earlier}] has the same name: give each its own"
+            yield FieldProblem(f"{path}[{i}].name", short_repr(name), remedy)
+
+
+def _model_rules(at: str, model: "ModelDocument") -> Iterator[FieldProblem]:
+    if model.workloads is None and model.trace is None:
+        yield FieldProblem(f"{at}.workloads", None, "is missing: describe the traffic with workloads or with trace")
+    if model.workloads is not None and model.trace is not None:
+        shown = short_repr(model.trace.file)
+        yield FieldProblem(f"{at}.trace", shown, "stands beside workloads: keep one of the two")
+    yield from _repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
+
+
+def _demand_rules(at: str, model: "ModelDocument", problem: "ProblemDocument") -> Iterator[FieldProblem]:
+    for i, workload in enumerate(model.workloads or ()):
+        yield from _demand_of(f"{at}.workloads[{i}]", workload, problem.objective.kind)
+
+
+def _demand_of(at: str, workload: "WorkloadDocument", kind: str) -> Iterator[FieldProblem]:
+    wanted, unwanted = ("requests", "rate_rps") if kind == "min_makespan" else ("rate_rps", "requests")
+    given = getattr(workload, unwanted)
+    if given is not None:
+        remedy = f"does not go with {kind}, which counts {_MEANING[wanted]}: give {wanted} instead"
+        yield FieldProblem(f"{at}.{unwanted}", f"{given:g}", remedy)
+    elif getattr(workload, wanted) is None:
+        yield FieldProblem(f"{at}.{wanted}", None, f"is missing: {kind} needs {_MEANING[wanted]}")
+
+
+_MEANING = {"requests": "a number of requests", "rate_rps": "requests per second"}
+
+
+def _market_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
+    if problem.market.live and problem.market.offers is not None:
+        yield FieldProblem("market.live", "True", "stands beside offers: keep one of the two")
+
+
+def _search_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
+    sizes = problem.search.tensor_parallel
+    if len(set(sizes)) < len(sizes):
+        yield FieldProblem("search.tensor_parallel", short_repr(list(sizes)), "names a size twice")
+
+
+def _table_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
+    """Rows must speak of models and workloads that exist; buckets of a trace are checked once it is read."""
+    table = problem.throughput.table
+    if problem.throughput.only and not table:
+        remedy = "is empty while throughput.only is true: no configuration would exist; add rows or drop `only`"
+        yield FieldProblem("throughput.table", None, remedy)
+    models = {model.name: model for model in problem.models}
+    first: dict[object, int] = {}
+    for i, row in enumerate(table):
+        at = f"throughput.table[{i}]"
+        yield from _row_names(at, row.model, row.rps, models)
+        earlier = first.setdefault((row.model, row.stages), i)
+        if earlier != i:
+            remedy = f"repeats the model and stages of throughput.table[{earlier}]: merge the two rows"
+            yield FieldProblem(f"{at}.stages", None, remedy)
+
+
+def _row_names(
+    at: str, name: str, rps: Mapping[str, float], models: Mapping[str, "ModelDocument"]
+) -> Iterator[FieldProblem]:
+    if name not in models:
+        yield FieldProblem(f"{at}.model", short_repr(name), f"is no model of this problem: use {_either(models)}")
+        return
+    workloads = models[name].workloads
+    if workloads is None:
+        return
+    known = [workload.name for workload in workloads]
+    for workload in rps:
+        if workload not in known:
+            remedy = f"is no workload of {_plain(name)}: use {_either(known)}"
+            yield FieldProblem(f"{at}.rps", short_repr(workload), remedy)
+
+
+def _plain(name: str) -> str:
+    """A name as people wrote it, escaped where a terminal could not show it."""
+    return name if name.isprintable() else short_repr(name)
+
+
+def _either(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(_plain(name) for name in listed[:8])
+    return shown if len(listed) <= 8 else f"{shown}, ... ({len(listed)} in all)"

@@ -1,0 +1,315 @@
+"""The problem document: what to serve, on which market, under which limits, and what is best.
+
+Rules that one field can break alone are in its type; those that fields break together are in problem_rules.py.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from service.plans.fields import (
+    Count,
+    Document,
+    FilePath,
+    Fraction,
+    GpuName,
+    Name,
+    PositiveFraction,
+    PositiveRate,
+    Rate,
+    Requests,
+    Seconds,
+    Tokens,
+    UsdPerHour,
+    Watts,
+    reject,
+)
+from service.plans.market_schema import ContractName, MarketDocument
+from service.plans.model_schema import GpuDocument, ModelSpecDocument, PrecisionName
+from service.plans.problem_rules import broken_rules
+
+
+def _no_boolean(value: Any) -> Any:
+    """Python takes true for 1."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("sutler_choice", "must be 1, 2, 4 or 8")
+    return value
+
+
+ParallelSize = Annotated[Literal[1, 2, 4, 8], BeforeValidator(_no_boolean)]
+
+
+class MaxThroughput(Document):
+    """Serve as many requests/s at the given mix as the budget allows."""
+
+    kind: Literal["max_throughput"]
+    """Which objective."""
+
+
+class MinMakespan(Document):
+    """Finish the given requests as early as the budget allows."""
+
+    kind: Literal["min_makespan"]
+    """Which objective."""
+
+
+class MinCost(Document):
+    """Carry the given load for the least USD per hour."""
+
+    kind: Literal["min_cost"]
+    """Which objective."""
+    headroom_fraction: Fraction = 0.0
+    """The fleet carries (1 + headroom) times the given load."""
+
+
+class MinPower(Document):
+    """Carry the given load with the least board power (TDP of the rented GPUs)."""
+
+    kind: Literal["min_power"]
+    """Which objective."""
+    headroom_fraction: Fraction = 0.0
+    """The fleet carries (1 + headroom) times the given load."""
+
+
+ObjectiveDocument = Annotated[MaxThroughput | MinMakespan | MinCost | MinPower, Discriminator("kind")]
+
+
+class SloDocument(Document):
+    """Latency limits in seconds: time to first token, time per output token after the first, whole request."""
+
+    ttft_p50_s: Seconds | None = None
+    """Half of the requests see their first token within this time."""
+    ttft_p90_s: Seconds | None = None
+    """90 % of the requests see their first token within this time."""
+    ttft_p95_s: Seconds | None = None
+    """95 % of the requests see their first token within this time."""
+    ttft_p99_s: Seconds | None = None
+    """99 % of the requests see their first token within this time."""
+    tpot_p50_s: Seconds | None = None
+    """Half of the requests take at most this time per output token after the first."""
+    tpot_p90_s: Seconds | None = None
+    """90 % of the requests take at most this time per output token after the first."""
+    tpot_p95_s: Seconds | None = None
+    """95 % of the requests take at most this time per output token after the first."""
+    tpot_p99_s: Seconds | None = None
+    """99 % of the requests take at most this time per output token after the first."""
+    e2e_p50_s: Seconds | None = None
+    """Half of the requests are finished within this time."""
+    e2e_p90_s: Seconds | None = None
+    """90 % of the requests are finished within this time."""
+    e2e_p95_s: Seconds | None = None
+    """95 % of the requests are finished within this time."""
+    e2e_p99_s: Seconds | None = None
+    """99 % of the requests are finished within this time."""
+
+
+class WorkloadDocument(Document):
+    """One bucket of similar requests."""
+
+    name: Name
+    """Name of the bucket, unique in its model."""
+    input_tokens: Tokens
+    """Mean tokens of a request's input."""
+    output_tokens: Tokens
+    """Mean tokens of a request's output."""
+    rate_rps: PositiveRate | None = None
+    """Requests per second; for max_throughput only the mix counts. Not with min_makespan."""
+    requests: Requests | None = None
+    """Number of requests; with min_makespan only."""
+
+
+class TraceDocument(Document):
+    """Workloads from a CSV of requests with columns TIMESTAMP, ContextTokens, GeneratedTokens."""
+
+    file: FilePath
+    """Path of the CSV, relative to the problem file (command line only)."""
+    buckets: Annotated[int, Field(ge=1, le=100)] = 9
+    """At most this many workloads."""
+    duration_s: Seconds | None = None
+    """Seconds that the trace covers; unset: from its first to its last time stamp."""
+
+
+def _kind_of_model(value: Any) -> str | None:
+    return _kind_of(value, text="catalogue", mapping="inline")
+
+
+def _kind_of(value: Any, *, text: str, mapping: str) -> str | None:
+    if isinstance(value, str):
+        return text
+    return mapping if isinstance(value, dict | Document) else None
+
+
+ModelReference = Annotated[
+    Annotated[Name, Tag("catalogue")] | Annotated[ModelSpecDocument, Tag("inline")],
+    Discriminator(
+        _kind_of_model,
+        custom_error_type="sutler_choice",
+        custom_error_message="must be an id of the catalogue (text) or an architecture (a mapping)",
+    ),
+]
+
+
+class ModelDocument(Document):
+    """A model to serve, with its traffic."""
+
+    name: Name
+    """The caller's own name for it, unique in the problem."""
+    model: ModelReference
+    """Id in the catalogue (`sutler catalog models`), or its architecture."""
+    precision: PrecisionName = "bf16"
+    """Of the weights."""
+    kv_precision: PrecisionName | None = None
+    """Of the KV cache; unset: 16 bits, as serving engines do unless told otherwise."""
+    slo: SloDocument = SloDocument()
+    """Latency limits."""
+    prefix_cache_hit_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the input tokens whose KV cache is already there."""
+    workloads: Annotated[tuple[WorkloadDocument, ...], Field(strict=False, min_length=1, max_length=1000)] | None = (
+        None
+    )
+    """The traffic as buckets; or `trace`."""
+    trace: TraceDocument | None = None
+    """The traffic as recorded requests; or `workloads`."""
+
+
+class FilterDocument(Document):
+    """Which offers count. An empty list filters nothing."""
+
+    providers: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Keep offers of these providers."""
+    regions: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Keep offers of these regions; `US` keeps `US-TX` too. Offers of unknown region do not pass."""
+    gpus: Annotated[tuple[GpuName, ...], Field(strict=False)] = ()
+    """Keep offers of these GPUs."""
+    contracts: Annotated[tuple[ContractName, ...], Field(strict=False)] = ("on_demand",)
+    """Keep offers under these contracts."""
+    min_reliability_fraction: Fraction | None = None
+    """Drop offers measured below this. Offers whose provider states no reliability pass, and the plan says so."""
+    max_age_s: Seconds | None = None
+    """Drop offers last seen longer ago; unset: no check for files."""
+
+
+def _kind_of_offers(value: Any) -> str | None:
+    return _kind_of(value, text="path", mapping="snapshot")
+
+
+OffersReference = Annotated[
+    Annotated[FilePath, Tag("path")] | Annotated[MarketDocument, Tag("snapshot")],
+    Discriminator(
+        _kind_of_offers,
+        custom_error_type="sutler_choice",
+        custom_error_message="must be the path of a snapshot file (text) or a whole snapshot (a mapping)",
+    ),
+]
+
+
+class MarketSourceDocument(Document):
+    """Where the offers come from."""
+
+    offers: OffersReference | None = None
+    """Path of a snapshot file, relative to the problem file (command line only), or a whole snapshot."""
+    live: bool = False
+    """Poll the configured providers now."""
+    filter: FilterDocument = FilterDocument()
+    """Which of the offers count."""
+
+
+class LimitsDocument(Document):
+    """What a plan must not exceed."""
+
+    max_gpus: dict[GpuName, Count] = Field(default={})
+    """GPUs of a type."""
+    max_gpus_per_provider: dict[Name, Count] = Field(default={})
+    """GPUs of a provider."""
+    max_share_per_provider_fraction: PositiveFraction = 1.0
+    """Share of the routed requests/s that one provider may serve."""
+    max_utilisation_fraction: PositiveFraction | None = None
+    """Load of a replica over what it sustains; unset: 0.85 for models with a TTFT limit, else 1."""
+    max_power_watts: Watts | None = None
+    """Board power (TDP) of all rented GPUs."""
+
+
+class SearchDocument(Document):
+    """Which configurations are considered."""
+
+    tensor_parallel: Annotated[tuple[ParallelSize, ...], Field(strict=False, min_length=1)] = (1, 2, 4, 8)
+    """Tensor-parallel sizes of a stage."""
+    max_pipeline_stages: Annotated[int, Field(ge=1, le=8)] = 4
+    """Most pipeline stages of a replica."""
+    mixed_gpu_pipelines: bool = True
+    """Pipelines whose stages are of different GPU types."""
+
+
+class SolverDocument(Document):
+    """How hard to try."""
+
+    method: Literal["exact", "binary_search"] = "exact"
+    """`binary_search` is the makespan search of the literature, for comparison."""
+    relative_gap: Annotated[float, Field(ge=1e-6, le=0.5)] = 0.001
+    """Stop when the plan is proven this close to the best possible."""
+    time_limit_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    """Seconds after which the best plan so far is returned with its gap."""
+    tolerance_fraction: Annotated[float, Field(ge=1e-6, le=0.5)] = 0.001
+    """Of the binary search, relative to the makespan."""
+    alternatives: bool = True
+    """Also solve without each rented GPU type in turn."""
+
+
+class MeasuredStageDocument(Document):
+    """One pipeline stage of a measured replica."""
+
+    gpu: GpuName
+    """GPU of the stage."""
+    tensor_parallel: ParallelSize
+    """GPUs of the stage."""
+
+
+class MeasuredRateDocument(Document):
+    """What one replica was measured to sustain."""
+
+    model: Name
+    """`name` of the model."""
+    stages: Annotated[tuple[MeasuredStageDocument, ...], Field(strict=False, min_length=1, max_length=8)]
+    """Stages in pipeline order."""
+    rps: Annotated[dict[Name, Rate], Field(min_length=1)]
+    """Requests per second by workload; a workload left out has rate 0."""
+
+
+class ThroughputDocument(Document):
+    """Measured rates of the caller's own; they win over every estimate."""
+
+    only: bool = False
+    """Use no estimate at all: configurations that are not in the table do not exist."""
+    table: Annotated[tuple[MeasuredRateDocument, ...], Field(strict=False, max_length=100_000)] = ()
+    """One row per measured configuration."""
+
+
+class ProblemDocument(Document):
+    """A planning problem: models with their traffic, a market, a budget, and what is best."""
+
+    objective: ObjectiveDocument
+    """What is best."""
+    budget_usd_per_hour: UsdPerHour | None = None
+    """USD per hour; required by max_throughput and min_makespan."""
+    models: Annotated[tuple[ModelDocument, ...], Field(strict=False, min_length=1, max_length=1000)]
+    """What to serve."""
+    market: MarketSourceDocument = MarketSourceDocument()
+    """What is for rent."""
+    limits: LimitsDocument = LimitsDocument()
+    """What a plan must not exceed."""
+    search: SearchDocument = SearchDocument()
+    """Which configurations are considered."""
+    solver: SolverDocument = SolverDocument()
+    """How hard to try."""
+    catalog: Literal["default", "paper_table1"] = "default"
+    """Which catalogue of GPUs; `paper_table1` holds the six of arXiv 2502.00722, as its Table 1 has them."""
+    gpus: dict[GpuName, GpuDocument] = Field(default={})
+    """GPUs of the caller's own, by name; they replace those of the catalogue."""
+    throughput: ThroughputDocument = ThroughputDocument()
+    """Measured rates."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        reject(broken_rules(self))
+        return self

@@ -1,0 +1,224 @@
+"""From a checked problem document to the solver's problem: the one place that knows both vocabularies.
+
+Names are looked up in the catalogue and in the caller's own `gpus`, traces become workloads, the market is
+filtered. The way back, from the solver's plan to a document, is in issue.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from service.plans.errors import DocumentError, FieldProblem, short_repr
+from service.plans.gpu_choice import GpuChoice
+from service.plans.market_schema import OfferDocument
+from service.plans.market_source import MarketView, read_market, resolve_path
+from service.plans.model_schema import ModelSpecDocument
+from service.plans.problem_schema import (
+    MinCost,
+    MinPower,
+    ModelDocument,
+    ProblemDocument,
+    SloDocument,
+    TraceDocument,
+)
+from service.plans.traces import bucket_trace_file
+from solver.catalog import load_models, resolve_model
+from solver.catalog.entries import LatentAttention, MixtureOfExperts, ModelSpec, Precision, SlidingWindow
+from solver.catalog.parameters import count_parameters
+from solver.errors import UnknownNameError
+from solver.problem import (
+    LatencyLimit,
+    LatencyMetric,
+    Limits,
+    MeasuredRate,
+    MeasuredStage,
+    Objective,
+    Offer,
+    Problem,
+    Search,
+    ServedModel,
+    SolveOptions,
+    Workload,
+)
+
+UNLIMITED_CONTEXT_TOKENS = 10_000_000
+METRICS: tuple[LatencyMetric, ...] = ("ttft", "tpot", "e2e")
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A problem ready to solve, the market it rests on, and how the input was read."""
+
+    problem: Problem
+    market: MarketView
+    notes: tuple[str, ...]
+
+
+def to_problem(document: ProblemDocument, *, folder: Path | None, now: datetime) -> Translation:
+    """The solver's problem; paths are relative to `folder` (None: paths are refused).
+
+    Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
+    """
+    notes: list[str] = []
+    gpus = GpuChoice(document)
+    models = tuple(_model(f"models[{i}]", model, document, folder, notes) for i, model in enumerate(document.models))
+    _check_measured_workloads(document, models)
+    gpus.check_names()
+    market = read_market(document.market, folder=folder, now=now)
+    problem = Problem(
+        objective=_objective(document),
+        models=models,
+        offers=tuple(_offer(offer) for _, offer in market.offers),
+        gpus=gpus.used(market),
+        budget_usd_per_hour=document.budget_usd_per_hour,
+        limits=Limits(**document.limits.model_dump()),
+        search=Search(**document.search.model_dump()),
+        options=SolveOptions(**document.solver.model_dump()),
+        measured=_measured(document),
+        measured_only=document.throughput.only,
+    )
+    return Translation(problem, market, (*notes, *gpus.notes(), *market.notes))
+
+
+def _objective(document: ProblemDocument) -> Objective:
+    objective = document.objective
+    if isinstance(objective, MinCost | MinPower):
+        return Objective(objective.kind, objective.headroom_fraction)
+    return Objective(objective.kind)
+
+
+def _offer(offer: OfferDocument) -> Offer:
+    return Offer(**offer.model_dump(include=set(Offer.__slots__)))
+
+
+def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:
+    return tuple(
+        MeasuredRate(row.model, tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages), row.rps)
+        for row in document.throughput.table
+    )
+
+
+def _model(
+    at: str, model: ModelDocument, document: ProblemDocument, folder: Path | None, notes: list[str]
+) -> ServedModel:
+    spec = _spec(at, model, notes, is_needed=not document.throughput.only)
+    if spec is not None and model.precision not in spec.precisions and not document.throughput.only:
+        remedy = f"{spec.id} is served as {', '.join(spec.precisions)}"
+        raise DocumentError.of(f"{at}.precision", remedy, value=model.precision)
+    return ServedModel(
+        name=model.name,
+        spec=spec,
+        precision=model.precision,
+        kv_precision=model.kv_precision or _usual_kv_precision(model.precision),
+        workloads=_workloads(at, model, document, folder, notes),
+        slo=_latency_limits(model.slo),
+        prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+    )
+
+
+def _usual_kv_precision(weights: Precision) -> Precision:
+    """vLLM keeps the KV cache in the activations' type unless told otherwise (`--kv-cache-dtype auto`)."""
+    return "fp16" if weights == "fp16" else "bf16"
+
+
+def _spec(at: str, model: ModelDocument, notes: list[str], *, is_needed: bool) -> ModelSpec | None:
+    if isinstance(model.model, ModelSpecDocument):
+        return _inline_spec(model.name, model.model)
+    try:
+        spec = load_models().get(model.model) or resolve_model(model.model, field=f"{at}.model")
+    except UnknownNameError:
+        if is_needed:
+            raise
+        return None
+    if spec.id != model.model:
+        notes.append(f"{at}.model: {model.model} is planned as {spec.id} of the catalogue.")
+    # a repository that the caller names is the one to load, whatever fine-tune of the architecture it holds
+    return replace(spec, hf_id=model.model) if "/" in model.model else spec
+
+
+def _inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
+    kv_heads = given.kv_heads or given.heads
+    head_dim = given.head_dim or given.hidden_size // given.heads
+    moe = MixtureOfExperts(**given.moe.model_dump()) if given.moe else None
+    mla = LatentAttention(**given.mla.model_dump()) if given.mla else None
+    counted = count_parameters(
+        layers=given.layers,
+        hidden_size=given.hidden_size,
+        heads=given.heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=given.intermediate_size,
+        vocab_size=given.vocab_size,
+        tied_embeddings=given.tied_embeddings,
+        moe=moe,
+        mla=mla,
+    )
+    total = given.total_params or counted.total
+    return ModelSpec(
+        id=name,
+        layers=given.layers,
+        hidden_size=given.hidden_size,
+        heads=given.heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=given.intermediate_size,
+        vocab_size=given.vocab_size,
+        max_context_tokens=given.max_context_tokens or UNLIMITED_CONTEXT_TOKENS,
+        total_params=total,
+        active_params=given.active_params or min(total, counted.active),
+        tied_embeddings=given.tied_embeddings,
+        moe=moe,
+        mla=mla,
+        sliding_window=SlidingWindow(**given.sliding_window.model_dump()) if given.sliding_window else None,
+        hf_id=given.hf_id,
+    )
+
+
+def _latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
+    limits = ((metric, at, getattr(slo, f"{metric}_p{at}_s")) for metric in METRICS for at in PERCENTILES)
+    return tuple(LatencyLimit(metric, at, seconds) for metric, at, seconds in limits if seconds is not None)
+
+
+def _workloads(
+    at: str, model: ModelDocument, document: ProblemDocument, folder: Path | None, notes: list[str]
+) -> tuple[Workload, ...]:
+    is_batch = document.objective.kind == "min_makespan"
+    if model.trace is not None:
+        return _trace_workloads(f"{at}.trace", model.trace, folder, notes, is_batch=is_batch)
+    return tuple(
+        Workload(w.name, w.input_tokens, w.output_tokens, w.requests if is_batch else w.rate_rps)  # type: ignore[arg-type]
+        for w in model.workloads or ()
+    )
+
+
+def _trace_workloads(
+    at: str, trace: TraceDocument, folder: Path | None, notes: list[str], *, is_batch: bool
+) -> tuple[Workload, ...]:
+    path = resolve_path(trace.file, folder, field=f"{at}.file")
+    if path.exists() and not path.is_file():
+        raise DocumentError.of(f"{at}.file", "is no ordinary file: name a CSV file", value=trace.file)
+    bucketed = bucket_trace_file(path, buckets=trace.buckets, duration_s=trace.duration_s, field=at)
+    notes.append(f"{at}: {bucketed.description}")
+    return tuple(
+        Workload(b.name, b.input_tokens, b.output_tokens, float(b.requests) if is_batch else b.rate_rps)
+        for b in bucketed.buckets
+    )
+
+
+def _check_measured_workloads(document: ProblemDocument, models: Iterable[ServedModel]) -> None:
+    """Rows for the buckets of a trace can be checked only now that the trace is read."""
+    known: Mapping[str, set[str]] = {model.name: {w.name for w in model.workloads} for model in models}
+    problems = [
+        FieldProblem(
+            f"throughput.table[{i}].rps",
+            short_repr(workload),
+            f"is no workload of {row.model}: use {', '.join(sorted(known[row.model]))}",
+        )
+        for i, row in enumerate(document.throughput.table)
+        for workload in row.rps
+        if workload not in known[row.model]
+    ]
+    if problems:
+        raise DocumentError(problems)

@@ -1,0 +1,113 @@
+"""The command line as a process: interrupts, closed pipes, encodings, what is imported when."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.service.builders import a_problem
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "service.cli.main"]
+
+
+def sutler(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_ctrl_c_while_compiled_code_solves_ends_the_process_at_once() -> None:
+    """A market of single hosts at so small a gap keeps the solver busy; the interrupt comes once it has started."""
+    arguments = ["plan", "examples/vast_like.yaml", "--json", "--relative-gap", "0.000001"]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2.5)
+    assert process.poll() is None, "the solve ended before it could be interrupted"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert (out, err) == (b"", b"interrupted\n")
+
+
+@pytest.mark.parametrize("delay_s", [0.1, 0.4])
+def test_ctrl_c_before_the_solve_leaves_no_traceback(delay_s: float) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "plan", "examples/two_models.yaml"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=5)
+    assert b"service" not in err
+    assert process.returncode in (130, -signal.SIGINT)  # the latter: before Python reached our first line
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "schema", "problem"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=20) == 0
+    process.stderr.close()
+
+
+def test_a_terminal_that_knows_only_ascii_gets_a_table_too() -> None:
+    result = sutler("plan", "examples/appendix_c.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 0
+    assert result.stdout.decode("ascii").startswith("All requests done in 28.43")
+
+
+def test_json_is_utf_8_whatever_the_terminal(tmp_path: Path) -> None:
+    problem = json.loads(json.dumps(a_problem()).replace('"chat"', '"größe"'))
+    (tmp_path / "problem.json").write_text(json.dumps(problem))
+    result = sutler("plan", str(tmp_path / "problem.json"), "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert json.loads(result.stdout.decode("utf-8"))["replicas"][0]["model"] == "größe"
+
+
+def test_a_full_disk_is_told_without_a_traceback() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    with open("/dev/full", "wb") as full:
+        arguments = [*COMMAND, "plan", "examples/appendix_c.yaml", "--json"]
+        result = subprocess.run(arguments, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"error: standard output: no space left on device")
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    script = (
+        "import sys; from typer.testing import CliRunner; from service.cli.app import app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        "print(sorted({'scipy', 'ortools', 'pydantic', 'numpy'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True, text=True)
+    assert result.stdout == "[]\n"
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> bytes:
+    """What a person sees: both streams on a pseudo-terminal."""
+    ours, theirs = os.openpty()
+    settings = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    settings |= {"TERM": "xterm-256color", **environment}
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=theirs, stderr=theirs, env=settings)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # Linux ends a pseudo-terminal with an error
+        while part := os.read(ours, 65_536):
+            seen += part
+    os.close(ours)
+    process.wait(timeout=60)
+    return seen
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    assert b"\x1b[1;32mAll requests done" in on_a_terminal("plan", "examples/appendix_c.yaml")
+    assert b"\x1b" not in on_a_terminal("plan", "examples/appendix_c.yaml", NO_COLOR="1")

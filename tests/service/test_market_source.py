@@ -1,0 +1,128 @@
+"""Which offers count: the filter of the contract, ages, and what an empty market means."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.plans.errors import DocumentError, NoMarketDataError
+from service.plans.market_source import MarketView, read_market
+from service.plans.problem_schema import MarketSourceDocument
+from service.plans.validation import validate
+from tests.service.builders import NOW, a_snapshot, an_offer
+
+
+def view_of(*offers: dict[str, Any], **filters: Any) -> MarketView:
+    source = validate(MarketSourceDocument, {"offers": a_snapshot(*offers), "filter": filters})
+    return read_market(source, folder=None, now=NOW)
+
+
+def kept(view: MarketView) -> list[str]:
+    return [offer.offer_id for _, offer in view.offers]
+
+
+MIXED = (
+    an_offer(offer_id="a", provider="vastai", region="US-TX", reliability_fraction=0.99),
+    an_offer(offer_id="b", provider="runpod", region="USA", gpu="a100-sxm4-80gb"),
+    an_offer(offer_id="c", provider="vastai", region="us", reliability_fraction=0.90),
+    an_offer(offer_id="d", provider="lambda", contract="interruptible", observed_at="2026-11-20T11:00:00Z"),
+    an_offer(offer_id="e", available=0),
+)
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        ({}, "abc"),
+        ({"contracts": []}, "abcd"),
+        ({"contracts": ["interruptible"]}, "d"),
+        ({"providers": ["VastAI"]}, "ac"),
+        ({"regions": ["US"]}, "ac"),
+        ({"regions": ["us-tx"]}, "a"),
+        ({"gpus": ["a100-sxm4-80gb"]}, "b"),
+        ({"min_reliability_fraction": 0.95}, "ab"),
+        ({"max_age_s": 900, "contracts": []}, "abc"),
+        ({"max_age_s": 3620, "contracts": []}, "abcd"),
+    ],
+)
+def test_the_filter_keeps_what_it_says(filters: dict[str, Any], ids: str) -> None:
+    assert kept(view_of(*MIXED, **filters)) == list(ids)
+
+
+def test_a_slice_larger_than_what_is_left_of_its_machine_does_not_count() -> None:
+    slices = [an_offer(offer_id=str(n), gpus=n, machine_id="77", machine_gpus=2) for n in (1, 2, 4)]
+    assert kept(view_of(*slices)) == ["1", "2"]
+
+
+def test_dropped_offers_are_counted_by_reason() -> None:
+    view = view_of(*MIXED, providers=["vastai"])
+    assert view.notes == ("2 of 5 offers count; dropped by filter.providers 2, available 1.",)
+
+
+def test_offers_of_unknown_reliability_pass_and_are_mentioned() -> None:
+    view = view_of(*MIXED, min_reliability_fraction=0.95)
+    assert "1 offers whose provider states no reliability passed min_reliability_fraction." in view.notes
+
+
+def test_the_age_counts_from_the_snapshot() -> None:
+    assert view_of().age_s(NOW) == 20
+
+
+def test_a_snapshot_from_a_clock_ahead_of_ours_is_new() -> None:
+    source = validate(MarketSourceDocument, {"offers": a_snapshot()})
+    view = read_market(source, folder=None, now=NOW - timedelta(hours=1))
+    assert view.age_s(NOW - timedelta(hours=1)) == 0
+    assert any("dated after this plan" in note for note in view.notes)
+
+
+def no_market(**source: Any) -> NoMarketDataError:
+    with pytest.raises(NoMarketDataError) as caught:
+        read_market(validate(MarketSourceDocument, source), folder=Path(), now=NOW)
+    return caught.value
+
+
+def test_a_market_that_names_no_offers_is_no_market() -> None:
+    assert "name a snapshot file in market.offers" in no_market().remedy
+
+
+def test_a_live_market_without_a_provider_is_no_market() -> None:
+    assert "no provider is configured" in no_market(live=True).reason
+
+
+def test_a_filter_that_leaves_nothing_is_no_market() -> None:
+    error = no_market(offers=a_snapshot(), filter={"providers": ["nobody"]})
+    assert "none of 1 offers is left (dropped by filter.providers 1" in error.reason
+    assert "loosen market.filter" in error.remedy
+
+
+def test_a_snapshot_that_is_too_old_is_no_market() -> None:
+    error = no_market(offers=a_snapshot(), filter={"max_age_s": 10})
+    assert "20 s old" in error.reason
+    assert "take a fresh snapshot" in error.remedy
+
+
+def test_a_path_is_relative_to_the_problem_file(tmp_path: Path) -> None:
+    (tmp_path / "market.json").write_text(json.dumps(a_snapshot()))
+    source = validate(MarketSourceDocument, {"offers": "market.json"})
+    assert kept(read_market(source, folder=tmp_path, now=NOW)) == ["123"]
+
+
+def test_a_wrong_offer_in_a_file_is_named_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "market.json").write_text(json.dumps(a_snapshot(an_offer(gpus=0))))
+    source = validate(MarketSourceDocument, {"offers": "market.json"})
+    with pytest.raises(DocumentError, match=r"market\.json: offers\[0\]\.gpus: 0: must be at least 1"):
+        read_market(source, folder=tmp_path, now=NOW)
+
+
+def test_a_missing_snapshot_file_is_bad_input(tmp_path: Path) -> None:
+    source = validate(MarketSourceDocument, {"offers": "market.json"})
+    with pytest.raises(DocumentError, match=r"market\.offers: .*market\.json.*does not exist"):
+        read_market(source, folder=tmp_path, now=NOW)
+
+
+def test_a_path_is_refused_where_there_are_no_files() -> None:
+    source = validate(MarketSourceDocument, {"offers": "market.json"})
+    with pytest.raises(DocumentError, match="command line only"):
+        read_market(source, folder=None, now=NOW)

@@ -1,0 +1,201 @@
+"""What people see: facts of the plan in words, within 100 columns, without codes for terminals that show none."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from rich.console import Console
+
+from service.cli.solving import progress_line
+from service.cli.tables import group_replicas, plan_view
+from service.cli.wording import layout, number, percent, span
+from service.plans.issue import issue_plan
+from service.plans.plan_schema import PlanDocument
+from service.plans.schemas import ProblemDocument
+from service.plans.translate import to_problem
+from service.plans.validation import validate
+from solver.plan import Alternative, Binding, Evidence, Plan, Route, Share
+from solver.progress import Progress
+from tests.service.builders import (
+    NOW,
+    a_plan,
+    a_problem,
+    a_rental,
+    a_replica,
+    a_stage,
+    an_infeasible_plan,
+)
+
+
+def document_of(plan: Plan) -> PlanDocument:
+    translation = to_problem(validate(ProblemDocument, a_problem()), folder=None, now=NOW)
+    return issue_plan(plan, translation, plan_id=UUID(int=1), created_at=NOW)
+
+
+def shown(plan: Plan) -> str:
+    console = Console(width=100, markup=False, highlight=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        for part in plan_view(document_of(plan)):
+            console.print(part)
+    return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        ("max_throughput", "4.1000 requests/s at the given mix"),
+        ("min_makespan", "All requests done in 4.1000 s"),
+        ("min_cost", "4.1000 $/h carries the load"),
+        ("min_power", "4.1000 W carry the load"),
+    ],
+)
+def test_the_first_line_says_what_the_plan_achieves(objective: Any, words: str) -> None:
+    assert shown(a_plan(objective=objective)).splitlines()[0].strip() == words
+
+
+def test_the_headline_gives_proof_cost_and_market() -> None:
+    text = shown(a_plan())
+    assert "Optimal; proven: no plan is better than 4.1002 req/s (gap 0.005 %)" in text
+    assert "9.050 $/h · 0.310 $ per million tokens · 2,800 W" in text
+    assert "Solved in 0.42 s (exact, 2,099 candidates)" in text
+    assert "Market of 2026-11-20 12:00 UTC (20 s old), 1 offers" in text
+
+
+def test_a_limit_that_ended_the_search_is_named() -> None:
+    plan = a_plan(status="feasible", relative_gap=0.034)
+    text = shown(replace(plan, solver=replace(plan.solver, limit="time limit of 30 s")))
+    assert "Not proven optimal, time limit of 30 s ended the search" in text
+    assert "(gap 3.4 %)" in text
+
+
+def test_a_search_without_a_result_says_so() -> None:
+    text = shown(a_plan(status="unknown", value=None, bound=None, relative_gap=None, rentals=(), replicas=()))
+    assert text.startswith("No plan found before the time limit: raise it with --time-limit-s\n")
+    assert "Neither a plan nor a proof that there is none" in text
+
+
+def test_an_infeasible_plan_shows_what_has_to_give() -> None:
+    text = shown(an_infeasible_plan())
+    assert text.startswith("Infeasible: no plan meets every limit")
+    row = next(line for line in text.splitlines() if line.strip().startswith("budget"))
+    assert row.split()[:4] == ["budget", "9.050", "2.000", "$/h"]
+    assert "raise budget_usd_per_hour to at least 9.05" in row
+
+
+def test_what_binds_is_said_in_words() -> None:
+    bindings = (
+        Binding("supply/h100-sxm/4", 0.5, "rps per gpu"),
+        Binding("budget", 0.41, "rps per usd_per_hour"),
+    )
+    text = shown(a_plan(binding=bindings))
+    assert "budget: one more $/h would bring 0.410 req/s" in text
+    assert text.index("budget:") < text.index("supply/h100-sxm/4: one more GPU would bring 0.500 req/s")
+
+
+@pytest.mark.parametrize(("price", "words"), [(-2.0, "would save 2.000 s"), (2.0, "would cost 2.000 s")])
+def test_less_is_better_for_a_makespan(price: float, words: str) -> None:
+    text = shown(a_plan(objective="min_makespan", binding=(Binding("budget", price, "s per usd_per_hour"),)))
+    assert f"budget: one more $/h {words}" in text
+
+
+def test_the_weakest_of_many_constraints_are_only_counted() -> None:
+    bindings = tuple(Binding(f"supply/p{i}/1", 1.0 + i, "rps per gpu") for i in range(20))
+    text = shown(a_plan(binding=bindings))
+    assert "supply/p19/1" in text
+    assert "supply/p0/1" not in text
+    assert "weaker ones: 12" in text
+
+
+def test_alternatives_say_how_much_is_lost() -> None:
+    found = Alternative("h100-sxm", 3.28, 8.0, (a_rental(gpu="a100-sxm4-80gb", gpus=4, count=2),))
+    nothing = Alternative("a100-sxm4-80gb", None, None, ())
+    rows = [line.split() for line in shown(a_plan(alternatives=(found, nothing))).splitlines()]
+    assert ["h100-sxm", "8", "×", "a100-sxm4-80gb", "3.280", "20", "%", "8.000"] in rows
+    assert ["a100-sxm4-80gb", "–", "no", "plan", "–", "–"] in rows
+
+
+def test_equal_replicas_are_one_row() -> None:
+    plan = a_plan(replicas=(a_replica("chat-0", rps=2.0, busy=0.8), a_replica("chat-1", rps=2.1, busy=0.95)))
+    [group] = group_replicas(document_of(plan).replicas)
+    assert (group.name, group.layout, len(group.replicas)) == ("A", "h100-sxm TP4", 2)
+    assert group.rps == pytest.approx(4.1)
+
+
+def test_routing_adds_up_the_replicas_of_a_group() -> None:
+    replicas = (a_replica("chat-0"), a_replica("chat-1"), a_replica("chat-2", a_stage("a100-sxm4-80gb")))
+    shares = (Share("chat-0", 0.3), Share("chat-1", 0.3), Share("chat-2", 0.4))
+    text = shown(a_plan(replicas=replicas, routing=(Route("chat", "long-short", shares),)))
+    assert ["long-short", "60", "%", "40", "%"] in [line.split() for line in text.splitlines()]
+
+
+def test_routing_to_many_groups_is_said_in_words_and_still_fits() -> None:
+    names = [f"chat-{i}" for i in range(30)]
+    replicas = tuple(a_replica(name, a_stage(f"gpu-{name}")) for name in names)
+    route = Route("chat", "long-short", tuple(Share(name, 1 / 30) for name in names))
+    text = shown(a_plan(replicas=replicas, routing=(route,)))
+    assert "A 3.3 %, B 3.3 %" in text
+    assert "AD 3.3 %" in text
+
+
+def test_every_line_fits_100_columns() -> None:
+    long_name = "a-rather-long-name-of-a-provider" * 4
+    plan = a_plan(
+        rentals=(a_rental(provider=long_name, offer_id=long_name, site=f"{long_name}/host"),),
+        warnings=("A sentence that goes on. " * 10,),
+    )
+    assert max(len(line) for line in shown(plan).splitlines()) <= 100
+
+
+def test_names_in_brackets_are_text_and_not_markup() -> None:
+    assert "[red]vast[/red]" in shown(a_plan(rentals=(a_rental(site="[red]vast[/red]"),)))
+
+
+def test_evidence_is_summed_up_by_source() -> None:
+    measured = Evidence("chat-0", "short", "measured", "row 0", 3.0, 3.0, 3.0)
+    text = shown(a_plan(evidence=(*a_plan().evidence, measured)))
+    assert "roofline: 1 rate, true within -50 % to +100 %" in text
+    assert "measured: 1 rate, taken as given" in text
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ((a_stage("t1", 1),), "t1"),
+        ((a_stage("h100-sxm", 4),), "h100-sxm TP4"),
+        ((a_stage("a40", 2, 40), a_stage("a40", 2, 40)), "2 stages of a40 TP2"),
+        ((a_stage("h100", 4, 50), a_stage("a100", 4, 30)), "h100 TP4 (50 layers) → a100 TP4 (30)"),
+        ((a_stage("h100", 1, None), a_stage("a100", 1, None)), "h100 → a100"),
+    ],
+)
+def test_a_layout_is_said_in_words(stages: tuple[Any, ...], words: str) -> None:
+    [replica] = document_of(a_plan(replicas=(a_replica("chat-0", *stages),))).replicas
+    assert layout(replica.stages) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "–"),
+        (0, "0.000"),
+        (7.1, "7.100"),
+        (28.431, "28.43"),
+        (2099, "2,099"),
+        (0.00012, "0.00012"),
+        (-3.5, "-3.500"),
+    ],
+)
+def test_numbers_have_four_digits(value: float | None, words: str) -> None:
+    assert number(value) == words
+
+
+def test_fractions_are_percentages() -> None:
+    assert [percent(f) for f in (0, 1e-15, 0.0006, 0.034, 0.5)] == ["0 %", "0 %", "0.06 %", "3.4 %", "50 %"]
+    assert span([0.81, 0.97]) == "81–97 %"
+    assert span([1.0, 1.0]) == "100 %"
+
+
+def test_progress_is_one_line() -> None:
+    line = progress_line(Progress("proving", 1.23, 2055, 7.1, 7.14, 0.0056), "max_throughput")
+    assert line == "1.2 s · proving · best 7.100 req/s · proven 7.140 (gap 0.56 %) · 2,055 candidates"
+    assert progress_line(Progress("candidates", 0.5), "min_cost") == "0.5 s · candidates"

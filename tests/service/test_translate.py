@@ -1,0 +1,253 @@
+"""From documents to the solver's problem: names, demands, limits and traces arrive where they belong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.plans.errors import DocumentError
+from service.plans.schemas import ProblemDocument
+from service.plans.translate import Translation, to_problem
+from service.plans.validation import validate
+from solver.catalog.parameters import count_parameters
+from solver.errors import InvalidProblemError, UnknownNameError
+from solver.problem import LatencyLimit, MeasuredStage, Objective
+from tests.service.builders import (
+    NOW,
+    a_model,
+    a_problem,
+    a_row,
+    a_snapshot,
+    a_workload,
+    an_inline_model,
+    an_offer,
+)
+
+
+def translated(folder: Path | None = None, **others: Any) -> Translation:
+    return to_problem(validate(ProblemDocument, a_problem(**others)), folder=folder, now=NOW)
+
+
+def estimated(**others: Any) -> Translation:
+    """Without a table of measured rates."""
+    return translated(throughput={}, **others)
+
+
+def test_offers_arrive_whole() -> None:
+    offer = translated().problem.offers[0]
+    assert (offer.provider, offer.gpu, offer.gpus, offer.price_usd_per_hour) == ("vastai", "h100-sxm", 4, 9.0)
+
+
+def test_every_gpu_that_is_named_comes_with_its_facts() -> None:
+    gpus = translated(gpus={"t1": {"memory_gb": 80}}, throughput={"table": [a_row(), a_row("t1", 1)]}).problem.gpus
+    assert set(gpus) == {"h100-sxm", "t1"}
+    assert gpus["t1"].memory_gb == 80
+    assert gpus["h100-sxm"].memory_bandwidth_gb_per_s == 3350
+
+
+def test_rates_are_the_demand() -> None:
+    workload = translated().problem.models[0].workloads[0]
+    assert (workload.name, workload.input_tokens, workload.output_tokens, workload.demand) == (
+        "long-short",
+        2455,
+        18,
+        2.2,
+    )
+
+
+def test_requests_are_the_demand_of_a_batch() -> None:
+    workload = {"name": "long-short", "input_tokens": 10, "output_tokens": 10, "requests": 80}
+    problem = translated(objective={"kind": "min_makespan"}, models=[a_model(workloads=[workload])]).problem
+    assert problem.models[0].workloads[0].demand == 80
+
+
+def test_headroom_arrives_with_the_objective() -> None:
+    problem = translated(objective={"kind": "min_cost", "headroom_fraction": 0.1}).problem
+    assert problem.objective == Objective("min_cost", 0.1)
+
+
+def test_latency_limits_come_from_their_keys() -> None:
+    slo = {"ttft_p90_s": 2.0, "tpot_p50_s": 0.05, "e2e_p99_s": 30}
+    problem = translated(models=[a_model(slo=slo)]).problem
+    assert set(problem.models[0].slo) == {
+        LatencyLimit("ttft", 90, 2.0),
+        LatencyLimit("tpot", 50, 0.05),
+        LatencyLimit("e2e", 99, 30),
+    }
+
+
+def test_limits_search_and_solver_arrive() -> None:
+    problem = translated(
+        limits={"max_gpus": {"h100-sxm": 8}, "max_gpus_per_provider": {"vastai": 4}, "max_power_watts": 5000},
+        search={"tensor_parallel": [1, 4], "max_pipeline_stages": 2, "mixed_gpu_pipelines": False},
+        solver={"method": "binary_search", "time_limit_s": 3, "alternatives": False},
+    ).problem
+    assert dict(problem.limits.max_gpus) == {"h100-sxm": 8}
+    assert dict(problem.limits.max_gpus_per_provider) == {"vastai": 4}
+    assert problem.limits.max_power_watts == 5000
+    assert problem.search.tensor_parallel == (1, 4)
+    assert not problem.search.mixed_gpu_pipelines
+    assert (problem.options.method, problem.options.time_limit_s) == ("binary_search", 3)
+    assert not problem.options.alternatives
+
+
+def test_measured_rates_arrive() -> None:
+    problem = translated().problem
+    assert problem.measured_only
+    assert problem.measured[0].stages == (MeasuredStage("h100-sxm", 4),)
+    assert dict(problem.measured[0].rps) == {"long-short": 3.0}
+
+
+@pytest.mark.parametrize(("weights", "kv"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16"), ("int4", "bf16")])
+def test_the_kv_cache_is_16_bit_unless_told_otherwise(weights: str, kv: str) -> None:
+    assert translated(models=[a_model(precision=weights)]).problem.models[0].kv_precision == kv
+
+
+def test_a_catalogue_model_comes_with_its_architecture() -> None:
+    spec = estimated().problem.models[0].spec
+    assert spec is not None
+    assert (spec.id, spec.layers, spec.kv_heads) == ("llama-3-70b", 80, 8)
+
+
+def test_a_repository_name_is_read_and_kept_for_the_engine() -> None:
+    translation = estimated(models=[a_model(model="meta-llama/Llama-3.3-70B-Instruct")])
+    spec = translation.problem.models[0].spec
+    assert spec is not None
+    assert (spec.id, spec.hf_id) == ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct")
+    assert any("planned as llama-3.3-70b" in note for note in translation.notes)
+
+
+def test_an_unknown_model_is_named_with_those_that_are_near() -> None:
+    with pytest.raises(UnknownNameError, match=r"models\[0\]\.model: 'llama-3-71b'.*llama-3-70b"):
+        estimated(models=[a_model(model="llama-3-71b")])
+
+
+def test_measured_rates_alone_need_no_known_model() -> None:
+    assert translated(models=[a_model(model="our-own")]).problem.models[0].spec is None
+
+
+def test_a_precision_that_the_catalogue_does_not_allow_is_refused() -> None:
+    with pytest.raises(DocumentError, match=r"models\[0\]\.precision: 'fp8': gpt-oss-20b is served as fp4, bf16"):
+        estimated(models=[a_model(model="gpt-oss-20b", precision="fp8")])
+
+
+def test_an_inline_model_is_counted() -> None:
+    spec = estimated(models=[a_model(model=an_inline_model())]).problem.models[0].spec
+    assert spec is not None
+    counted = count_parameters(
+        layers=4, hidden_size=512, heads=8, kv_heads=2, head_dim=64, intermediate_size=1024, vocab_size=1000
+    )
+    assert (spec.id, spec.head_dim, spec.total_params) == ("chat", 64, counted.total)
+
+
+def test_stated_parameters_win_over_counted_ones() -> None:
+    moe = {"experts": 8, "experts_per_token": 2, "expert_intermediate_size": 256}
+    model = an_inline_model(total_params=5e9, active_params=1e9, moe=moe, sliding_window=None)
+    spec = estimated(models=[a_model(model=model)]).problem.models[0].spec
+    assert spec is not None
+    assert (spec.total_params, spec.active_params) == (5e9, 1e9)
+    assert spec.moe is not None
+    assert spec.moe.experts == 8
+
+
+@pytest.mark.parametrize(
+    ("others", "field"),
+    [
+        ({"limits": {"max_gpus": {"h100": 8}}}, r"limits\.max_gpus\.h100"),
+        ({"market": {"offers": a_snapshot(an_offer(gpu="H100 SXM"))}}, r"market\.offers\.offers\[0\]\.gpu"),
+        ({"market": {"offers": a_snapshot(), "filter": {"gpus": ["h100"]}}}, r"market\.filter\.gpus\[0\]"),
+        ({"throughput": {"table": [a_row("h100")]}}, r"throughput\.table\[0\]\.stages\[0\]\.gpu"),
+    ],
+)
+def test_an_unknown_gpu_is_named_with_the_one_that_was_meant(others: dict[str, Any], field: str) -> None:
+    with pytest.raises(DocumentError, match=rf"{field}: .*did you mean h100-sxm\?"):
+        translated(**others)
+
+
+def test_an_offer_that_the_filter_drops_may_be_of_an_unknown_gpu() -> None:
+    snapshot = a_snapshot(an_offer(), an_offer(offer_id="2", gpu="abacus"))
+    translation = translated(market={"offers": snapshot, "filter": {"gpus": ["h100-sxm"]}})
+    assert len(translation.problem.offers) == 1
+
+
+def test_the_papers_catalogue_knows_its_own_slugs_only() -> None:
+    with pytest.raises(DocumentError, match="use one of 4090, a40, a6000, l40, a100, h100"):
+        translated(catalog="paper_table1")
+
+
+def test_a_gpu_of_the_callers_own_replaces_the_catalogues() -> None:
+    translation = translated(gpus={"h100-sxm": {"memory_gb": 64}})
+    assert translation.problem.gpus["h100-sxm"].memory_gb == 64
+    assert any("replaces" in note for note in translation.notes)
+
+
+def test_a_gpu_without_figures_is_good_for_measured_rates_only() -> None:
+    market = {"offers": a_snapshot(an_offer(gpu="t1"))}
+    gpus = {"t1": {"memory_gb": 80}}
+    with pytest.raises(DocumentError, match=r"gpus\.t1\.memory_bandwidth_gb_per_s: is missing: estimates need it"):
+        estimated(gpus=gpus, market=market)
+    assert (
+        translated(gpus=gpus, market=market, throughput={"table": [a_row("t1")]}).problem.gpus["t1"].memory_gb == 80
+    )
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"objective": {"kind": "min_power"}}, {"limits": {"max_power_watts": 1000}}],
+    ids=["objective", "limit"],
+)
+def test_power_needs_the_watts_of_every_gpu(others: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError, match=r"gpus\.t1\.tdp_watts: is missing"):
+        translated(gpus={"t1": {"memory_gb": 80}}, market={"offers": a_snapshot(an_offer(gpu="t1"))}, **others)
+
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2026-11-20 12:00:{second:02d}.0,{100 + 50 * second},{10 + second}\n" for second in range(21)
+)
+
+
+def traced(folder: Path | None, **others: Any) -> Translation:
+    model = {"name": "chat", "model": "llama-3-8b", "trace": {"file": "trace.csv", "buckets": 4}}
+    return translated(folder, models=[model], throughput={}, **others)
+
+
+def test_a_trace_becomes_workloads_and_the_notes_say_how(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    translation = traced(tmp_path)
+    workloads = translation.problem.models[0].workloads
+    assert sum(w.demand for w in workloads) == pytest.approx(21 / 20)
+    assert any(note.startswith("models[0].trace: 21 requests") for note in translation.notes)
+
+
+def test_a_trace_counts_requests_for_a_batch(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    workloads = traced(tmp_path, objective={"kind": "min_makespan"}).problem.models[0].workloads
+    assert sum(w.demand for w in workloads) == 21
+
+
+def test_a_missing_trace_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidProblemError, match=r"models\[0\]\.trace\.file"):
+        traced(tmp_path)
+
+
+def test_a_folder_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").mkdir()
+    with pytest.raises(DocumentError, match="is no ordinary file"):
+        traced(tmp_path)
+
+
+def test_a_trace_is_refused_where_there_are_no_files() -> None:
+    with pytest.raises(DocumentError, match=r"models\[0\]\.trace\.file: .*command line only"):
+        traced(None)
+
+
+def test_a_row_for_a_bucket_that_the_trace_does_not_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    model = {"name": "chat", "model": "llama-3-8b", "trace": {"file": "trace.csv"}}
+    with pytest.raises(DocumentError, match=r"throughput\.table\[0\]\.rps: 'long-short': is no workload of chat"):
+        translated(tmp_path, models=[model], throughput={"table": [a_row()]})
+
+
+def test_names_of_workloads_are_each_models_own() -> None:
+    models = [a_model("chat"), a_model("code", workloads=[a_workload("long-short", rate_rps=1.0)])]
+    assert [m.workloads[0].demand for m in translated(models=models).problem.models] == [2.2, 1.0]
