@@ -1,0 +1,64 @@
+"""The yardstick: the whole polytope handed to HiGHS as one MILP, without column generation, fixing or finish.
+
+Supply, candidates, dominance, polytope, scaling and HiGHS options are those of the planner, so that only the method
+differs.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.allocation import Polytope, build_polytope
+from solver.candidates import enumerate_candidates
+from solver.dominance import prune_dominated
+from solver.linear import MilpSolution, solve_milp
+from solver.milp import build_milp
+from solver.objectives import FIRST_PHASE_GAP_SHARE, first_goal
+from solver.problem import Problem
+from solver.relaxation import solve_relaxation
+from solver.supply import build_supply
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """`value_rps` None: no plan found; `bound_rps` is proven. Seconds of building the polytope and of the MILP."""
+
+    candidates: int
+    value_rps: float | None
+    bound_rps: float
+    limit_hit: bool
+    polytope_seconds: float
+    solve_seconds: float
+
+
+def solve_plainly(problem: Problem, *, solve_limit_s: float) -> PlainAnswer:
+    """Maximise throughput with one MILP over every candidate, to the gap at which the exact method stops."""
+    started = time.perf_counter()
+    polytope = whole_polytope(problem)
+    built = time.perf_counter()
+    solution = _one_milp(polytope, problem.options.relative_gap, solve_limit_s)
+    ended = time.perf_counter()
+    return PlainAnswer(
+        candidates=len(polytope.candidates),
+        value_rps=None if solution.x is None else -solution.objective * polytope.scale_rps,
+        bound_rps=-solution.bound * polytope.scale_rps,
+        limit_hit=solution.status in ("feasible", "unknown"),
+        polytope_seconds=built - started,
+        solve_seconds=ended - built,
+    )
+
+
+def whole_polytope(problem: Problem) -> Polytope:
+    """The planner's polytope of the problem, scaled so that the relaxation's lam is 1."""
+    supply = build_supply(problem)
+    polytope = build_polytope(problem, supply, prune_dominated(enumerate_candidates(problem, supply)))
+    possible = polytope.use_upper >= 1
+    if not possible.all():
+        polytope = build_polytope(problem, supply, polytope.candidates.take(possible))
+    return polytope.scaled(solve_relaxation(polytope, polytope.goal_throughput()).lam)
+
+
+def _one_milp(polytope: Polytope, relative_gap: float, limit_s: float) -> MilpSolution:
+    milp = build_milp(polytope, first_goal(polytope), np.arange(len(polytope.candidates)))
+    return solve_milp(milp.program, relative_gap=FIRST_PHASE_GAP_SHARE * relative_gap, time_limit_s=limit_s)

@@ -1,0 +1,71 @@
+"""README.md says what sutler does: its commands run, and their results are the ones that it shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from service.plans.schemas import MarketDocument, ProblemDocument
+from service.plans.validation import validate
+from service.plans.yaml_loader import load_yaml
+from tests.readme import README, ROOT, prepare, run, steps
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+WITHIN = 0.002  # twice the gap to which plans are solved
+PAGES = ("README.md", "docs/model.md", "docs/estimates.md", "docs/problem.md", "examples/README.md")
+ACCURACY = ROOT / "benchmarks" / "results" / "roofline_accuracy.txt"
+
+
+def key_lines(output: str) -> list[str]:
+    """What a plan achieves and what an estimate says; the rest holds seconds, ages and equally good choices."""
+    lines = output.splitlines()
+    return [line for index, line in enumerate(lines) if index == 0 or "requests/s" in line or ",roofline," in line]
+
+
+def numbers_in(lines: list[str]) -> list[float]:
+    return [float(found.replace(",", "")) for line in lines for found in NUMBER.findall(line)]
+
+
+def test_every_command_of_the_readme_does_what_is_shown(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    ran = 0
+    for step in steps(README.read_text(encoding="utf-8")):
+        result = run(step, tmp_path)
+        assert result.returncode == 0, f"{step.command}: {result.stderr}"
+        shown, now = key_lines(step.shown), key_lines(result.stdout)
+        refresh = f"{step.command}: run `make readme` and read what it changes"
+        assert [NUMBER.sub("#", line) for line in shown] == [NUMBER.sub("#", line) for line in now], refresh
+        assert numbers_in(shown) == pytest.approx(numbers_in(now), rel=WITHIN), refresh
+        ran += step.is_sutler
+    assert ran >= 3
+
+
+def test_the_accuracy_in_the_readme_is_that_of_the_last_report() -> None:
+    readme = " ".join(README.read_text(encoding="utf-8").split())
+    report = ACCURACY.read_text(encoding="utf-8")
+    for group in ("leaving one GPU out, all vLLM", "leaving one model out, all vLLM"):
+        [line] = [line for line in report.splitlines() if line.startswith(group)]
+        rows, median = line.removeprefix(group).split()[:2]
+        assert f"{median} %" in readme
+        assert f"{rows} verified vLLM runs" in readme
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_between_the_pages_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    missing = [target for target in targets if target and not (ROOT / page).parent.joinpath(target).exists()]
+    assert missing == []
+
+
+def test_the_documents_in_the_problem_page_are_valid() -> None:
+    text = (ROOT / "docs" / "problem.md").read_text(encoding="utf-8")
+    blocks = [load_yaml(block) for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    problems = [block for block in blocks if isinstance(block, dict) and "objective" in block]
+    markets = [block for block in blocks if isinstance(block, dict) and "schema" in block]
+    assert problems
+    assert markets
+    for problem in problems:
+        validate(ProblemDocument, problem)
+    for market in markets:
+        validate(MarketDocument, market)
