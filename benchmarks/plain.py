@@ -9,15 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.allocation import Polytope, build_polytope
-from solver.candidates import enumerate_candidates
-from solver.dominance import prune_dominated
+from solver.allocation import Polytope
 from solver.linear import MilpSolution, solve_milp
 from solver.milp import build_milp
 from solver.objectives import FIRST_PHASE_GAP_SHARE, first_goal
+from solver.preparation import prepare, scaled_to_one
 from solver.problem import Problem
-from solver.relaxation import solve_relaxation
-from solver.supply import build_supply
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +48,10 @@ def solve_plainly(problem: Problem, *, solve_limit_s: float) -> PlainAnswer:
 
 def whole_polytope(problem: Problem) -> Polytope:
     """The planner's polytope of the problem, scaled so that the relaxation's lam is 1."""
-    supply = build_supply(problem)
-    polytope = build_polytope(problem, supply, prune_dominated(enumerate_candidates(problem, supply)))
-    possible = polytope.use_upper >= 1
-    if not possible.all():
-        polytope = build_polytope(problem, supply, polytope.candidates.take(possible))
-    return polytope.scaled(solve_relaxation(polytope, polytope.goal_throughput()).lam)
+    polytope = scaled_to_one(prepare(problem))
+    if polytope is None:
+        raise ValueError("nothing fits this market: the benchmark's instances all have a plan")
+    return polytope
 
 
 def _one_milp(polytope: Polytope, relative_gap: float, limit_s: float) -> MilpSolution:

@@ -145,10 +145,4 @@ def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:
     if routing.lam <= LEAST_LAM:
         return Alternative(slug, None, None, ())
     fleet = describe(reduced, allocation, routing)
-    value = {
-        "max_throughput": fleet.throughput_rps,
-        "min_makespan": fleet.makespan_s,
-        "min_cost": fleet.cost_usd_per_hour,
-        "min_power": fleet.power_watts,
-    }[polytope.problem.objective.kind]
-    return Alternative(slug, value, fleet.cost_usd_per_hour, fleet.rentals)
+    return Alternative(slug, fleet.value(polytope.problem.objective.kind), fleet.cost_usd_per_hour, fleet.rentals)

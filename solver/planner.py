@@ -11,12 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from solver import explain
-from solver.allocation import Polytope, build_polytope
-from solver.candidates import Candidates, enumerate_candidates
+from solver.allocation import Polytope
 from solver.caveats import caveats
 from solver.checks import check
 from solver.conflicts import find_conflicts
-from solver.dominance import prune_dominated
 from solver.errors import PlanViolationError
 from solver.methods import binary_search, exact
 from solver.methods.exact import Outcome
@@ -32,12 +30,11 @@ from solver.objectives import (
     total_demand,
 )
 from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
+from solver.preparation import prepare, scaled_to_one
 from solver.problem import Problem
 from solver.progress import Progress
-from solver.relaxation import solve_relaxation
 from solver.report import describe
 from solver.routing import without_idle
-from solver.supply import Supply, build_supply
 from solver.verify import verify
 from solver.version import VERSION
 
@@ -60,14 +57,12 @@ def solve(
     """
     check(problem)
     run = _Run(problem, clock, on_progress or (lambda progress: None))
-    supply = build_supply(problem)
-    candidates = prune_dominated(enumerate_candidates(problem, supply))
-    polytope = _affordable(build_polytope(problem, supply, candidates), supply)
+    polytope = prepare(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
     if not _every_demand_has_a_candidate(polytope):
         return _infeasible(run, find_conflicts(problem))
-    scaled = _scale(polytope)
+    scaled = scaled_to_one(polytope)
     if scaled is None:
         return _infeasible(run, find_conflicts(problem))
     polytope = scaled
@@ -136,33 +131,11 @@ class _Run:
         )
 
 
-def _affordable(polytope: Polytope, supply: Supply) -> Polytope:
-    """Without the candidates of which the market or the budget does not allow a single replica."""
-    possible = polytope.use_upper >= 1
-    if possible.all():
-        return polytope
-    return build_polytope(polytope.problem, supply, polytope.candidates.take(possible))
-
-
 def _every_demand_has_a_candidate(polytope: Polytope) -> bool:
-    candidates: Candidates = polytope.candidates
     return all(
-        bool((polytope.rate[candidates.model == demand.model, demand.workload] > 0).any())
+        bool((polytope.rate[polytope.candidates.model == demand.model, demand.workload] > 0).any())
         for demand in polytope.demands
     )
-
-
-def _scale(polytope: Polytope) -> Polytope | None:
-    """lam of order 1: the relaxation's optimum, or the offered demand for cost and power. None: nothing fits.
-
-    HiGHS's tolerances are absolute.
-    """
-    if not maximises_rate(polytope.problem.objective):
-        return polytope.scaled(total_demand(polytope.problem))
-    relaxation = solve_relaxation(polytope, polytope.goal_throughput())
-    if not np.isfinite(relaxation.objective) or relaxation.lam <= 0:
-        return None
-    return polytope.scaled(relaxation.lam)
 
 
 def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
@@ -221,13 +194,7 @@ def _finish(run: _Run, polytope: Polytope, allocation: Allocation) -> Allocation
 def _plan(run: _Run, polytope: Polytope, first: Outcome, allocation: Allocation) -> Plan:
     objective = run.problem.objective
     fleet = describe(polytope, *without_idle(polytope, allocation))
-    value = {
-        "max_throughput": fleet.throughput_rps,
-        "min_makespan": fleet.makespan_s,
-        "min_cost": fleet.cost_usd_per_hour,
-        "min_power": fleet.power_watts,
-    }[objective.kind]
-    assert value is not None
+    value = fleet.value(objective.kind)
     bound = _in_unit(polytope, first.bound)
     bound = value if bound is None else bound
     bound = max(bound, value) if objective.kind == "max_throughput" else min(bound, value)

@@ -13,7 +13,7 @@ from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
 from solver.packing import PlacedReplica, pack
 from solver.plan import Evidence, Rental, Replica, Route, Share, WorkloadRate
-from solver.problem import ServedModel
+from solver.problem import ObjectiveKind, ServedModel
 from solver.routing import Routing
 from solver.throughput.base import FloatArray, Rates
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
@@ -33,6 +33,19 @@ class Fleet:
     cost_usd_per_hour: float
     power_watts: float | None
     usd_per_million_tokens: float
+
+    def value(self, kind: ObjectiveKind) -> float:
+        """The objective's value: requests/s, seconds, $/h or watts."""
+        by_kind = {
+            "max_throughput": self.throughput_rps,
+            "min_makespan": self.makespan_s,
+            "min_cost": self.cost_usd_per_hour,
+            "min_power": self.power_watts,
+        }
+        value = by_kind[kind]
+        if value is None:
+            raise ValueError(f"{kind} has no value: checks.py lets no problem with unknown watts through")
+        return value
 
 
 def describe(polytope: Polytope, allocation: Allocation, routing: Routing) -> Fleet:
