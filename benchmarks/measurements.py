@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solver.catalog import resolve_gpu, resolve_model
-from solver.catalog.entries import PRECISIONS, ModelSpec, Precision
+from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
 from solver.throughput.calibrate import LayerRun, ServingRun
 from solver.throughput.estimate import usual_kv_precision
 
@@ -65,20 +65,7 @@ def static_runs(path: Path) -> list[ServingRun]:
     """Static batches of Llama-2-70B on A100 with the engine that Splitwise profiled in 2023; BLOOM's feed-forward
     part is not one the catalogue describes."""
     return [
-        ServingRun(
-            gpu=resolve_gpu("a100-sxm4-80gb"),
-            spec=resolve_model("llama-2-70b"),
-            precision="fp16",
-            kv_precision="fp16",
-            engine="vllm-2023",
-            tensor_parallel=int(row["tp"]),
-            input_tokens=float(row["input_tokens"]),
-            output_tokens=float(row["output_tokens"]),
-            concurrency=float(row["batch_or_concurrency"]),
-            req_per_s=float(row["req_per_s"]),
-            ttft_s=float(row["ttft_s"]),
-            tpot_s=float(row["tpot_s"]),
-        )
+        _run(row, gpu=resolve_gpu("a100-sxm4-80gb"), model="llama-2-70b", precision="fp16", engine="vllm-2023")
         for row in _rows(path)
         if row["e2e_consistent"] == "True" and row["model"] == "llama2-70b"
     ]
@@ -99,12 +86,16 @@ def table6_rows(path: Path) -> list[Table6Row]:
 
 def _serving_run(row: dict[str, str]) -> ServingRun:
     gpu, precision = resolve_gpu(row["gpu"]), _precision(row["precision"])
+    return _run(row, gpu=gpu, model=row["model"], precision=precision, engine=row["backend"])
+
+
+def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, engine: str) -> ServingRun:
     return ServingRun(
         gpu=gpu,
-        spec=resolve_model(row["model"]),
+        spec=resolve_model(model),
         precision=precision,
         kv_precision=usual_kv_precision(gpu, precision),
-        engine=row["backend"],
+        engine=engine,
         tensor_parallel=int(row["tp"]),
         input_tokens=float(row["input_tokens"]),
         output_tokens=float(row["output_tokens"]),

@@ -172,7 +172,6 @@ def _latency_conflict(problem: Problem, demand: Demand, model: ServedModel) -> C
 class _Elastic:
     rows: list[int]
     slack: FloatArray
-    used: FloatArray
 
 
 def _cheapest_cover(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...]:
@@ -261,7 +260,7 @@ def _solve_elastic(polytope: Polytope, limits: FloatArray, *, supply: bool) -> _
     solution = solve_milp(elastic, relative_gap=0.001, time_limit_s=_SECONDS)
     if solution.x is None:
         return None
-    return _Elastic(named, solution.x[len(program.cost) :], solution.x[: len(program.cost)])
+    return _Elastic(named, solution.x[len(program.cost) :])
 
 
 def _cheapest_per_demand(polytope: Polytope) -> IntArray:

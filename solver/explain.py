@@ -116,15 +116,18 @@ def alternatives(
     polytope: Polytope, allocation: Allocation, seconds_left: Callable[[], float]
 ) -> tuple[Alternative, ...]:
     """The best plan found without each rented GPU type in turn; good, not proven."""
-    candidates, pools = polytope.candidates, polytope.supply.pools
-    used = candidates.pool[allocation.candidate]
-    slugs = list(dict.fromkeys(pools[p].gpu for p in used.ravel().tolist() if p >= 0))
     found = []
-    for slug in slugs[:_MOST_ALTERNATIVES]:
+    for slug in gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]:
         if seconds_left() <= 0:
             break
         found.append(_without(polytope, slug, min(seconds_left(), _ALTERNATIVE_SECONDS)))
     return tuple(found)
+
+
+def gpus_used(polytope: Polytope, allocation: Allocation) -> list[str]:
+    """The GPU types of an allocation's replicas."""
+    used = polytope.candidates.pool[allocation.candidate]
+    return list(dict.fromkeys(polytope.supply.pools[p].gpu for p in used.ravel().tolist() if p >= 0))
 
 
 def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:

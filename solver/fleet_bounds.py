@@ -71,9 +71,8 @@ class FleetBounds:
         return np.sort(np.concatenate(parts)) if parts else chosen
 
     def _undominated_of_one_model(self, chosen: IntArray) -> IntArray:
-        use = self.polytope.use[:, chosen].toarray().T
-        used = use.any(axis=0)
-        asked = np.concatenate([use[:, used], self.polytope.watts_use[chosen, None]], axis=1)
+        asked = self.polytope.use[:, chosen].toarray().T  # cost and watts are among the rows
+        asked = asked[:, asked.any(axis=0)]
         earned = np.array(self.earned)[:, chosen].T
         earned = earned[:, earned.any(axis=0)]
         if len(chosen) ** 2 * (asked.shape[1] + earned.shape[1]) > _MOST_COMPARISONS:

@@ -52,7 +52,6 @@ class LpSolution:
     x: FloatArray | None
     objective: float
     row_duals: FloatArray
-    reduced_costs: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def solve_lp(program: LinearProgram) -> LpSolution:
     if solution.x is None:
         return solution
     duals = solution.row_duals * row_scale * cost_scale
-    return LpSolution(solution.x, solution.objective * cost_scale, duals, program.cost - program.matrix.T @ duals)
+    return LpSolution(solution.x, solution.objective * cost_scale, duals)
 
 
 def _scaled(program: LinearProgram) -> tuple[LinearProgram, FloatArray, float]:
@@ -114,14 +113,13 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
         method="highs-ds",
     )
     if result.status == 2 or result.x is None:
-        empty = np.zeros(0)
-        return LpSolution(None, np.inf, empty, empty)
+        return LpSolution(None, np.inf, np.zeros(0))
     duals = np.zeros(matrix.shape[0])
     num_upper = int(upper.sum())
     duals[upper] += result.ineqlin.marginals[:num_upper]
     duals[lower] -= result.ineqlin.marginals[num_upper:]
     duals[equal] = result.eqlin.marginals
-    return LpSolution(result.x, float(result.fun), duals, program.cost - matrix.T @ duals)
+    return LpSolution(result.x, float(result.fun), duals)
 
 
 def _stack(first: csr_array, second: csr_array) -> csr_array:

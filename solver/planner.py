@@ -78,8 +78,7 @@ def solve(
     run.mark("verify")
     plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
     if problem.options.alternatives:
-        plan = replace(plan, alternatives=explain.alternatives(polytope, allocation, run.seconds_left))
-        run.mark("alternatives")
+        plan = _with_alternatives(run, polytope, allocation, plan)
     return replace(plan, solver=run.report())
 
 
@@ -235,6 +234,18 @@ def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:
 
 def _unknown(run: _Run) -> Plan:
     return _without_fleet(run, "unknown", ())
+
+
+def _with_alternatives(run: _Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+    """The plan with its alternatives, and a warning where not every GPU type got one."""
+    found = explain.alternatives(polytope, allocation, run.seconds_left)
+    run.mark("alternatives")
+    missing = explain.gpus_used(polytope, allocation)[len(found) :]
+    if not missing:
+        return replace(plan, alternatives=found)
+    remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
+    warning = f"no alternative was sought without {', '.join(missing)}: {remedy}"
+    return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 
 def _without_fleet(run: _Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:

@@ -7,4 +7,3 @@ FLOPS_PER_TFLOP: Final = 1e12
 SECONDS_PER_HOUR: Final = 3600.0
 HOURS_PER_MONTH: Final = 720.0  # how Vast.ai turns a monthly disk price into an hourly one
 TOKENS_PER_MILLION: Final = 1e6
-MEBIBYTES_PER_GIBIBYTE: Final = 1024.0

@@ -60,7 +60,6 @@ Gigabytes = Annotated[float, Field(ge=0, le=1e9)]
 PositiveGigabytes = Annotated[float, Field(gt=0, le=1e6)]
 Watts = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
-PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 def reject(problems: list[FieldProblem]) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 
 from solver.allocation import Goal, Polytope
 from solver.fleet_bounds import FleetBounds
-from solver.linear import solve_milp
-from solver.milp import Allocation, build_milp
+from solver.linear import MilpSolution, solve_milp
+from solver.milp import Allocation, Milp, build_milp
 from solver.relaxation import Relaxation, solve_relaxation
 from solver.routing import route
 from solver.throughput.base import FloatArray, IntArray
@@ -169,16 +169,7 @@ class _Search:
 
     def improve(self, chosen: IntArray, node_limit: int) -> None:
         """Search among the chosen candidates only; proves nothing."""
-        milp = build_milp(self.polytope, self.goal, chosen)
-        solution = solve_milp(
-            milp.program,
-            relative_gap=self.relative_gap,
-            time_limit_s=self.seconds_left(),
-            node_limit=node_limit,
-            heuristic_effort=_RENTAL_HEURISTIC_EFFORT,
-        )
-        if solution.x is not None and solution.objective < self.value:
-            self.incumbent, self.value = milp.read(solution, self.polytope.rate.shape[1]), solution.objective
+        self._solve(build_milp(self.polytope, self.goal, chosen), node_limit)
         self.report("incumbent", self.value, self.relaxation.bound)
 
     def prove(self, node_limit: int | None) -> None:
@@ -186,6 +177,13 @@ class _Search:
         cutoff = self._cutoff()
         chosen, rent_lower, rent_upper = self.survivors()
         milp = build_milp(self.polytope, self.goal, chosen, rent_lower=rent_lower, rent_upper=rent_upper)
+        solution = self._solve(milp, node_limit)
+        self.bound = max(self.bound, min(solution.bound, cutoff))
+        self.exhausted = solution.status in ("optimal", "infeasible")
+        self.report("proof", self.value, max(self.bound, self.relaxation.bound))
+
+    def _solve(self, milp: Milp, node_limit: int | None) -> MilpSolution:
+        """Run a MILP with routing; a better solution becomes the incumbent."""
         solution = solve_milp(
             milp.program,
             relative_gap=self.relative_gap,
@@ -193,11 +191,9 @@ class _Search:
             node_limit=node_limit,
             heuristic_effort=_RENTAL_HEURISTIC_EFFORT,
         )
-        self.bound = max(self.bound, min(solution.bound, cutoff))
-        self.exhausted = solution.status in ("optimal", "infeasible")
         if solution.x is not None and solution.objective < self.value:
             self.incumbent, self.value = milp.read(solution, self.polytope.rate.shape[1]), solution.objective
-        self.report("proof", self.value, max(self.bound, self.relaxation.bound))
+        return solution
 
     def prove_without_routing(self, node_limit: int | None) -> None:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""

@@ -229,3 +229,13 @@ def test_prices_are_of_the_first_objective_alone() -> None:
     found = prices(solve(problem))
     assert found["demand/chat/w1"] == (about(2.0), "usd_per_hour per rps")
     assert {unit.partition(" per ")[0] for _, unit in found.values()} == {"usd_per_hour"}
+
+
+def test_a_plan_says_for_which_gpu_types_it_has_no_alternative() -> None:
+    """Seven GPU types of equal price and rate are all rented; six alternatives are sought."""
+    gpus = "abcdefg"
+    offers = [an_offer(gpu) for gpu in gpus]
+    rows = [measured(gpu, {"w1": 1.0}) for gpu in gpus]
+    plan = solve(a_problem(offers=offers, rows=rows))
+    assert len(plan.alternatives) == 6
+    assert [warning for warning in plan.warnings if "no alternative was sought without" in warning]
