@@ -1,0 +1,34 @@
+"""Every cloud that the fake plays, by the name of its adapter."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from adapters.fake.clouds.cloud import Cloud
+from adapters.fake.clouds.hyperstack import CLOUD as HYPERSTACK
+from adapters.fake.clouds.lambda_cloud import CLOUD as LAMBDA
+from adapters.fake.clouds.lium import CLOUD as LIUM
+from adapters.fake.clouds.runpod import CLOUD as RUNPOD
+from adapters.fake.clouds.shadeform import CLOUD as SHADEFORM
+from adapters.fake.clouds.vastai import CLOUD as VASTAI
+from adapters.fake.clouds.verda import CLOUD as VERDA
+
+CLOUDS: Final[Mapping[str, Cloud]] = MappingProxyType(
+    {
+        cloud.name: cloud
+        for cloud in (
+            VASTAI,
+            RUNPOD,
+            LIUM,
+            LAMBDA,
+            VERDA,
+            HYPERSTACK,
+            SHADEFORM,
+        )
+    }
+)
+
+
+def cloud_at(path: str) -> Cloud | None:
+    """The cloud that serves this path: no two serve the same."""
+    return next((cloud for cloud in CLOUDS.values() if any(path == route for _, route in cloud.routes)), None)

@@ -1,0 +1,37 @@
+"""What clouds that sell sizes instead of machines can tell: how many pods or instances of a size fit now."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from adapters.fake.clouds.cloud import View
+from adapters.fake.gpus import GPUS, SOLD_BY, GpuModel
+from adapters.fake.market import Machine, MachineState
+
+INSTANCE_SIZES: Final = (1, 2, 4, 8)
+FEW_PODS: Final = 3
+MANY_PODS: Final = 12
+
+
+def sold(provider: str) -> tuple[GpuModel, ...]:
+    """The GPUs of a cloud's price list, for rent now or not."""
+    return tuple(GPUS[slug] for slug in SOLD_BY[provider])
+
+
+def machines_with(
+    view: View, provider: str, gpu: GpuModel, wanted: Callable[[Machine], bool] = lambda _: True
+) -> tuple[MachineState, ...]:
+    """The machines on line with this GPU that are wanted."""
+    states = view.states(provider)
+    return tuple(state for state in states if state.machine.gpu.slug == gpu.slug and wanted(state.machine))
+
+
+def fitting(states: Iterable[MachineState], gpus: int) -> int:
+    """How many pods of this many GPUs fit on the free cards, none across machines."""
+    return sum(len(state.free) // gpus for state in states)
+
+
+def word(pods: int) -> str:
+    """The stock word for a true count."""
+    if pods == 0:
+        return "None"
+    return "Low" if pods <= FEW_PODS else "Medium" if pods < MANY_PODS else "High"

@@ -1,0 +1,267 @@
+"""gpuhunt's price lists of large clouds (https://github.com/dstackai/gpuhunt): breadth, nothing known to be for rent.
+
+gpuhunt is an optional extra: `pip install 'sutler[gpuhunt]'`. It reads its hosted catalogue, which takes long and has
+no time limit of its own, so it runs in a process that can be stopped. Its environment variables GPUHUNT_CATALOG_URL
+and GPUHUNT_CATALOG_DIR hold there. With `SUTLER_GPUHUNT_CATALOG_DIR` a folder with `<cloud>.csv` files is read
+instead, row by row and without gpuhunt, which knows such a folder only by its own environment variable.
+
+gpuhunt calls an SXM and a PCIe card by one name. The form is taken from the cloud's instance name where that tells it
+(`FORMS`); other rows of such a name are unknown_gpu.
+"""
+
+import csv
+import importlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from adapters.base import (
+    MOST_GPUS,
+    AnswerError,
+    Coverage,
+    FetchError,
+    Offer,
+    Poll,
+    PriceBand,
+    RowError,
+    SetupError,
+    TryLaterError,
+)
+from adapters.config import Option, Provider, ProviderConfig, no_headers
+from adapters.gpu_names import identify
+from adapters.http import HttpClient
+from adapters.rows import Collected, as_row
+from adapters.tally import joined, poll_of, reject, stated_id
+from adapters.values import Row, checked_price, count, flag, identifier, nonnegative, number, short, text, whole
+
+NAME: Final = "gpuhunt"
+CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
+TIME_LIMIT_S: Final = 60.0
+FIELDS: Final = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot", "disk_size")
+# Which form the instances of a cloud have, by its own instance names: cloud, gpuhunt's GPU name, instance, form.
+# Sources: the clouds' pages on GPU machine types, as of November 2026.
+FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("aws", "A100", r"p4de?\..*", "SXM4"),
+    ("aws", "H100", r"p5\..*", "SXM5"),
+    ("aws", "V100", r"p3(dn)?\..*", "SXM2"),
+    ("gcp", "A100", r"a2-.*", "SXM4"),
+    ("gcp", "H100", r"a3-(high|mega|edge)gpu-.*", "SXM5"),
+    ("azure", "A100", r"Standard_ND.*", "SXM4"),
+    ("azure", "A100", r"Standard_NC.*", "PCIE"),
+    ("azure", "H100", r"Standard_ND.*", "SXM5"),
+    ("azure", "V100", r"Standard_ND40.*", "SXM2"),
+    ("azure", "V100", r"Standard_NC.*", "PCIE"),
+    ("oci", "A100", r"BM\.GPU(4|\.A100).*", "SXM4"),
+    ("oci", "H100", r"BM\.GPU\.H100\.8", "SXM5"),
+    ("oci", "V100", r"(BM|VM)\.GPU3.*", "SXM2"),
+    ("nebius", "H100", r"gpu-h100-sxm.*", "SXM5"),
+    ("lambdalabs", "A100", r"gpu_.*_sxm4", "SXM4"),
+    ("lambdalabs", "H100", r"gpu_.*_sxm5", "SXM5"),
+    ("lambdalabs", "H100", r"gpu_.*_pcie", "PCIE"),
+    ("verda", "A100", r"[0-9]+A100\..*", "SXM4"),
+    ("verda", "H100", r"[0-9]+H100\..*", "SXM5"),
+    ("verda", "V100", r"[0-9]+V100\..*", "SXM2"),
+)
+NAMES_OF_SEVERAL_CARDS: Final = frozenset(name for _, name, _, _ in FORMS)
+WANTED: Final = Option("clouds", choices=CLOUDS, default=",".join(CLOUDS), help="whose price lists", several=True)
+CATALOG_DIR: Final = Option("catalog_dir", choices=(), default="", help="a folder with <cloud>.csv files")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderAdapter:
+    """Reads `<cloud>.csv` files of gpuhunt's format."""
+
+    folder: Path
+    clouds: tuple[str, ...]
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        """`http` is not used. Raises AnswerError where no file can be read; else one is left out."""
+        rows: dict[str, list[Any]] = {}
+        failure: FetchError | None = None
+        for cloud in self.clouds:
+            try:
+                rows[cloud] = list(_file_rows(self.folder / f"{cloud}.csv"))
+            except FetchError as error:
+                failure = error
+        if failure is not None and not rows:
+            raise failure
+        return parse(rows, price_band=self.price_band, failure=failure)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuhuntAdapter:
+    """Runs gpuhunt in a process of its own; `command` prints a JSON object of rows by cloud."""
+
+    clouds: tuple[str, ...]
+    price_band: PriceBand
+    command: tuple[str, ...] = (sys.executable, "-m", "adapters.gpuhunt_catalog")
+    time_limit_s: float = TIME_LIMIT_S
+
+    def fetch(self, http: HttpClient) -> Poll:
+        """`http` is not used. Raises TryLaterError or AnswerError."""
+        try:
+            done = subprocess.run(
+                [*self.command, *self.clouds], capture_output=True, timeout=self.time_limit_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise TryLaterError(f"gpuhunt took longer than {self.time_limit_s:g} s") from None
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", errors="replace").strip().splitlines() or ["nothing"]
+            raise TryLaterError(f"gpuhunt failed: {said[-1][:200]}")
+        return parse(_printed_rows(done.stdout), price_band=self.price_band)
+
+
+def _printed_rows(printed: bytes) -> dict[str, Any]:
+    try:
+        rows = json.loads(printed)
+    except ValueError:
+        raise AnswerError("bad_body", "gpuhunt printed no JSON; check the version that is installed") from None
+    if not isinstance(rows, dict):
+        raise AnswerError("bad_shape", "gpuhunt printed no rows by cloud; check the version that is installed")
+    return rows
+
+
+def _file_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Raises AnswerError for a file that cannot be read (bad_body) or is of another format (bad_shape)."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = {"instance_name", "location", "price", "gpu_count", "gpu_name"} - set(reader.fieldnames or ())
+            if missing:
+                raise AnswerError("bad_shape", f"{path.name}: has no column {', '.join(sorted(missing))}")
+            yield from ({name: row.get(name) or None for name in FIELDS} for row in reader)
+    except (OSError, ValueError, csv.Error) as error:
+        kind = getattr(error, "strerror", None) or type(error).__name__
+        raise AnswerError("bad_body", f"SUTLER_GPUHUNT_CATALOG_DIR: {path.name} cannot be read: {kind}") from None
+
+
+def parse(rows: Mapping[str, Any], *, price_band: PriceBand, failure: FetchError | None = None) -> Poll:
+    """The price lists of these clouds; nothing in them is for rent. A cloud without any row stays as it was."""
+    collected = Collected()
+    covered = []
+    for cloud, listed in rows.items():
+        if isinstance(listed, list) and listed:
+            read = sum(_collect(cloud, row, collected, price_band) for row in listed)
+            covered.append(Coverage(f"list/{cloud}/", None, read))
+    if not covered:
+        raise AnswerError("bad_shape", f"gpuhunt has no prices of {', '.join(rows) or 'any cloud'}")
+    return poll_of(
+        collected,
+        covered=tuple(covered),
+        outcome="prices_only",
+        detail=str(failure) if failure else "",
+        http_status=None,
+    )
+
+
+def _collect(cloud: str, value: object, collected: Collected, price_band: PriceBand) -> bool:
+    """Whether the row has a price; rows without a GPU are passed over."""
+    try:
+        row = as_row(value)
+        if whole(row, "gpu_count") == 0:
+            return False
+        collected.keep(_offer(cloud, row, price_band))
+    except RowError as error:
+        reject(collected, {"cloud": cloud, "row": value}, error, cloud, *_ids(value))
+        return False
+    return True
+
+
+def _ids(value: object) -> tuple[str | None, ...]:
+    """What tells the rows of a cloud apart, which a price that changes does not."""
+    row = value if isinstance(value, dict) else {}
+    kind = "interruptible" if flag(row, "spot") else "on_demand"
+    return (stated_id(row, "location"), stated_id(row, "instance_name"), kind)
+
+
+def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
+    """Raises RowError."""
+    instance, location = identifier(row, "instance_name"), identifier(row, "location")
+    gpus = count(row, "gpu_count", most=MOST_GPUS)
+    gpu = identify(_with_form(cloud, row, instance), provider=NAME, memory_gb=number(row, "gpu_memory"))
+    price = number(row, "price")
+    if price is None:
+        raise RowError("no_on_demand_price", "price: is missing")
+    is_spot = _is_spot(row)
+    return Offer(
+        offer_id=joined(cloud, location, instance),
+        feed=f"list/{cloud}/{'interruptible' if is_spot else 'on_demand'}",
+        gpu=gpu,
+        gpus=gpus,
+        available=0,
+        availability_basis="list",
+        price_usd_per_hour=checked_price(price, gpus=gpus, band=price_band, name="price"),
+        contract="interruptible" if is_spot else "on_demand",
+        site=joined(cloud, location),
+        region=location,
+        disk_gb=nonnegative(row, "disk_size"),
+    )
+
+
+def _with_form(cloud: str, row: Row, instance: str) -> str | None:
+    """ "A100" of an AWS p4d is "A100 SXM4". Raises RowError where the instance does not tell which card is meant."""
+    name = text(row, "gpu_name")
+    if name not in NAMES_OF_SEVERAL_CARDS:
+        return name
+    for of_cloud, of_gpu, instances, form in FORMS:
+        if (of_cloud, of_gpu) == (cloud, name) and re.fullmatch(instances, instance):
+            return f"{name} {form}"
+    raise RowError("unknown_gpu", f"{short(name)}: {short(instance)} does not tell SXM from PCIe")
+
+
+def _is_spot(row: Row) -> bool:
+    spot = flag(row, "spot")
+    if spot is None:
+        raise RowError("bad_shape", f"spot: {short(row.get('spot'))} is neither true nor false")
+    return spot
+
+
+def print_rows(clouds: list[str]) -> None:
+    """Prints the hosted catalogue's rows with a GPU, by cloud, as one JSON object; needs gpuhunt."""
+    gpuhunt = importlib.import_module("gpuhunt")
+    catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=True)
+    rows: dict[str, list[dict[str, Any]]] = {cloud: [] for cloud in clouds}
+    for item in catalog.query(provider=clouds, min_gpu_count=1):
+        rows[item.provider].append({name: getattr(item, name, None) for name in FIELDS})
+    json.dump(rows, sys.stdout)
+
+
+def require_installed(module: str) -> None:
+    """Raises SetupError where there is no such module."""
+    if importlib.util.find_spec(module) is None:
+        remedy = "pip install 'sutler[gpuhunt]', or set SUTLER_GPUHUNT_CATALOG_DIR to a folder with its CSV files"
+        raise SetupError("config_error", f"{module} is not installed: {remedy}")
+
+
+def _build(config: ProviderConfig) -> FolderAdapter | GpuhuntAdapter:
+    clouds = config.chosen(WANTED)
+    folder = config.options.get(CATALOG_DIR.name, CATALOG_DIR.default).strip()
+    if folder:
+        return FolderAdapter(Path(folder), clouds, config.price_band)
+    require_installed("gpuhunt")
+    return GpuhuntAdapter(clouds, config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name=NAME,
+    title="gpuhunt price lists",
+    base_url="http://localhost",  # never asked by sutler itself
+    build=_build,
+    headers=no_headers,
+    secrets=(),
+    needs_key=False,
+    options=(WANTED, CATALOG_DIR),
+    marks=(WANTED.name, CATALOG_DIR.name),
+    poll_interval_s=21_600.0,
+    least_poll_interval_s=900.0,
+)
+
+if __name__ == "__main__":
+    print_rows(sys.argv[1:])

@@ -1,0 +1,237 @@
+"""Hyperstack: GPU stocks by region, model and machine size, and a price book (https://docs.hyperstack.cloud).
+
+Stocks count how many machines of each size would fit now: {"1x": 396, "2x": 197, "4x": 98, "8x": 45}. All sizes draw
+on the same cards, so adding them up would count a card once per size. Going from the largest size down, only the
+machines beyond what fits into the larger ones are stated: 45 of 8, 98 - 2 x 45 = 8 of 4, 197 - 98 = 1 of 2 and 2 of 1
+above, which together are the 396 cards that can be rented at once. Each is divisible, since every smaller size fits
+into it.
+
+Prices are those of the price book, USD per GPU and hour under the model's name. A model ending in "-spot" is
+interruptible; whether it shares its cards with the model without that ending is not documented.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from adapters import credentials, tally
+from adapters.base import MOST_AVAILABLE, MOST_GPUS, AvailabilityBasis, Offer, Poll, PriceBand, RowError
+from adapters.config import Provider, ProviderConfig
+from adapters.gpu_names import identify
+from adapters.http import HttpClient, wrong_shape
+from adapters.rows import Collected, as_row
+from adapters.values import Row, checked_price, identifier, number, optional_identifier, short, text, whole
+
+NAME: Final = "hyperstack"
+STOCKS_PATH: Final = "/v1/core/stocks"
+PRICES_PATH: Final = "/v1/pricebook"
+SPOT_ENDING: Final = "-spot"
+# The documents name the price book and not its shape; the vendor's client reads a list of {name, value}.
+PRICE_LIST_FIELDS: Final = ("pricebook", "data", "prices", "items", "resources")
+PRICE_FIELDS: Final = ("value", "price")
+_SIZE: Final = re.compile(r"([1-9][0-9]?)\s*x", re.IGNORECASE | re.ASCII)
+_AT_LEAST: Final = re.compile(r"([0-9]{1,9})\s*(\+?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HyperstackAdapter:
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        refused = credentials.refused(NAME, "api_key")
+        stocks = http.get(STOCKS_PATH, classify=refused)
+        prices = http.get(PRICES_PATH, classify=refused)
+        return tally.as_asked(parse(stocks.data, prices.data, price_band=self.price_band), http, [stocks, prices])
+
+
+def parse(stocks: Any, pricebook: Any, *, price_band: PriceBand) -> Poll:
+    """What stocks and price book say together. Raises AnswerError (bad_shape) for other shapes."""
+    regions = stocks.get("stocks") if isinstance(stocks, dict) else None
+    if not isinstance(regions, list):
+        raise wrong_shape(f"Hyperstack sent {short(stocks)} in place of a list of stocks", http_status=200)
+    prices = _price_rows(pricebook)
+    collected, told = Collected(), tally.Told()
+    for region, models in _regions(regions, told, collected):
+        for model in models:
+            _collect(region, model, prices, told, collected, price_band)
+    return tally.poll_of_types(collected, told)
+
+
+def _price_rows(pricebook: Any) -> Mapping[str, Row]:
+    """Rows of the price book by lower-case name; most of them are no GPUs, so they are read only when asked for."""
+    rows = pricebook
+    if isinstance(pricebook, dict):
+        rows = next((pricebook[name] for name in PRICE_LIST_FIELDS if isinstance(pricebook.get(name), list)), None)
+        if rows is None:
+            rows = [_named(name, value) for name, value in pricebook.items()]
+    if not isinstance(rows, list) or (rows and not any(_price_name(row) for row in rows)):
+        raise wrong_shape(f"Hyperstack sent {short(pricebook)} in place of a price book", http_status=200)
+    return {name: row for row in rows if (name := _price_name(row))}
+
+
+def _named(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"name": name, **value}
+    return {"name": name, "value": value} if isinstance(value, int | float | str) else None
+
+
+def _price_name(row: Any) -> str | None:
+    if not isinstance(row, dict) or not any(field in row for field in PRICE_FIELDS):
+        return None
+    return (text(row, "name") or "").lower() or None
+
+
+def _regions(rows: list[Any], told: tally.Told, collected: Collected) -> Iterator[tuple[str, list[Any]]]:
+    """Regions with their GPU models; stocks of other things are passed over."""
+    for value in rows:
+        region, kind = _region_and_kind(value)
+        try:
+            row = as_row(value)
+            if kind.upper() != "GPU":
+                continue
+            models = row.get("models")
+            region = identifier(row, "region")
+            if not isinstance(models, list):
+                raise RowError("bad_shape", f"models: {short(models)} is no list")
+        except RowError as error:
+            tally.reject(collected, value, error, region, kind)
+            told.doubt(error)
+        else:
+            yield region, models
+
+
+def _region_and_kind(value: object) -> tuple[str | None, str]:
+    row = value if isinstance(value, dict) else {}
+    return optional_identifier(row, "region"), text(row, "stock-type") or text(row, "stock_type") or "GPU"
+
+
+def _collect(
+    region: str,
+    model: object,
+    prices: Mapping[str, Row],
+    told: tally.Told,
+    collected: Collected,
+    price_band: PriceBand,
+) -> None:
+    """What is not for rent needs no price."""
+    try:
+        row = as_row(model)
+        name = identifier(row, "model")
+        gpu = identify(_without_spot(name), provider=NAME)
+        basis, machines = _machines(row)
+        if not machines:
+            collected.not_available["no_stock"] += 1
+        with suppress(RowError) if not machines else nullcontext():
+            listed = _list_offer(name, gpu, prices.get(name.lower()), price_band)
+            for offer in (listed, *_in_region(listed, region, name, basis, machines)):
+                collected.keep(offer)
+        told.add(_part(region, name))
+    except RowError as error:
+        named = tally.stated_id(model, "model")
+        tally.reject(collected, {"region": region, "model": model}, error, region, named)
+        told.doubt(error)
+
+
+def _part(region: str, name: str) -> str:
+    return f"{region}/{name}"
+
+
+def _without_spot(model: str) -> str:
+    return model[: -len(SPOT_ENDING)] if model.lower().endswith(SPOT_ENDING) else model
+
+
+def _machines(row: Row) -> tuple[AvailabilityBasis, dict[int, int]]:
+    """Machines by their number of GPUs, no card counted twice, and how they are known. Raises RowError."""
+    configurations = row.get("configurations")
+    counts = _counts(configurations) if isinstance(configurations, dict) else {}
+    if counts:
+        return "count", _beyond_larger(counts)
+    stated = _AT_LEAST.fullmatch(str(row.get("available", "")).strip())
+    if stated is None:
+        shown = f"configurations: {short(configurations)} has no sizes"
+        raise RowError("bad_number", f"{shown}, and available: {short(row.get('available'))} is no count")
+    gpus = min(int(stated[1]), MOST_AVAILABLE)
+    return "lower_bound", {1: gpus} if gpus else {}
+
+
+def _counts(configurations: Row) -> dict[int, int]:
+    """How many machines of each size fit; sizes that cannot be read are passed over. Raises RowError."""
+    counts: dict[int, int] = {}
+    for name in configurations:
+        size = _SIZE.fullmatch(name.strip())
+        fitting = whole(configurations, name) if size else None
+        if size is None or fitting is None:
+            continue
+        if not 0 <= fitting <= MOST_AVAILABLE or int(size[1]) > MOST_GPUS:
+            raise RowError("bad_number", f"configurations.{size[0]}: {fitting} machines cannot be")
+        counts[int(size[1])] = fitting
+    return counts
+
+
+def _beyond_larger(counts: Mapping[int, int]) -> dict[int, int]:
+    """Of each size, the machines beyond those that fit into the larger ones already stated."""
+    stated: dict[int, int] = {}
+    for size in sorted(counts, reverse=True):
+        beyond = counts[size] - sum(machines * (larger // size) for larger, machines in stated.items())
+        if beyond > 0:
+            stated[size] = beyond
+    return stated
+
+
+def _list_offer(name: str, gpu: str, price_row: Row | None, price_band: PriceBand) -> Offer:
+    """One GPU of the model at its list price. Raises RowError."""
+    field = next((field for field in PRICE_FIELDS if (price_row or {}).get(field) is not None), None)
+    per_gpu = number(price_row, field) if price_row is not None and field is not None else None
+    if per_gpu is None:
+        raise RowError("no_on_demand_price", f"the price book has no price for {short(name)}")
+    return Offer(
+        offer_id=tally.joined(tally.LIST_FEED, name),
+        feed=tally.LIST_FEED,
+        gpu=gpu,
+        gpus=1,
+        available=0,
+        availability_basis="list",
+        price_usd_per_hour=checked_price(per_gpu, gpus=1, band=price_band, name=f"pricebook.{field}"),
+        contract="interruptible" if _without_spot(name) != name else "on_demand",
+    )
+
+
+def _in_region(
+    listed: Offer, region: str, name: str, basis: AvailabilityBasis, machines: Mapping[int, int]
+) -> Iterator[Offer]:
+    for size, available in machines.items():
+        yield replace(
+            listed,
+            offer_id=tally.joined(region, name, f"{size}x"),
+            feed=tally.feed_of(tally.STOCK_FEED, _part(region, name)),
+            gpus=size,
+            available=available,
+            availability_basis=basis,
+            price_usd_per_hour=round(listed.price_usd_per_hour * size, 6),
+            divisible=size > 1,
+            site=tally.joined(NAME, region),
+            region=region,
+        )
+
+
+def _headers(config: ProviderConfig) -> Mapping[str, str]:
+    key = config.secret("api_key")
+    return {"api_key": key} if key else {}
+
+
+def _build(config: ProviderConfig) -> HyperstackAdapter:
+    credentials.require(config, NAME, "api_key")
+    return HyperstackAdapter(config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name=NAME,
+    title="Hyperstack",
+    base_url="https://infrahub-api.nexgencloud.com",
+    build=_build,
+    headers=_headers,
+    poll_interval_s=120.0,
+    least_poll_interval_s=30.0,
+)

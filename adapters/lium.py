@@ -1,0 +1,131 @@
+"""Lium: a public feed of nodes with real counts, asked without a key (https://docs.lium.io/developers/public-nodes-feed).
+
+A node is one offer of the GPUs that are free on it, at a price per GPU. `min_rentable_gpu_count` is the smallest
+order: with 1 the offer is divisible; with more it is stated whole, and with more than are free it is not for rent. Of
+all fields only `id` is sure to be there.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand, RowError
+from adapters.config import Provider, ProviderConfig, no_headers
+from adapters.gpu_names import identify
+from adapters.http import HttpClient, wrong_shape
+from adapters.rows import Collected, as_row, is_new
+from adapters.tally import as_asked, poll_of
+from adapters.values import Row, checked_price, identifier, nonnegative, number, short, text, whole
+
+NODES_PATH: Final = "/api/public/v1/nodes"
+FEED: Final = "nodes"
+LONGEST_COUNTRY: Final = 20
+LONGEST_REGION: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LiumAdapter:
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        answer = http.get(NODES_PATH)
+        return as_asked(parse(answer.data, price_band=self.price_band), http, [answer])
+
+
+def parse(data: Any, *, price_band: PriceBand) -> Poll:
+    """What the feed says. Raises AnswerError (bad_shape) where it holds no list of nodes.
+
+    Nodes come and go, so a node of which nothing can be read is gone as one that is absent; but a feed in which no
+    node tells what is free says nothing.
+    """
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    if not isinstance(nodes, list):
+        raise wrong_shape(f"Lium sent {short(data)} in place of a list of nodes", http_status=200)
+    collected = Collected()
+    seen: dict[str, list[Any]] = {}
+    read = sum(_collect(node, collected, price_band) for node in nodes if is_new(node, seen))
+    says_something = read or not collected.not_available["unknown"]
+    return poll_of(
+        collected,
+        covered=(Coverage("", None, read),) if says_something else (),
+        detail="" if says_something else "no node says how many of its GPUs are free",
+    )
+
+
+def _collect(node: object, collected: Collected, price_band: PriceBand) -> bool:
+    """Whether the node says what of it is for rent."""
+    try:
+        found = _offer(as_row(node), price_band)
+    except RowError as error:
+        collected.reject(node, error)
+        return False
+    if isinstance(found, Offer):
+        collected.keep(found)
+        return True
+    collected.not_available[found] += 1
+    return found != "unknown"
+
+
+def _offer(node: Row, price_band: PriceBand) -> Offer | str:
+    """The offer, or the cause why nothing is for rent. Raises RowError."""
+    node_id = identifier(node, "id")
+    gpu = identify(text(node, "gpu_model"), provider="lium", memory_gb=number(node, "gpu_memory_gb"))
+    free, least = _free_and_least(node)
+    if free is None:
+        return "unknown"
+    if free <= 0 or free < least:
+        return "rented" if free <= 0 else "below_minimum"
+    per_gpu = number(node, "price_per_gpu_hour")
+    if per_gpu is None:
+        raise RowError("no_on_demand_price", "price_per_gpu_hour: is missing")
+    return Offer(
+        offer_id=node_id,
+        feed=FEED,
+        gpu=gpu,
+        gpus=free,
+        available=1,
+        price_usd_per_hour=checked_price(per_gpu * free, gpus=free, band=price_band, name="price_per_gpu_hour"),
+        contract="interruptible" if (text(node, "tier") or "").lower() == "spot" else "on_demand",
+        divisible=least == 1,
+        machine_id=node_id,
+        machine_gpus=free,
+        region=_region(node),
+        disk_gb=nonnegative(node, "disk_free_gb"),
+    )
+
+
+def _free_and_least(node: Row) -> tuple[int | None, int]:
+    """Free GPUs and the smallest order, which without a statement is the whole node. Raises RowError."""
+    free, total = whole(node, "available_gpu_count"), whole(node, "gpu_count")
+    stated = whole(node, "min_rentable_gpu_count")
+    if free is not None and not 0 <= free <= min(MOST_GPUS, MOST_GPUS if total is None else total):
+        shown = "" if total is None else f" of {total}"
+        raise RowError("bad_number", f"available_gpu_count: {free}{shown} GPUs cannot be free")
+    if stated is not None and stated < 0:
+        raise RowError("bad_number", f"min_rentable_gpu_count: {stated} is negative")
+    return free, max(1, stated or total or free or 1)
+
+
+def _region(node: Row) -> str | None:
+    """Country first ("US-CA"), so that a filter on it finds all its regions."""
+    country, region = text(node, "country_code"), text(node, "region")
+    if country is None:
+        return None
+    code = country.upper()[:LONGEST_COUNTRY]  # cut last: some letters become two in upper case
+    return f"{code}-{region[:LONGEST_REGION]}" if region else code
+
+
+def _build(config: ProviderConfig) -> LiumAdapter:
+    return LiumAdapter(config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name="lium",
+    title="Lium",
+    base_url="https://lium.io",
+    build=_build,
+    headers=no_headers,
+    secrets=(),
+    needs_key=False,
+    poll_interval_s=120.0,
+    least_poll_interval_s=30.0,
+)

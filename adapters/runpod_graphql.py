@@ -1,0 +1,268 @@
+"""RunPod's GraphQL API, deprecated and to be retired in early 2027: one query per cloud for all GPU types.
+
+https://graphql-spec.runpod.io . It names no data centres here. A type with errors beside its data is unknown, not
+gone. `maxGpuCount` is never asked for: one field that the API no longer has fails a whole query.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+from adapters.base import FetchError, Poll, PriceBand, RowError, SetupError, TryLaterError
+from adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
+from adapters.rows import as_row
+from adapters.runpod_rows import (
+    SOMEWHERE,
+    Cause,
+    Cloud,
+    Listing,
+    identified,
+    key_refused,
+    type_id_of,
+    why_not_in_stock,
+    why_not_offered,
+)
+from adapters.runpod_tally import Tally
+from adapters.values import Row, checked_price, number, short, text, whole
+
+GRAPHQL_PATH: Final = "/graphql"
+MOST_GPUS: Final = 64
+PRICE_TOLERANCE_FRACTION: Final = 0.2
+_KEY_CODES: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
+_QUERY_CODES: Final = frozenset({"GRAPHQL_VALIDATION_FAILED", "GRAPHQL_PARSE_FAILED", "BAD_USER_INPUT"})
+_LONGEST_MESSAGE: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What the fields of a GPU type are called for one cloud."""
+
+    is_offered: str
+    price: str
+    most_gpus: str
+    is_secure: str
+
+
+FIELDS: Final[dict[Cloud, Fields]] = {
+    "SECURE": Fields("secureCloud", "securePrice", "maxGpuCountSecureCloud", "true"),
+    "COMMUNITY": Fields("communityCloud", "communityPrice", "maxGpuCountCommunityCloud", "false"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphqlAdapter:
+    """Asks once per cloud."""
+
+    clouds: tuple[Cloud, ...]
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        tally = Tally()
+        trouble = ""
+        try:
+            for cloud in self.clouds:
+                tally.check_patience()
+                answer = _ask(http, cloud)
+                tally.heed(answer)
+                errors = _errors(answer.data)
+                trouble = trouble or (f"RunPod answers in part: {_message(errors)}" if errors else "")
+                read(_rows(answer), errors, tally, cloud=cloud, price_band=self.price_band)
+        except FetchError as error:
+            return tally.poll(failure=error, requests_sent=http.requests_sent)
+        return tally.poll(requests_sent=http.requests_sent, trouble=trouble)
+
+
+def _ask(http: HttpClient, cloud: Cloud) -> Answer:
+    return http.post(GRAPHQL_PATH, {"query": query(cloud)}, classify=_own_meaning, check=_check_for_errors)
+
+
+def query(cloud: Cloud) -> str:
+    """All GPU types, with what one free GPU of them costs in this cloud."""
+    names = FIELDS[cloud]
+    return (
+        f"query {{ gpuTypes {{ id memoryInGb {names.is_offered} {names.price} {names.most_gpus} "
+        f"lowestPrice(input: {{gpuCount: 1, secureCloud: {names.is_secure}}}) "
+        "{ uninterruptablePrice stockStatus availableGpuCounts } } }"
+    )
+
+
+def _own_meaning(refusal: Refusal) -> FetchError | None:
+    """A query that does not fit the schema is a 400 with a list of errors."""
+    errors = _errors(refusal.data)
+    if refusal.status in {401, 403}:
+        return key_refused(_message(errors) if errors else message_of(refusal), http_status=refusal.status)
+    if refusal.status == 400 and errors:
+        return _refused(errors, http_status=400) or _query_refused(errors, http_status=400)
+    return None
+
+
+def _check_for_errors(answer: Answer) -> None:
+    """An answer of status 200 may hold nothing but errors. Raises TryLaterError or SetupError."""
+    errors = _errors(answer.data)
+    if not errors or _gpu_types(answer.data) is not None:
+        return
+    refused = _refused(errors, http_status=answer.status)
+    if refused is not None:
+        raise refused
+    detail = f"RunPod has no data: {_message(errors)}"
+    raise TryLaterError(detail, http_status=answer.status, wait_s=answer.stated_wait_s)
+
+
+def _refused(errors: Sequence[object], *, http_status: int) -> SetupError | None:
+    """What the codes of GraphQL servers say of a key or a query."""
+    codes = {_code(error) for error in errors}
+    if codes & _KEY_CODES:
+        return key_refused(_message(errors), http_status=http_status)
+    return _query_refused(errors, http_status=http_status) if codes & _QUERY_CODES else None
+
+
+def _query_refused(errors: Sequence[object], *, http_status: int) -> SetupError:
+    detail = f"RunPod refuses the query: {_message(errors)}; set SUTLER_RUNPOD_API=v2"
+    return SetupError("config_error", detail, http_status=http_status)
+
+
+def _errors(data: object) -> list[object]:
+    """A list; a proxy may also send text or one object."""
+    found = data.get("errors") if isinstance(data, dict) else None
+    if isinstance(found, list):
+        return found
+    return [found] if found else []
+
+
+def _message(errors: Sequence[object]) -> str:
+    first = errors[0]
+    said = text(first, "message") if isinstance(first, dict) else text({"message": first}, "message")
+    return " ".join((said or "no message").split())[:_LONGEST_MESSAGE]
+
+
+def _code(error: object) -> str | None:
+    extensions = error.get("extensions") if isinstance(error, dict) else None
+    return text(extensions, "code") if isinstance(extensions, dict) else None
+
+
+def _gpu_types(data: object) -> list[Any] | None:
+    inner = data.get("data") if isinstance(data, dict) else None
+    found = inner.get("gpuTypes") if isinstance(inner, dict) else None
+    return found if isinstance(found, list) else None
+
+
+def _rows(answer: Answer) -> list[Any]:
+    rows = _gpu_types(answer.data)
+    if rows is None:
+        raise wrong_shape("RunPod: the answer has no list data.gpuTypes", http_status=answer.status)
+    return rows
+
+
+def read(
+    rows: Sequence[object], errors: Sequence[object], tally: Tally, *, cloud: Cloud, price_band: PriceBand
+) -> None:
+    """Adds one answer to the tally; rows that `errors` may be about are unknown where they say nothing."""
+    nameless: Counter[str] = Counter()
+    in_doubt = _in_doubt(errors, rows)
+    state = tally.cloud(cloud)
+    state.is_complete = state.has_words = True
+    heard: set[str] = set()
+    unreadable: set[str | None] = set()
+    for index, row in enumerate(rows):
+        if index in in_doubt and not (isinstance(row, dict) and type_id_of(row)):
+            unreadable.add(None)
+            continue
+        try:
+            listing = _listing(as_row(row), FIELDS[cloud], price_band, is_in_doubt=index in in_doubt)
+        except RowError as error:
+            unreadable.add(tally.reject(row, error, nameless=nameless))
+            unreadable.update({None} if index in in_doubt else ())  # its name may be what the error spoilt
+        else:
+            state.add(listing)
+            heard.add(listing.type_id)
+    state.read(heard, unreadable)
+
+
+def _in_doubt(errors: Sequence[object], rows: Sequence[object]) -> set[int]:
+    """The rows that errors point at; with an error that points at none, all that have no `lowestPrice`."""
+    paths = [error.get("path") if isinstance(error, dict) else None for error in errors]
+    pointed_at = {path[1] for path in paths if _is_to_a_row(path, rows)}
+    if all(_is_to_a_row(path, rows) for path in paths):
+        return pointed_at
+    empty = {index for index, row in enumerate(rows) if not isinstance(row, dict) or row.get("lowestPrice") is None}
+    return pointed_at | empty
+
+
+def _is_to_a_row(path: object, rows: Sequence[object]) -> TypeGuard[list[Any]]:
+    if not isinstance(path, list) or len(path) < 2 or path[0] != "gpuTypes":
+        return False
+    return isinstance(path[1], int) and not isinstance(path[1], bool) and 0 <= path[1] < len(rows)
+
+
+def _listing(row: Row, names: Fields, band: PriceBand, *, is_in_doubt: bool) -> Listing:
+    """Raises RowError."""
+    type_id, gpu = identified(row, memory_field="memoryInGb")
+    if is_in_doubt or "lowestPrice" not in row:
+        return Listing(
+            type_id=type_id,
+            gpu=gpu,
+            usd_per_gpu_hour=_price_if_readable(row, names, band),
+            cause=None if is_in_doubt else "unknown_stock",
+            is_silent=True,
+        )
+    lowest = row["lowestPrice"]
+    if lowest is not None and not isinstance(lowest, dict):
+        raise RowError("bad_shape", f"lowestPrice: {short(lowest)} is no object")
+    cause = why_not_offered(row, names.is_offered)
+    if cause is not None:
+        return Listing(type_id=type_id, gpu=gpu, cause=cause)
+    cause = _why_not_in_stock(lowest)
+    if cause is not None:
+        price_or_none = _price_if_readable(row, names, band)
+        return Listing(type_id=type_id, gpu=gpu, usd_per_gpu_hour=price_or_none, cause=cause)
+    return _listing_in_stock(row, lowest or {}, names, band, type_id=type_id, gpu=gpu)
+
+
+def _listing_in_stock(row: Row, lowest: Row, names: Fields, band: PriceBand, *, type_id: str, gpu: str) -> Listing:
+    sizes = _sizes(row, lowest, names)
+    price = _usd_per_gpu_hour(row, names, band)
+    stated = number(lowest, "uninterruptablePrice")
+    return Listing(
+        type_id=type_id,
+        gpu=gpu,
+        usd_per_gpu_hour=price,
+        gpus_at={SOMEWHERE: max(sizes)},
+        most_gpus=max(sizes),
+        is_divisible=min(sizes) == 1,
+        is_price_contradicted=stated is not None and abs(stated - price) > PRICE_TOLERANCE_FRACTION * price,
+    )
+
+
+def _why_not_in_stock(lowest: Row | None) -> Cause | None:
+    """Here null, in either place, means that nothing is free."""
+    if lowest is None or lowest.get("stockStatus") is None:
+        return "no_stock"
+    return why_not_in_stock(lowest, "stockStatus")
+
+
+def _sizes(row: Row, lowest: Row, names: Fields) -> list[int]:
+    """The machines, by free GPUs, that can be had: one GPU where none is listed. Raises RowError."""
+    listed = lowest.get("availableGpuCounts")
+    if listed is not None and not isinstance(listed, list):
+        raise RowError("bad_shape", f"availableGpuCounts: {short(listed)} is no list")
+    most = whole(row, names.most_gpus)
+    found = [size for item in listed or () if (size := whole({"availableGpuCounts": item}, "availableGpuCounts"))]
+    if any(not 1 <= size <= MOST_GPUS for size in found):
+        raise RowError("bad_number", f"availableGpuCounts: {short(listed)} has sizes that no machine has")
+    return [size for size in found if not most or size <= most] or [1]
+
+
+def _usd_per_gpu_hour(row: Row, names: Fields, band: PriceBand) -> float:
+    """The list price. Raises RowError."""
+    found = number(row, names.price)
+    if found is None:
+        raise RowError("no_on_demand_price", f"{names.price}: is missing")
+    return checked_price(found, gpus=1, band=band, name=names.price)
+
+
+def _price_if_readable(row: Row, names: Fields, band: PriceBand) -> float | None:
+    try:
+        return _usd_per_gpu_hour(row, names, band)
+    except RowError:
+        return None

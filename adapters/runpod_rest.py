@@ -1,0 +1,173 @@
+"""RunPod's REST API v2: the catalogue of GPU types, asked per cloud for machines with 1, 2, 4 and 8 free GPUs.
+
+https://docs.runpod.io/api-reference-v2 . Per user 60 requests a minute and 3,000 an hour; a poll makes up to four per
+cloud and stops as soon as nothing is in stock at a size, since a larger one cannot be either.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adapters.base import FetchError, Poll, PriceBand, RowError
+from adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
+from adapters.rows import as_row
+from adapters.runpod_rows import (
+    SOMEWHERE,
+    Cause,
+    Cloud,
+    Listing,
+    identified,
+    key_refused,
+    why_not_in_stock,
+    why_not_offered,
+)
+from adapters.runpod_tally import Tally
+from adapters.values import Row, checked_price, number, optional_identifier, short, whole
+
+CATALOG_PATH: Final = "/v2/catalog/gpus"
+COUNTS: Final = (1, 2, 4, 8)
+LONGEST_DATA_CENTER_ID: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RestAdapter:
+    """Asks per cloud for ever larger machines, as long as there are any."""
+
+    clouds: tuple[Cloud, ...]
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        tally = Tally()
+        try:
+            for cloud in self.clouds:
+                self._ask_for_every_count(http, cloud, tally)
+        except FetchError as error:
+            return tally.poll(failure=error, requests_sent=http.requests_sent)
+        return tally.poll(requests_sent=http.requests_sent)
+
+    def _ask_for_every_count(self, http: HttpClient, cloud: Cloud, tally: Tally) -> None:
+        for count in COUNTS:
+            tally.check_patience()
+            answer = _ask(http, cloud, count)
+            tally.heed(answer)
+            if not read(_rows(answer), tally, cloud=cloud, count=count, price_band=self.price_band):
+                break
+        tally.cloud(cloud).is_complete = True
+
+
+def _ask(http: HttpClient, cloud: Cloud, count: int) -> Answer:
+    # `include` and `product` need each other: with one of them the API answers 400.
+    params = {"include": "AVAILABILITY", "product": "POD", "cloud": cloud, "count": str(count)}
+    return http.get(CATALOG_PATH, params=params, classify=_own_meaning)
+
+
+def _own_meaning(refusal: Refusal) -> FetchError | None:
+    if refusal.status not in {401, 403}:
+        return None
+    return key_refused(message_of(refusal), http_status=refusal.status)
+
+
+def _rows(answer: Answer) -> list[Any]:
+    rows = answer.data.get("gpus") if isinstance(answer.data, dict) else None
+    if not isinstance(rows, list):
+        raise wrong_shape("RunPod: the answer has no list of gpus", http_status=answer.status)
+    return rows
+
+
+def read(rows: Iterable[object], tally: Tally, *, cloud: Cloud, count: int, price_band: PriceBand) -> bool:
+    """Adds one answer, to the question for machines with `count` free GPUs, to the tally; whether it has any."""
+    state = tally.cloud(cloud)
+    state.largest_read = count
+    has_stock = False
+    nameless: Counter[str] = Counter()
+    heard: set[str] = set()
+    unreadable: set[str | None] = set()
+    for row in rows:
+        try:
+            listing = _listing(as_row(row), cloud=cloud, count=count, price_band=price_band)
+        except RowError as error:
+            unreadable.add(tally.reject(row, error, nameless=nameless))
+        else:
+            state.add(listing)
+            heard.add(listing.type_id)
+            has_stock |= bool(listing.gpus_at)
+    state.read(heard, unreadable)
+    return has_stock
+
+
+def _listing(row: Row, *, cloud: Cloud, count: int, price_band: PriceBand) -> Listing:
+    """Raises RowError."""
+    side = cloud.lower()
+    type_id, gpu = identified(row, memory_field="memory")
+    cause = why_not_offered(row, side)
+    if cause is not None:
+        return Listing(type_id=type_id, gpu=gpu, cause=cause)
+    if row.get("availability") is None:
+        price = _usd_per_gpu_hour(row, side, price_band)
+        return Listing(type_id=type_id, gpu=gpu, usd_per_gpu_hour=price, cause="unknown_stock", is_silent=True)
+    places, cause = _places(row)
+    if not places:
+        price_or_none = _price_if_readable(row, side, price_band)
+        return Listing(type_id=type_id, gpu=gpu, usd_per_gpu_hour=price_or_none, cause=cause)
+    most_gpus = _most_gpus(row, side)
+    return Listing(
+        type_id=type_id,
+        gpu=gpu,
+        usd_per_gpu_hour=_usd_per_gpu_hour(row, side, price_band),
+        gpus_at=dict.fromkeys(places, min(count, most_gpus or count)),
+        most_gpus=most_gpus,
+    )
+
+
+def _places(row: Row) -> tuple[list[str], Cause | None]:
+    """The data centres with stock, or SOMEWHERE when none is listed; with nothing in stock, why.
+
+    Entries that name no data centre are passed over as long as another does. Raises RowError (bad_shape).
+    """
+    cause = why_not_in_stock(row, "availability")
+    centers = row.get("dataCenters")
+    if cause is not None or centers is None or centers == []:
+        return ([] if cause else [SOMEWHERE]), cause
+    if not isinstance(centers, list):
+        raise RowError("bad_shape", f"dataCenters: {short(centers)} is no list")
+    causes = {
+        name: why_not_in_stock(center, "availability")
+        for center in centers
+        if isinstance(center, dict) and (name := optional_identifier(center, "id")) and _is_a_name(name)
+    }
+    if not causes:
+        raise RowError("bad_shape", f"dataCenters: {short(centers)} names none")
+    places = [name for name, why in causes.items() if why is None]
+    if places:
+        return places, None
+    return [], "unknown_stock" if "unknown_stock" in causes.values() else "no_stock"
+
+
+def _is_a_name(data_center: str) -> bool:
+    return len(data_center) <= LONGEST_DATA_CENTER_ID and data_center.isprintable()
+
+
+def _most_gpus(row: Row, side: str) -> int | None:
+    """The largest machine; 0 contradicts stock and says nothing. Raises RowError (bad_number)."""
+    most = row.get("maxCount")
+    found = whole(most, side) if isinstance(most, dict) else None
+    return found if found is not None and found > 0 else None
+
+
+def _usd_per_gpu_hour(row: Row, side: str, band: PriceBand) -> float:
+    """The list price. Raises RowError."""
+    prices = row.get("price")
+    if prices is not None and not isinstance(prices, dict):
+        raise RowError("bad_shape", f"price: {short(prices)} is no object")
+    found = number(prices or {}, side)
+    if found is None:
+        raise RowError("no_on_demand_price", f"price.{side}: is missing")
+    return checked_price(found, gpus=1, band=band, name=f"price.{side}")
+
+
+def _price_if_readable(row: Row, side: str, band: PriceBand) -> float | None:
+    try:
+        return _usd_per_gpu_hour(row, side, band)
+    except RowError:
+        return None

@@ -1,0 +1,225 @@
+"""Shadeform: instance types of many clouds behind one key (https://docs.shadeform.ai/api-reference/instances).
+
+Prices are whole cents per instance. A region that is said to be available is a lower bound of one instance; types of
+one GPU in one cloud's region may share their cards, so they are alternative slices of one machine. Every type also
+gives its list price. The cloud that rents the machine out is in `offer_id` and `site`. Some of those clouds
+are ones that sutler polls directly, and what both say are the same machines: they are left out (`RESOLD`) unless the
+option `leave_out` says otherwise.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adapters import credentials, tally
+from adapters.base import MOST_GPUS, Offer, Poll, PriceBand, RowError
+from adapters.config import Option, Provider, ProviderConfig
+from adapters.gpu_names import identify
+from adapters.http import HttpClient, wrong_shape
+from adapters.rows import Collected, as_row, is_new
+from adapters.values import (
+    CENTS_PER_USD,
+    Row,
+    checked_price,
+    count,
+    flag,
+    identifier,
+    nonnegative,
+    number,
+    short,
+    text,
+    whole,
+)
+
+NAME: Final = "shadeform"
+TYPES_PATH: Final = "/v1/instances/types"
+NOTHING: Final = "none"
+ANY_REGION: Final = "any"
+# Its names of the clouds that sutler polls directly, and ours.
+RESOLD: Final[Mapping[str, str]] = {
+    "datacrunch": "verda",
+    "hyperstack": "hyperstack",
+    "lambdalabs": "lambda",
+    "lium": "lium",
+    "runpod": "runpod",
+    "vastai": "vastai",
+    "verda": "verda",
+}
+LEAVE_OUT: Final = Option(
+    "leave_out",
+    choices=(NOTHING, *RESOLD),
+    default=",".join(RESOLD),
+    help="clouds whose offers are dropped because sutler polls them directly; none keeps all",
+    several=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadeformAdapter:
+    leave_out: frozenset[str]
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        answer = http.get(TYPES_PATH, classify=credentials.refused(NAME, "api_key"))
+        found = parse(answer.data, leave_out=self.leave_out, price_band=self.price_band)
+        return tally.as_asked(found, http, [answer])
+
+
+def parse(data: Any, *, price_band: PriceBand, leave_out: frozenset[str] = frozenset()) -> Poll:
+    """What the types say. Raises AnswerError (bad_shape) where there is no list of them."""
+    types = data.get("instance_types") if isinstance(data, dict) else None
+    if not isinstance(types, list):
+        raise wrong_shape(f"Shadeform sent {short(data)} in place of a list of instance types", http_status=200)
+    collected, told = Collected(), tally.Told()
+    seen: dict[str, list[Any]] = {}
+    for row in types:
+        if is_new(row, seen, id_field="shade_instance_type"):
+            _collect(row, leave_out, told, collected, price_band)
+    tally.state_machine_sizes(collected)
+    return tally.poll_of_types(collected, told)
+
+
+def _collect(
+    value: object, leave_out: frozenset[str], told: tally.Told, collected: Collected, price_band: PriceBand
+) -> None:
+    """What is not for rent needs no price."""
+    try:
+        row = as_row(value)
+        cloud, name = identifier(row, "cloud"), identifier(row, "shade_instance_type")
+        if cloud.lower() in leave_out:
+            collected.not_available["left_out"] += 1
+            return
+        size = _size(row)
+        if size is None:
+            collected.not_available["no_gpu"] += 1
+            return
+        regions, is_known = _regions(row, (cloud, name), collected)
+        if not regions:
+            collected.not_available["no_capacity" if is_known else "unknown"] += 1
+        with nullcontext() if regions else suppress(RowError):
+            listed = _list_offer(cloud, name, size, row, price_band)
+            for offer in (listed, *(_in_region(region, listed, cloud, name) for region in regions)):
+                collected.keep(offer)
+        if is_known:
+            told.add(_part(cloud, name))
+        else:
+            told.doubt()
+    except RowError as error:
+        tally.reject(collected, value, error, *_ids(value))
+        told.doubt(error)
+
+
+def _part(cloud: str, name: str) -> str:
+    return f"{cloud}/{name}"
+
+
+def _ids(value: object) -> tuple[str | None, ...]:
+    return (tally.stated_id(value, "cloud"), tally.stated_id(value, "shade_instance_type"))
+
+
+def _size(row: Row) -> tuple[str, int] | None:
+    """GPU slug and count, or None for a type without a GPU. Raises RowError."""
+    setup = _setup(row)
+    if whole(setup, "num_gpus") == 0:
+        return None
+    gpus = count(setup, "num_gpus", most=MOST_GPUS)
+    return _gpu(setup), gpus
+
+
+def _setup(row: Row) -> Row:
+    """The configuration; older answers repeat its fields beside it."""
+    setup = row.get("configuration")
+    return setup if isinstance(setup, dict) else row
+
+
+def _gpu(setup: Row) -> str:
+    """The slug of type and form together (`A100_80G` with `sxm4`), else of the type alone where the form agrees."""
+    name, form = text(setup, "gpu_type"), (text(setup, "interconnect") or "").lower()
+    memory_gb, nvlink = number(setup, "vram_per_gpu_in_gb"), flag(setup, "nvlink")
+    if form and name is not None:
+        with suppress(RowError):
+            return identify(f"{name} {form}", provider=NAME, memory_gb=memory_gb)
+    slug = identify(name, provider=NAME, memory_gb=memory_gb, nvlink=nvlink)
+    if ("pcie" in form and "sxm" in slug) or ("sxm" in form and ("pcie" in slug or "nvl" in slug)):
+        raise RowError("unknown_gpu", f"{short(name)} is {slug}, which does not exist as {short(form)}")
+    return slug
+
+
+def _regions(row: Row, ids: tuple[str, str], collected: Collected) -> tuple[list[str], bool]:
+    """Regions that have some on demand, and whether all were told; an entry that cannot be read costs only itself.
+
+    Entries may say how they are rented; the price of other ways than on demand is not documented.
+    """
+    entries = row.get("availability")
+    if not isinstance(entries, list):
+        return [], False
+    regions, is_known = [], True
+    for value in entries:
+        try:
+            entry = as_row(value)
+            if (text(entry, "rental_type") or "on_demand").lower() != "on_demand":
+                continue
+            available, region = flag(entry, "available"), identifier(entry, "region")
+        except RowError as error:
+            place = tally.stated_id(value, "region")
+            tally.reject(collected, {"type": "/".join(ids), "availability": value}, error, *ids, place)
+            is_known = False
+            continue
+        if available:
+            regions.append(region)
+        is_known = is_known and available is not None
+    return regions, is_known
+
+
+def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_band: PriceBand) -> Offer:
+    """The type at its list price. Raises RowError."""
+    gpu, gpus = size
+    cents = number(row, "hourly_price")
+    if cents is None:
+        raise RowError("no_on_demand_price", "hourly_price: is missing")
+    return Offer(
+        offer_id=tally.joined(tally.LIST_FEED, cloud, name),
+        feed=tally.LIST_FEED,
+        gpu=gpu,
+        gpus=gpus,
+        available=0,
+        availability_basis="list",
+        price_usd_per_hour=checked_price(cents / CENTS_PER_USD, gpus=gpus, band=price_band, name="hourly_price"),
+        contract="on_demand",
+        disk_gb=nonnegative(_setup(row), "storage_in_gb"),
+    )
+
+
+def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:
+    is_one_place = region.lower() != ANY_REGION
+    return tally.somewhere(
+        listed,
+        offer_id=tally.joined(cloud, region, name),
+        feed=tally.feed_of(tally.STOCK_FEED, _part(cloud, name)),
+        place=tally.joined(cloud, region),
+        site=tally.joined(NAME, cloud, region) if is_one_place else None,
+        region=region if is_one_place else None,
+    )
+
+
+def _headers(config: ProviderConfig) -> Mapping[str, str]:
+    key = config.secret("api_key")
+    return {"X-API-KEY": key} if key else {}
+
+
+def _build(config: ProviderConfig) -> ShadeformAdapter:
+    credentials.require(config, NAME, "api_key")
+    return ShadeformAdapter(frozenset(config.chosen(LEAVE_OUT)) - {NOTHING}, config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name=NAME,
+    title="Shadeform",
+    base_url="https://api.shadeform.ai",
+    build=_build,
+    headers=_headers,
+    options=(LEAVE_OUT,),
+    poll_interval_s=120.0,
+    least_poll_interval_s=60.0,
+)

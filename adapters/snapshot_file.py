@@ -1,0 +1,202 @@
+"""A market snapshot in a file, read as if it were a cloud: markets of one's own, made by hand or by another program.
+
+The file is a `sutler/market/v1` document, as `sutler market offers --json` prints it. `SUTLER_FILE_PATH` names it and
+`SUTLER_FILE_PROVIDER` picks the offers of one of its providers; without it all of them are taken. Names are put after
+the provider that the row names (`vastai/123`), so that rows of several providers stay apart. The time that counts is
+that of reading: `taken_at` and `observed_at` are shown, not used, so the file has to be renewed by who writes it.
+Nothing is asked over the network.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from adapters.base import (
+    MOST_GPUS_OF_AN_OFFER,
+    AnswerError,
+    Contract,
+    Coverage,
+    Offer,
+    Poll,
+    PriceBand,
+    RowError,
+    SetupError,
+)
+from adapters.config import Option, Provider, ProviderConfig, no_headers
+from adapters.gpu_names import identify
+from adapters.http import USUAL_POLICY, HttpClient
+from adapters.rows import Collected, as_row
+from adapters.tally import joined, poll_of, reject
+from adapters.values import (
+    Row,
+    checked_price,
+    count,
+    flag,
+    identifier,
+    integer_of_digits,
+    number,
+    optional_identifier,
+    required_number,
+    short,
+    text,
+    whole,
+    whole_numbers,
+)
+
+NAME: Final = "file"
+SCHEMA: Final = "sutler/market/v1"
+CONTRACTS: Final[dict[str, Contract]] = {
+    "on_demand": "on_demand",
+    "interruptible": "interruptible",
+    "reserved": "reserved",
+}
+PATH: Final = Option("path", choices=(), default="", help="the snapshot file, a path on this machine")
+ONLY_PROVIDER: Final = Option("provider", choices=(), default="", help="take only the offers of this provider")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFileAdapter:
+    path: Path
+    provider: str | None
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        """Reads the file; `http` is not used. Raises AnswerError."""
+        return parse(_document(self.path), provider=self.provider, price_band=self.price_band)
+
+
+def _document(path: Path) -> Any:
+    """The file as JSON. Raises AnswerError (bad_body)."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(USUAL_POLICY.most_body_bytes + 1)
+    except (OSError, ValueError) as error:
+        kind = getattr(error, "strerror", None) or type(error).__name__
+        raise AnswerError("bad_body", f"SUTLER_FILE_PATH: {short(str(path))} cannot be read: {kind}") from None
+    if len(content) > USUAL_POLICY.most_body_bytes:
+        raise AnswerError("bad_body", f"SUTLER_FILE_PATH: more than {USUAL_POLICY.most_body_bytes} bytes")
+    try:
+        return json.loads(content, parse_int=integer_of_digits)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError("bad_body", f"SUTLER_FILE_PATH: the file is no JSON: {str(error)[:80]}") from None
+
+
+def parse(data: Any, *, price_band: PriceBand, provider: str | None = None) -> Poll:
+    """The offers of a snapshot, or of one `provider` in it. Raises AnswerError (bad_shape)."""
+    offers = data.get("offers") if isinstance(data, dict) else None
+    if not isinstance(offers, list) or data.get("schema") != SCHEMA:
+        raise AnswerError("bad_shape", f"SUTLER_FILE_PATH: the file must hold schema {SCHEMA} and a list of offers")
+    collected = Collected()
+    chosen = [
+        row for row in offers if provider is None or not isinstance(row, dict) or row.get("provider") == provider
+    ]
+    machines: dict[str, tuple[str, int | None]] = {}
+    read = sum(_collect(row, machines, collected, price_band) for row in chosen)
+    taken_at = text(data, "taken_at") or "an unknown time"
+    return poll_of(collected, covered=(Coverage("", None, read),), detail=f"taken at {taken_at}", http_status=None)
+
+
+def _collect(
+    value: object, machines: dict[str, tuple[str, int | None]], collected: Collected, price_band: PriceBand
+) -> bool:
+    """Whether the row could be read; `machines` remembers what earlier rows say of each."""
+    try:
+        offer = _offer(as_row(value), price_band)
+        machine = (offer.gpu, offer.machine_gpus)
+        if offer.machine_id is not None and machines.setdefault(offer.machine_id, machine) != machine:
+            raise RowError("bad_shape", "gpu, machine_gpus: differ from those of another row of the machine")
+        collected.keep(offer)
+    except RowError as error:
+        reject(collected, value, error, *_ids(value))
+        return False
+    return True
+
+
+def _ids(value: object) -> tuple[str | None, ...]:
+    """What tells rows apart; the contract only where it is not the usual one."""
+    row = value if isinstance(value, dict) else {}
+    contract = text(row, "contract")
+    others = (contract,) if contract in CONTRACTS and contract != "on_demand" else ()
+    return (optional_identifier(row, "provider"), optional_identifier(row, "offer_id"), *others)
+
+
+def _offer(row: Row, price_band: PriceBand) -> Offer:
+    """Raises RowError; the limits of a snapshot are those of every offer."""
+    provider = identifier(row, "provider")
+    offer_id = joined(provider, identifier(row, "offer_id"))
+    gpu = identify(text(row, "gpu"), provider=NAME)
+    gpus = count(row, "gpus", most=MOST_GPUS_OF_AN_OFFER)
+    available = _available(row)
+    machine = optional_identifier(row, "machine_id")
+    return Offer(
+        offer_id=offer_id,
+        feed=f"{provider}/{'offers' if available else 'list'}",
+        gpu=gpu,
+        gpus=gpus,
+        available=available,
+        availability_basis="count" if available else "list",
+        price_usd_per_hour=checked_price(
+            required_number(row, "price_usd_per_hour"), gpus=gpus, band=price_band, name="price_usd_per_hour"
+        ),
+        contract=_contract(row),
+        divisible=flag(row, "divisible") or False,
+        machine_id=None if machine is None else joined(provider, machine),
+        machine_gpus=whole(row, "machine_gpus"),
+        gpu_ids=_gpu_ids(row),
+        site=text(row, "site"),
+        region=text(row, "region"),
+        reliability_fraction=number(row, "reliability_fraction"),
+        intra_machine_gb_per_s=number(row, "intra_machine_gb_per_s"),
+        inter_machine_gb_per_s=number(row, "inter_machine_gb_per_s"),
+        disk_gb=number(row, "disk_gb"),
+        disk_included_gb=number(row, "disk_included_gb") or 0.0,
+        disk_usd_per_gb_month=number(row, "disk_usd_per_gb_month") or 0.0,
+        inet_down_gb_per_s=number(row, "inet_down_gb_per_s"),
+        cuda_max=number(row, "cuda_max"),
+        open_ports=whole(row, "open_ports"),
+    )
+
+
+def _available(row: Row) -> int:
+    available = whole(row, "available")
+    if available is None:
+        raise RowError("bad_shape", "available: is missing")
+    return available
+
+
+def _contract(row: Row) -> Contract:
+    found = CONTRACTS.get(text(row, "contract") or "")
+    if found is None:
+        raise RowError("bad_shape", f"contract: {short(row.get('contract'))} is not {' or '.join(CONTRACTS)}")
+    return found
+
+
+def _gpu_ids(row: Row) -> tuple[int, ...] | None:
+    cards = whole_numbers(row, "gpu_ids")
+    if row.get("gpu_ids") is not None and cards is None:
+        raise RowError("bad_shape", f"gpu_ids: {short(row['gpu_ids'])} does not name cards, each once")
+    return cards
+
+
+def _build(config: ProviderConfig) -> SnapshotFileAdapter:
+    path = config.options.get(PATH.name, PATH.default).strip()
+    if not path:
+        raise SetupError("config_error", "file: set SUTLER_FILE_PATH to the snapshot file to read")
+    provider = config.options.get(ONLY_PROVIDER.name, ONLY_PROVIDER.default).strip()
+    return SnapshotFileAdapter(Path(path), provider or None, config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name=NAME,
+    title="Snapshot file",
+    base_url="http://localhost",  # never asked
+    build=_build,
+    headers=no_headers,
+    secrets=(),
+    needs_key=False,
+    options=(PATH, ONLY_PROVIDER),
+    marks=(PATH.name,),
+    poll_interval_s=60.0,
+    least_poll_interval_s=5.0,
+)

@@ -1,0 +1,321 @@
+"""Vast.ai: a marketplace of hosts, one search per contract (https://docs.vast.ai/api-reference).
+
+A machine shows slices of itself that overlap: offers name their cards (`gpu_ids`), and those with a common card
+exclude each other. Prices are for the whole offer with `ALLOCATED_STORAGE_GB` of disk. How the searches are made is
+in vastai_searches.py.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from adapters.base import LONGEST_NAME, Coverage, FetchError, Offer, Poll, PriceBand, RowError
+from adapters.config import Option, Provider, ProviderConfig, bearer
+from adapters.gpu_names import identify
+from adapters.http import HttpClient
+from adapters.rows import Collected, as_row, is_new
+from adapters.stated_waits import wait_after
+from adapters.values import (
+    Row,
+    checked_price,
+    count,
+    flag,
+    identifier,
+    nonnegative,
+    number,
+    optional_identifier,
+    short,
+    text,
+    whole,
+    whole_numbers,
+)
+from adapters.vastai_searches import (
+    ALLOCATED_STORAGE_GB,
+    SEARCH_TYPES,
+    Merged,
+    Search,
+    SearchedContract,
+    Searches,
+    merged_by_contract,
+)
+
+HOURS_PER_MONTH: Final = 720.0
+MIB_PER_GIB: Final = 1024.0
+MBIT_PER_S_PER_GB_PER_S: Final = 8000.0
+MOST_GPUS: Final = 64
+MOST_PORTS: Final = 65_536
+NEWEST_CUDA: Final = 1000.0
+DEAREST_STORAGE_USD: Final = 1e4
+# GB/s, one direction, by PCIe generation and lane: 16 GT/s x 16 lanes of generation 4 carry about 32 GB/s.
+PCIE_LANE_GB_PER_S: Final = {3.0: 1.0, 4.0: 2.0, 5.0: 4.0, 6.0: 8.0}
+USUAL_PCIE_GB_PER_S: Final = 16.0
+FASTEST_UNSTATED_PCIE_GB_PER_S: Final = 32.0
+MOST_PCIE_LANES: Final = 16
+
+CONTRACTS: Final = Option(
+    "contracts",
+    choices=("on_demand", "interruptible"),
+    default="on_demand,interruptible",
+    help="which searches a poll makes, each counts against the limits",
+    several=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VastAdapter:
+    contracts: tuple[SearchedContract, ...]
+    price_band: PriceBand
+
+    def fetch(self, http: HttpClient) -> Poll:
+        searches = Searches(http)
+        for contract in self.contracts:
+            searches.make(contract)
+        if searches.failure is not None and not searches.found:
+            raise searches.failure
+        searches.split()
+        found = parse(
+            searches.found,
+            configured=self.contracts,
+            price_band=self.price_band,
+            now_s=http.clock.epoch_s(),
+            failure=searches.failure,
+            requests_sent=http.requests_sent,
+        )
+        wait_s, is_stated = wait_after(searches.waits, searches.failure)
+        return replace(found, wait_s=wait_s, wait_is_stated=is_stated)
+
+
+def parse(
+    searches: Iterable[Search],
+    *,
+    price_band: PriceBand,
+    now_s: float,
+    configured: Collection[SearchedContract] = tuple(SEARCH_TYPES),
+    failure: FetchError | None = None,
+    requests_sent: int = 0,
+) -> Poll:
+    """The poll that these answers are; with a `failure` beside them it is partial.
+
+    `configured`: the contracts that polls search for. Those of other rows are covered by the answer they came in.
+    """
+    merged = merged_by_contract(searches)
+    collected = Collected()
+    rows_read: Counter[SearchedContract] = Counter()
+    seen: dict[str, list[Any]] = {}
+    for search in merged:
+        for row in search.rows:
+            if is_new(row, seen):  # a row in two answers counts once
+                _collect(row, search.contract, collected, rows_read, price_band, now_s)
+    if any(search.is_cut for search in merged):
+        collected.flags["maybe_cut"] = 1
+    offers = _one_gpu_type_per_machine(collected.offers.values())
+    return Poll(
+        outcome="partial" if failure else "ok",
+        offers=offers,
+        kept=len(offers),
+        rejected=tuple(collected.rejected),
+        not_available=dict(collected.not_available),
+        flags=dict(collected.flags),
+        covered=tuple(_covered(merged, rows_read, configured)),
+        http_status=200,
+        detail=str(failure) if failure else "",
+        requests=requests_sent,
+    )
+
+
+def _collect(
+    row: object,
+    searched: SearchedContract,
+    collected: Collected,
+    rows_read: Counter[SearchedContract],
+    price_band: PriceBand,
+    now_s: float,
+) -> None:
+    """What the row is goes into the tally; if it could be read, it speaks of the market of its contract."""
+    try:
+        offer = _offer(as_row(row), searched, price_band, now_s)
+        rows_read[_contract(as_row(row), searched)] += 1
+    except RowError as error:
+        collected.reject(row, error)
+        return
+    if isinstance(offer, Offer):
+        collected.keep(offer)
+    else:
+        collected.not_available[offer] += 1
+
+
+def _covered(
+    merged: Iterable[Merged], rows_read: Counter[SearchedContract], configured: Collection[SearchedContract]
+) -> Iterator[Coverage]:
+    for found in merged:
+        yield Coverage(found.contract, found.certain_up_to_usd_per_hour, rows_read[found.contract])
+        for contract in SEARCH_TYPES:
+            if contract not in configured and rows_read[contract]:
+                yield Coverage(contract, found.certain_up_to_usd_per_hour, rows_read[contract])
+
+
+def _offer(row: Row, searched: SearchedContract, price_band: PriceBand, now_s: float) -> Offer | str:
+    """The offer, or the cause why it is not for rent. Raises RowError."""
+    offer_id = identifier(row, "id")
+    gpu = _gpu(row)
+    cause = _why_not_for_rent(row, now_s)
+    if cause is not None:
+        return cause
+    gpus = count(row, "num_gpus", most=MOST_GPUS)
+    contract = _contract(row, searched)
+    cluster = optional_identifier(row, "cluster_id")
+    host = optional_identifier(row, "host_id")
+    return Offer(
+        offer_id=offer_id,
+        feed=contract,
+        gpu=gpu,
+        gpus=gpus,
+        available=1,
+        price_usd_per_hour=checked_price(_price_usd_per_hour(row), gpus=gpus, band=price_band, name="dph_total"),
+        contract=contract,
+        machine_id=optional_identifier(row, "machine_id"),
+        gpu_ids=_gpu_ids(row, gpus),
+        site=_name(f"vastai/cluster-{cluster}" if cluster else f"vastai/host-{host}") if cluster or host else None,
+        region=_region(row),
+        reliability_fraction=_reliability(row),
+        intra_machine_gb_per_s=_intra_machine_gb_per_s(row, gpus),
+        disk_gb=nonnegative(row, "disk_space"),
+        disk_included_gb=ALLOCATED_STORAGE_GB,
+        disk_usd_per_gb_month=nonnegative(row, "storage_cost", most=DEAREST_STORAGE_USD) or 0.0,
+        inet_down_gb_per_s=_per_second(nonnegative(row, "inet_down")),
+        cuda_max=nonnegative(row, "cuda_max_good", most=NEWEST_CUDA),
+        open_ports=_ports(row),
+    )
+
+
+def _name(found: str) -> str:
+    return found[:LONGEST_NAME]
+
+
+def _gpu(row: Row) -> str:
+    memory_mib = number(row, "gpu_ram")
+    nvlink_gb_per_s = number(row, "bw_nvlink")
+    return identify(
+        text(row, "gpu_name"),
+        provider="vastai",
+        memory_gb=None if memory_mib is None else memory_mib / MIB_PER_GIB,
+        watts=number(row, "gpu_max_power"),
+        nvlink=bool(nvlink_gb_per_s and nvlink_gb_per_s > 0),
+    )
+
+
+def _why_not_for_rent(row: Row, now_s: float) -> str | None:
+    """A field that is absent says nothing: the search asked for what is for rent."""
+    rentable, rented = flag(row, "rentable"), flag(row, "rented")
+    if rentable is False:
+        return "not_rentable"
+    if rented is True:
+        return "rented"
+    if (rentable is None and row.get("rentable") is not None) or (rented is None and row.get("rented") is not None):
+        return "unknown"
+    if (text(row, "verification") or "").lower() == "deverified":
+        return "deverified"
+    end_s, left_s = number(row, "end_date"), number(row, "duration")
+    if (end_s is not None and end_s <= now_s) or (left_s is not None and left_s <= 0):
+        return "expired"
+    return None
+
+
+def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
+    """A row that says whether it is a bid knows better than the search it came with."""
+    is_bid = flag(row, "is_bid")
+    if is_bid is None:
+        return searched
+    return "interruptible" if is_bid else "on_demand"
+
+
+def _price_usd_per_hour(row: Row) -> float:
+    """The stated total, or GPU price and storage added up, as the total is."""
+    total, base, storage = number(row, "dph_total"), number(row, "dph_base"), number(row, "storage_cost")
+    if total is not None:
+        return total
+    if base is None or storage is None:
+        raise RowError("no_on_demand_price", f"dph_total: is missing, with dph_base {base}, storage_cost {storage}")
+    return base + storage * ALLOCATED_STORAGE_GB / HOURS_PER_MONTH
+
+
+def _gpu_ids(row: Row, gpus: int) -> tuple[int, ...] | None:
+    """The cards, where they are as many as the offer has."""
+    cards = whole_numbers(row, "gpu_ids")
+    return cards if cards is not None and len(cards) == gpus else None
+
+
+def _region(row: Row) -> str | None:
+    """ "Texas, US" is US-Texas: the country comes first, so that a filter on it finds all its regions."""
+    place = text(row, "geolocation")
+    if place is None:
+        return None
+    area, _, country = (part.strip() for part in place.rpartition(","))
+    return "-".join(part for part in (country, area) if part) or None
+
+
+def _reliability(row: Row) -> float | None:
+    field = "reliability" if row.get("reliability") is not None else "reliability2"
+    found = number(row, field)
+    if found is not None and not 0 <= found <= 1:
+        raise RowError("bad_number", f"{field}: {short(row[field])} is not from 0 to 1")
+    return found
+
+
+def _intra_machine_gb_per_s(row: Row, gpus: int) -> float | None:
+    """The link between the offer's cards: None, for the catalogue's, with one card or where NVLink was seen.
+
+    Without NVLink it is PCIe, as measured between CPU and GPU, but never more than the slot bears. `bw_nvlink`
+    itself is not used as a figure: whether it counts one direction or both is not documented.
+    """
+    nvlink, measured = nonnegative(row, "bw_nvlink"), nonnegative(row, "pcie_bw")
+    if gpus == 1 or nvlink:
+        return None
+    lane = PCIE_LANE_GB_PER_S.get(number(row, "pci_gen") or 0.0)
+    lanes = whole(row, "gpu_lanes")
+    stated = lane * min(lanes, MOST_PCIE_LANES) if lane and lanes and lanes > 0 else None
+    if measured:
+        return min(measured, stated or FASTEST_UNSTATED_PCIE_GB_PER_S)
+    return stated or USUAL_PCIE_GB_PER_S
+
+
+def _per_second(mbit_per_s: float | None) -> float | None:
+    return None if mbit_per_s is None else mbit_per_s / MBIT_PER_S_PER_GB_PER_S
+
+
+def _ports(row: Row) -> int | None:
+    ports = whole(row, "direct_port_count")
+    return None if ports is None or ports < 0 else min(ports, MOST_PORTS)
+
+
+def _one_gpu_type_per_machine(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """A machine with cards of several types counts as several: offers of a machine are slices of the same cards."""
+    offers = tuple(offers)
+    types: dict[str | None, set[str]] = {}
+    for offer in offers:
+        types.setdefault(offer.machine_id, set()).add(offer.gpu)
+    return tuple(
+        replace(offer, machine_id=_name(f"{offer.gpu}/{offer.machine_id}"))
+        if offer.machine_id is not None and len(types[offer.machine_id]) > 1
+        else offer
+        for offer in offers
+    )
+
+
+def _build(config: ProviderConfig) -> VastAdapter:
+    contracts = tuple(name for name in SEARCH_TYPES if name in config.chosen(CONTRACTS))
+    return VastAdapter(contracts, config.price_band)
+
+
+PROVIDER: Final = Provider(
+    name="vastai",
+    title="Vast.ai",
+    base_url="https://console.vast.ai",
+    build=_build,
+    headers=bearer,
+    needs_key=False,
+    options=(CONTRACTS,),
+    poll_interval_s=120.0,
+    least_poll_interval_s=60.0,
+)
