@@ -11,13 +11,15 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench accuracy install lock readme clean check-data check-python
+.PHONY: help demo market-demo test lint bench market-bench accuracy install lock readme clean check-data check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
+	@echo "make market-demo           poll played clouds into a store and plan on it: no key, no network"
 	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
 	@echo "make lint                  ruff and mypy --strict"
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
+	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
@@ -27,6 +29,9 @@ help:
 demo: $(STAMP)
 	@echo '$$ sutler plan examples/paper_case.yaml'
 	@$(BIN)/sutler plan examples/paper_case.yaml
+
+market-demo: $(STAMP)
+	@$(BIN)/python -m examples.market_demo
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
@@ -38,6 +43,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+market-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.market $(ARGS)
 
 accuracy: check-data $(STAMP)
 	@$(BIN)/python -m benchmarks.roofline_accuracy "$(DATA)" $(ARGS)

@@ -6,10 +6,14 @@ from typing import Annotated
 import typer
 
 from service.cli.catalog import catalog
+from service.cli.db import db
+from service.cli.dev import dev
 from service.cli.estimate import estimate
 from service.cli.exits import guarded
+from service.cli.market import market
 from service.cli.plan import plan
 from service.cli.schema import schema
+from service.cli.serve import serve
 
 app = typer.Typer(
     name="sutler",
@@ -22,7 +26,11 @@ app = typer.Typer(
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
+app.command(short_help="Keep the store up to date until stopped.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
+app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
+app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
+app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")
 
 
 def _show_version(wanted: bool) -> None:

@@ -53,18 +53,28 @@ def say(message: str) -> None:
 
 def _end(error: Exception) -> NoReturn:
     from service.plans.errors import DocumentError, NoMarketDataError, OutputError
+    from service.settings import SettingsError
     from solver.errors import InvalidProblemError
 
     if isinstance(error, DocumentError):
         _say_problems([str(problem) for problem in error.problems])
         raise typer.Exit(Exit.BAD_INPUT) from error
-    if isinstance(error, InvalidProblemError | OutputError):
+    if isinstance(error, InvalidProblemError | OutputError | SettingsError):
         say(f"error: {error}")
         raise typer.Exit(Exit.BAD_INPUT) from error
     if isinstance(error, NoMarketDataError):
         say(f"no market data: {error}")
         raise typer.Exit(Exit.NO_MARKET_DATA) from error
+    if _is_of_the_database(error):
+        say(f"no market data: {error}")
+        raise typer.Exit(Exit.NO_MARKET_DATA) from error
     _end_by_our_fault(error)
+
+
+def _is_of_the_database(error: Exception) -> bool:
+    """Without importing the database's modules where nobody else has."""
+    errors = sys.modules.get("service.db.errors")
+    return errors is not None and isinstance(error, errors.DatabaseError)
 
 
 def _say_problems(problems: list[str]) -> None:

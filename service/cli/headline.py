@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from service.cli.wording import number, objective_unit, percent, price
+from service.cli.wording import age, number, objective_unit, percent, price
 from service.plans.plan_schema import PlanDocument
 
 _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
@@ -69,11 +69,4 @@ def _solve(plan: PlanDocument) -> str:
 
 def _market(plan: PlanDocument) -> str:
     taken = f"{plan.market.taken_at:%Y-%m-%d %H:%M} UTC"
-    return f"Market of {taken} ({_age(plan.market.age_s)} old), {plan.market.offers:,} offers"
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"Market of {taken} ({age(plan.market.age_s)} old), {plan.market.offers:,} offers"

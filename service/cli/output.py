@@ -1,5 +1,6 @@
 """Where results go: standard output that may be closed early, or a file that is written whole or not at all."""
 
+import json
 import os
 import sys
 from contextlib import suppress
@@ -39,6 +40,11 @@ def show(*parts: RenderableType) -> None:
     lines = (line.rstrip() for line in captured.get().splitlines())
     text = "".join(f"{line}\n" for line in lines)
     write_stdout(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace"))
+
+
+def write_json(value: object) -> None:
+    """Indented JSON on standard output, ended by a line feed."""
+    write_stdout((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(errors="replace"))
 
 
 def write_stdout(content: bytes) -> None:

@@ -91,10 +91,12 @@ def _make_plan(document: "ProblemDocument", folder: Path) -> "PlanDocument":
     from uuid import uuid4
 
     from service.cli.solving import solve_in_background
+    from service.main import StoreWhenNeeded
     from service.plans.issue import issue_plan
     from service.plans.translate import to_problem
 
-    translation = to_problem(document, folder=folder, now=datetime.now(UTC))
+    store = StoreWhenNeeded()
+    translation = to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
     from solver import solve
 
     solved = solve_in_background(

@@ -4,13 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from service.cli.headline import headline
+from service.cli.parts import lines, section, table_of
 from service.cli.wording import layout, number, objective_unit, percent, price, span, unit_words
 from service.plans.plan_schema import (
     AlternativeDocument,
@@ -29,21 +27,21 @@ def plan_view(plan: PlanDocument) -> Iterator[RenderableType]:
     """The parts to print, in order: what, proof, rent, run, route, why, what else, how sure."""
     yield headline(plan)
     if plan.conflicts:
-        yield from _section("What has to give", _conflicts(plan))
+        yield from section("What has to give", _conflicts(plan))
     if plan.rentals:
         groups = group_replicas(plan.replicas)
-        yield from _section("Rent", _rentals(plan.rentals))
-        yield from _section("Run", _replicas(groups))
-        yield from _section("Route", *_routing(plan, groups))
+        yield from section("Rent", _rentals(plan.rentals))
+        yield from section("Run", _replicas(groups))
+        yield from section("Route", *_routing(plan, groups))
     if plan.binding:
-        yield from _section("What limits it (at the margin of the relaxed plan)", _lines(_bindings(plan)))
+        yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
     if plan.alternatives:
-        yield from _section("Otherwise", _alternatives(plan))
+        yield from section("Otherwise", _alternatives(plan))
     if plan.evidence:
-        yield from _section("How sure the rates are", _lines(_evidence_words(plan.evidence)))
+        yield from section("How sure the rates are", lines(_evidence_words(plan.evidence)))
     for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
         if sentences:
-            yield from _section(title, _lines(sentences))
+            yield from section(title, lines(sentences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +75,8 @@ def _letters(index: int) -> str:
     return last if index < 26 else _letters(index // 26 - 1) + last
 
 
-def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
-    yield Text(f"\n{title}", style="bold")
-    for part in parts:
-        yield Padding(part, (0, 0, 0, 2), expand=False)
-
-
-def _lines(sentences: Iterable[str]) -> Table:
-    """Sentences with hanging indentation."""
-    grid = Table.grid(padding=(0, 1))
-    for sentence in sentences:
-        grid.add_row("-", Text(sentence))
-    return grid
-
-
-def _table(*, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 def _rentals(rentals: Sequence[RentalDocument]) -> Table:
-    table = _table(texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "$/h"))
+    table = table_of(texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "$/h"))
     for rental in rentals:
         where = rental.site or rental.provider
         if rental.provider not in where:
@@ -115,7 +90,7 @@ def _rentals(rentals: Sequence[RentalDocument]) -> Table:
 
 
 def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
-    table = _table(texts=("", "model", "layout"), numbers=("copies", "busy", "batch", "req/s"))
+    table = table_of(texts=("", "model", "layout"), numbers=("copies", "busy", "batch", "req/s"))
     for group in groups:
         batches = sorted({replica.max_batch for replica in group.replicas if replica.max_batch is not None})
         batch = "–" if not batches else "–".join(str(b) for b in dict.fromkeys((batches[0], batches[-1])))
@@ -130,7 +105,7 @@ def _routing(plan: PlanDocument, groups: Sequence[ReplicaGroup]) -> Iterator[Tab
     for model in dict.fromkeys(route.model for route in plan.routing):
         names = [group.name for group in groups if group.model == model]
         is_matrix = len(names) <= MOST_MATRIX_COLUMNS
-        table = _table(texts=(model,), numbers=names if is_matrix else ())
+        table = table_of(texts=(model,), numbers=names if is_matrix else ())
         if not is_matrix:
             table.add_column("to", overflow="fold")
         for route in plan.routing:
@@ -170,7 +145,7 @@ def _binding_words(binding: BindingDocument, kind: str) -> str:
 def _alternatives(plan: PlanDocument) -> Table:
     unit = objective_unit(plan.objective.kind)
     cost = () if unit == "$/h" else ("$/h",)
-    table = _table(texts=("without", "rent instead"), numbers=(unit, "worse by", *cost))
+    table = table_of(texts=("without", "rent instead"), numbers=(unit, "worse by", *cost))
     for alternative in plan.alternatives:
         cells = [
             alternative.without,
@@ -212,7 +187,7 @@ def _evidence_words(evidence: Sequence[EvidenceDocument]) -> Iterator[str]:
 
 
 def _conflicts(plan: PlanDocument) -> Table:
-    table = _table(texts=("constraint",), numbers=("needed", "available"))
+    table = table_of(texts=("constraint",), numbers=("needed", "available"))
     table.add_column("", overflow="fold")
     table.add_column("what to change", overflow="fold")
     for conflict in plan.conflicts:

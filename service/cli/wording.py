@@ -80,3 +80,11 @@ def _with_layers(stage: StageDocument, *, is_first: bool) -> str:
     if stage.layers is None:
         return _group(stage)
     return f"{_group(stage)} ({stage.layers}{' layers' if is_first else ''})"
+
+
+def age(seconds: float) -> str:
+    """A length of time in the largest unit that fits twice."""
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -15,6 +15,7 @@ from service.plans.plan_schema import (
     ObjectiveResult,
     PhaseDocument,
     PlanDocument,
+    ProviderUsed,
     RentalDocument,
     ReplicaDocument,
     RouteDocument,
@@ -114,7 +115,10 @@ def _alternative(alternative: Alternative) -> AlternativeDocument:
 
 def _market(translation: Translation, now: datetime) -> MarketUsed:
     market = translation.market
-    return MarketUsed(taken_at=market.taken_at, age_s=market.age_s(now), offers=len(market.offers))
+    providers = tuple(ProviderUsed(**_fields(provider)) for provider in market.providers)
+    return MarketUsed(
+        taken_at=market.taken_at, age_s=market.age_s(now), offers=len(market.offers), providers=providers
+    )
 
 
 def _report(report: SolveReport) -> SolverReport:

@@ -1,14 +1,13 @@
 """The market snapshot document: what was for rent, where, at what price, and when that was seen."""
 
 from collections import Counter, defaultdict
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from service.plans.errors import FieldProblem, short_repr
 from service.plans.fields import (
     Bandwidth,
-    Count,
     Document,
     Fraction,
     Gigabytes,
@@ -20,7 +19,10 @@ from service.plans.fields import (
 )
 
 ContractName = Literal["on_demand", "interruptible", "reserved"]
+AvailabilityBasis = Literal["count", "lower_bound", "list"]
+MARKET_SCHEMA: Final = "sutler/market/v1"
 MOST_OFFERS = 100_000
+CardId = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class OfferDocument(Document):
@@ -40,13 +42,16 @@ class OfferDocument(Document):
     """USD per hour for the whole offer, all its GPUs."""
     contract: ContractName
     """`interruptible` covers bid and spot offers."""
+    availability_basis: AvailabilityBasis | None = None
+    """How `available` is known: counted by the provider, a lower bound from what it says (stock words, pod sizes), or
+    a list price with nothing known to be for rent; unset: not said."""
     divisible: bool = False
     """Any k <= `gpus` GPUs of a machine can be rented, each at `price_usd_per_hour / gpus`."""
     machine_id: Name | None = None
     """The physical machine. Offers with the same provider and machine are alternative slices of it."""
     machine_gpus: Annotated[int, Field(ge=1, le=1024)] | None = None
     """GPUs of the physical machine that can be rented now, over all its offers."""
-    gpu_ids: Annotated[tuple[Count, ...], Field(strict=False, min_length=1, max_length=1024)] | None = None
+    gpu_ids: Annotated[tuple[CardId, ...], Field(strict=False, min_length=1, max_length=1024)] | None = None
     """The cards of the offer; offers of a machine that name a common card exclude each other."""
     site: Name | None = None
     """Machines of one site share a network if they state `inter_machine_gb_per_s`."""
@@ -81,7 +86,7 @@ class OfferDocument(Document):
 class MarketDocument(Document):
     """A market snapshot. Bandwidths are 10^9 bytes/s in one direction, prices USD per hour of a whole offer."""
 
-    schema_: Annotated[Literal["sutler/market/v1"], Field(alias="schema")] = "sutler/market/v1"
+    schema_: Annotated[Literal["sutler/market/v1"], Field(alias="schema")] = MARKET_SCHEMA
     """Version of this format."""
     taken_at: Timestamp
     """When the snapshot was taken, RFC 3339 with time zone."""

@@ -144,15 +144,30 @@ class ConflictDocument(Document):
     """What to change."""
 
 
+class ProviderUsed(Document):
+    """What one provider adds to the market."""
+
+    provider: str
+    """Name of the provider."""
+    offers: int
+    """Its offers that passed the filter."""
+    last_seen_at: Timestamp
+    """When its newest offer was last seen."""
+    stale: bool
+    """Whether some of its offers were older than `market.filter.max_age_s`; `notes` says what became of them."""
+
+
 class MarketUsed(Document):
     """The market that the plan rests on."""
 
     taken_at: Timestamp
-    """When the snapshot was taken."""
+    """When the snapshot was taken; of the store's market, when the oldest offer that counts was last seen."""
     age_s: float
     """Seconds from then to the plan."""
     offers: int
     """Offers that passed the filter."""
+    providers: Annotated[tuple[ProviderUsed, ...], Field(strict=False)] = ()
+    """By provider, sorted by name."""
 
 
 class EvidenceDocument(Document):

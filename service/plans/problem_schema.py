@@ -187,7 +187,9 @@ class FilterDocument(Document):
     min_reliability_fraction: Fraction | None = None
     """Drop offers measured below this. Offers whose provider states no reliability pass, and the plan says so."""
     max_age_s: Seconds | None = None
-    """Drop offers last seen longer ago; unset: no check for files."""
+    """Offers last seen longer ago are stale; unset: 900 s for the store, no check for files."""
+    stale: Literal["exclude", "flag"] = "exclude"
+    """Leave stale offers out, or plan with them; either way the plan names their providers."""
 
 
 def _kind_of_offers(value: Any) -> str | None:
@@ -210,7 +212,7 @@ class MarketSourceDocument(Document):
     offers: OffersReference | None = None
     """Path of a snapshot file, relative to the problem file (command line only), or a whole snapshot."""
     live: bool = False
-    """Poll the configured providers now."""
+    """Poll the providers now (those of the filter, or all that are set up). Unset and without `offers`: the store."""
     filter: FilterDocument = FilterDocument()
     """Which of the offers count."""
 

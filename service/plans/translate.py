@@ -22,6 +22,7 @@ from service.plans.problem_schema import (
     SloDocument,
     TraceDocument,
 )
+from service.plans.stored_market import MarketStore
 from service.plans.traces import bucket_trace_file
 from solver.catalog import load_models, resolve_model
 from solver.catalog.entries import LatentAttention, MixtureOfExperts, ModelSpec, Precision, SlidingWindow
@@ -56,7 +57,9 @@ class Translation:
     notes: tuple[str, ...]
 
 
-def to_problem(document: ProblemDocument, *, folder: Path | None, now: datetime) -> Translation:
+def to_problem(
+    document: ProblemDocument, *, folder: Path | None, now: datetime, store: MarketStore | None = None
+) -> Translation:
     """The solver's problem; paths are relative to `folder` (None: paths are refused).
 
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
@@ -66,7 +69,7 @@ def to_problem(document: ProblemDocument, *, folder: Path | None, now: datetime)
     models = tuple(_model(f"models[{i}]", model, document, folder, notes) for i, model in enumerate(document.models))
     _check_measured_workloads(document, models)
     gpus.check_names()
-    market = read_market(document.market, folder=folder, now=now)
+    market = read_market(document.market, folder=folder, now=now, store=store)
     problem = Problem(
         objective=_objective(document),
         models=models,

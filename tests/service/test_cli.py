@@ -181,7 +181,7 @@ def test_control_characters_of_a_file_never_reach_the_terminal(tmp_path: Path) -
 def test_no_market_data_exits_4(tmp_path: Path) -> None:
     result = sutler("plan", written(tmp_path, market={}))
     assert (result.exit_code, result.stdout) == (4, "")
-    assert "name a snapshot file in market.offers" in result.stderr
+    assert "run `sutler market poll`, or name a snapshot file in market.offers" in result.stderr
 
 
 def test_a_stale_market_exits_4(tmp_path: Path) -> None:

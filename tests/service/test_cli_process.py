@@ -111,3 +111,23 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
 def test_colour_is_for_terminals_that_want_it() -> None:
     assert b"\x1b[1;32mAll requests done" in on_a_terminal("plan", "examples/appendix_c.yaml")
     assert b"\x1b" not in on_a_terminal("plan", "examples/appendix_c.yaml", NO_COLOR="1")
+
+
+def test_a_command_leaves_no_database_server_behind(own_settings: Path) -> None:
+    assert sutler("market", "offers").returncode == 4  # nobody has polled yet
+    assert (own_settings / "postgres" / "PG_VERSION").exists()
+    assert not (own_settings / "postgres" / "postmaster.pid").exists()
+
+
+def test_serving_ends_when_it_is_told_to_and_leaves_no_server_behind(own_settings: Path) -> None:
+    environment = {**os.environ, "SUTLER_PROVIDERS": "file"}
+    process = subprocess.Popen([*COMMAND, "serve"], cwd=ROOT, stderr=subprocess.PIPE, env=environment)
+    try:
+        assert process.stderr is not None
+        assert b"polling file" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (own_settings / "postgres" / "postmaster.pid").exists()

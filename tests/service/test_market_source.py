@@ -87,8 +87,8 @@ def test_a_market_that_names_no_offers_is_no_market() -> None:
     assert "name a snapshot file in market.offers" in no_market().remedy
 
 
-def test_a_live_market_without_a_provider_is_no_market() -> None:
-    assert "no provider is configured" in no_market(live=True).reason
+def test_a_live_market_without_a_store_is_no_market() -> None:
+    assert "no offers are named" in no_market(live=True).reason
 
 
 def test_a_filter_that_leaves_nothing_is_no_market() -> None:

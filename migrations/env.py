@@ -1,0 +1,22 @@
+"""Run by Alembic: on the connection that service.db.upgrade hands in, or, from `alembic`, on the configured store."""
+
+from alembic import context
+from sqlalchemy import Connection
+
+from service.db.tables import Base
+from service.db.upgrade import configured_engine
+
+
+def run(connection: Connection) -> None:
+    """All pending versions in the caller's transaction."""
+    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+given = context.config.attributes.get("connection")
+if given is not None:
+    run(given)
+else:
+    with configured_engine().begin() as own:
+        run(own)

@@ -1,0 +1,41 @@
+"""`sutler db`: the tables of the store."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli.exits import guarded
+
+db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@db.command(short_help="Bring the tables to this sutler's version.")
+@guarded
+def upgrade() -> None:
+    """Make the tables, or bring them to this sutler's version; does nothing where they are."""
+    from service.db.engine import schema_version
+    from service.db.upgrade import upgrade as bring_up
+    from service.main import opened_database
+
+    with opened_database(upgrade=False) as engine:
+        before = schema_version(engine)
+        bring_up(engine)
+        after = schema_version(engine)
+    typer.echo(f"The tables are at version {after}" + ("." if before == after else f" (before: {before or 'none'})."))
+
+
+@db.command(short_help="Roll up and delete old history.")
+@guarded
+def prune(
+    history_days: Annotated[
+        float | None, typer.Option(min=1.0, help="Days to keep in full; unset: SUTLER_HISTORY_DAYS, or 90.")
+    ] = None,
+) -> None:
+    """Roll history older than that up into hours, and delete it. What is for rent now is never touched."""
+    from service.main import opened_market
+    from service.settings import store_settings
+
+    with opened_market() as market:
+        done = market.prune(history_days or store_settings().history_days)
+    until = f"{done.until:%Y-%m-%d %H:%M} UTC"
+    typer.echo(f"Kept in full since {until}: {done.hours:,} hours rolled up, {done.rows_deleted:,} rows deleted.")

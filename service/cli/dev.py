@@ -1,0 +1,135 @@
+"""`sutler dev`: tools for people who have no keys, or who work on sutler."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.exits import Exit, guarded, say
+from service.cli.output import show, write_stdout
+
+if TYPE_CHECKING:  # no other command should pay for these imports
+    from rich.table import Table
+
+    from adapters.fake.server import FakeCloud
+
+MADE_UP_KEY = "fake-key"
+
+dev = typer.Typer(
+    name="dev",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@dev.callback()
+def _dev() -> None:
+    """Tools for trying out and developing sutler."""
+
+
+@dev.command("fake-cloud", short_help="Play all clouds on one local port, with a living market or a folder.")
+@guarded
+def fake_cloud(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Local port to listen on; 0 takes any.")] = 8500,
+    machines: Annotated[int, typer.Option(help="Machines over all clouds, 50 to 20000.")] = 300,
+    seed: Annotated[int, typer.Option(help="Another seed is another market.")] = 1,
+    speed: Annotated[float, typer.Option(help="Market seconds per second; 60 makes a minute of a second.")] = 1.0,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROVIDER=KIND[:TIMES]", help="Fail in this way, always or the next TIMES requests."),
+    ] = None,
+    payloads: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Play back a folder with a manifest.json instead.")
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Which file of the folder answers for its provider.")
+    ] = None,
+    require_key: Annotated[bool, typer.Option("--require-key", help="Refuse requests without a key.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="One line per request on stderr, never a key.")] = False,
+) -> None:
+    """Answer as every cloud does, on one local port, until Ctrl-C. No key, no account, no cost."""
+    from adapters.fake.errors import FakeSetupError
+    from adapters.fake.market import Market
+    from adapters.fake.replay import Replay
+    from adapters.fake.schedule import parsed_failure
+    from adapters.fake.server import FakeCloud
+
+    try:
+        cloud = FakeCloud(
+            Market(seed=seed, machines=machines),
+            speed=speed,
+            port=port,
+            require_key=require_key,
+            replayed=None if payloads is None else Replay(payloads),
+            log=say if log else None,
+        )
+        for name in file or ():
+            cloud.select(name)
+        for text in fail or ():
+            provider, kind, times = parsed_failure(text)
+            cloud.fail(provider, kind, times=times)
+        cloud.start()
+    except FakeSetupError as error:
+        say(f"error: {error}")
+        raise typer.Exit(Exit.BAD_INPUT) from error
+    except OSError as error:
+        say(f"error: --port: {port} cannot be used ({error.strerror}): choose another, or 0 for any that is free")
+        raise typer.Exit(Exit.BAD_INPUT) from error
+    _serve(cloud)
+
+
+def _serve(cloud: "FakeCloud") -> None:
+    """Until Ctrl-C, which is how this command is meant to end."""
+    try:
+        show(_served(cloud))
+        write_stdout("\n".join(["", *_settings(cloud), "", *_next_steps(cloud), ""]).encode())
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        say("stopped")
+    finally:
+        cloud.close()
+
+
+def _served(cloud: "FakeCloud") -> "Table":
+    from rich.table import Table
+
+    from adapters.fake.clouds import CLOUDS
+
+    if cloud.replayed is not None:
+        table = Table("file", "provider", "answers", title=f"{cloud.base_url} plays back", title_justify="left")
+        for entry in cloud.replayed.entries:
+            table.add_row(entry.file, entry.provider, f"{entry.method} {entry.path}")
+        return table
+    table = Table("cloud", "answers", title=f"{cloud.base_url} plays", title_justify="left")
+    for heading in ("machines", "GPUs", "free now"):
+        table.add_column(heading, justify="right")
+    for provider, counts in cloud.market.counts(cloud.now_s()).items():
+        totals = (
+            sum(getattr(count, name) for count in counts.values()) for name in ("machines", "gpus", "free_gpus")
+        )
+        paths = "\n".join(f"{method} {path}" for method, path in CLOUDS[provider].routes)
+        table.add_row(CLOUDS[provider].title, paths, *map(str, totals))
+    return table
+
+
+def _settings(cloud: "FakeCloud") -> Iterator[str]:
+    """What makes sutler ask the fake in place of each cloud; keys are made up, and never leave this machine."""
+    from adapters.fake.clouds import CLOUDS
+    from adapters.registry import PROVIDERS
+
+    replayed = cloud.replayed
+    played = {entry.provider for entry in replayed.entries} if replayed is not None else set(CLOUDS)
+    for name, provider in PROVIDERS.items():
+        if name in played & set(CLOUDS):
+            yield f"export SUTLER_{name.upper()}_BASE_URL={cloud.base_url}"
+            if provider.needs_key:
+                yield from (f"export SUTLER_{name.upper()}_{key.upper()}={MADE_UP_KEY}" for key in provider.secrets)
+
+
+def _next_steps(cloud: "FakeCloud") -> Iterator[str]:
+    yield "Paste these lines into another terminal, then:  sutler market poll"
+    yield f"What is truly there:  curl {cloud.base_url}/_fake/state      Ctrl-C stops."

@@ -1,0 +1,157 @@
+"""`sutler market`: poll clouds into the store, look at what is for rent, now, then and over time.
+
+What is slow to import is imported when a command runs, so that --help is instant.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from service.cli.exits import Exit, guarded
+
+market = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+Gpus = Annotated[list[str] | None, typer.Option("--gpu", metavar="GPU", help="Only this GPU; may be repeated.")]
+Providers = Annotated[
+    list[str] | None, typer.Option("--provider", metavar="PROVIDER", help="Only this provider; may be repeated.")
+]
+
+
+@market.command(short_help="Ask clouds what is for rent, and store it.")
+@guarded
+def poll(
+    providers: Annotated[
+        list[str] | None, typer.Argument(help="Clouds to ask; none: those that are set up (see `providers`).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask clouds what is for rent, and store what changed.
+
+    A cloud that asked for patience is left alone until then, unless it is named here. Exit status: 0 every cloud gave
+    a usable answer (unnamed: at least one did), 4 otherwise, 2 bad input.
+    """
+    from service.cli.market_tables import poll_records, poll_view
+    from service.cli.output import show, write_json
+    from service.cli.progress import working
+    from service.main import opened_market
+
+    with opened_market() as service:
+        chosen = service.providers(providers or ())
+        with working(f"asking {', '.join(provider.title for provider in chosen)}"):
+            reports = service.poll(chosen, insist=bool(providers))
+    if as_json:
+        write_json(poll_records(reports))
+    else:
+        show(*poll_view(reports))
+    usable = [report.poll.is_usable for report in reports]
+    raise typer.Exit(Exit.PLANNED if (all(usable) if providers else any(usable)) else Exit.NO_MARKET_DATA)
+
+
+@market.command(short_help="List what is for rent, now or as of a past instant.")
+@guarded
+def offers(
+    gpu: Gpus = None,
+    provider: Providers = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", help="Only this region: US finds US-TX; may be repeated.")
+    ] = None,
+    contract: Annotated[
+        list[str] | None, typer.Option("--contract", help="on_demand, interruptible or reserved; may be repeated.")
+    ] = None,
+    most_usd_per_gpu_hour: Annotated[
+        float | None, typer.Option("--max-price", metavar="USD", help="At most this per GPU and hour.")
+    ] = None,
+    max_age_s: Annotated[float | None, typer.Option(help="Last seen at most this many seconds ago.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The market as of then: 2026-11-20T12:00:00Z, or 2h, 3d ago.")
+    ] = None,
+    list_prices: Annotated[
+        bool, typer.Option("--list-prices", help="Also list prices with nothing known to be for rent.")
+    ] = False,
+    most: Annotated[int, typer.Option("--limit", help="Rows of the table at most; --json has all.")] = 40,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only a market snapshot (`sutler schema market`).")
+    ] = False,
+) -> None:
+    """List what is for rent, cheapest GPU-hour first, now or as of a past instant.
+
+    Exit status: 0, 4 when no cloud has answered yet, 2 bad input.
+    """
+    from service.cli.market_tables import offers_view, snapshot_record
+    from service.cli.output import show, write_json
+    from service.main import opened_market
+    from service.market.selection import Selection
+
+    selection = Selection.of(
+        gpus=gpu or (),
+        providers=provider or (),
+        regions=region or (),
+        contracts=contract or (),
+        most_usd_per_gpu_hour=most_usd_per_gpu_hour,
+        max_age_s=max_age_s,
+        list_prices=list_prices,
+    )
+    at = _instant(as_of, "--as-of")
+    with opened_market() as service:
+        found = service.read(as_of=at, providers=selection.providers)
+    chosen = selection.of_market(found)
+    if as_json:
+        write_json(snapshot_record(chosen))
+    else:
+        show(*offers_view(chosen, most=most))
+    raise typer.Exit(Exit.PLANNED if found.last_seen else Exit.NO_MARKET_DATA)
+
+
+@market.command(short_help="Show the price and number of a GPU over time.")
+@guarded
+def history(
+    gpu: Annotated[str, typer.Argument(help="GPU, as `sutler catalog gpus` or a cloud calls it.")],
+    provider: Providers = None,
+    contract: Annotated[str, typer.Option(help="on_demand, interruptible or reserved.")] = "on_demand",
+    since: Annotated[str, typer.Option(metavar="TIME", help="Start: 2026-11-20T12:00:00Z, or 24h, 7d ago.")] = "24h",
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="End; unset: now.")] = None,
+    points: Annotated[int, typer.Option(min=2, max=2000, help="Instants to look at.")] = 48,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many GPUs of a type were for rent, and at which price, over time.
+
+    Exit status: 0, 4 when the store knows nothing of it in that time, 2 bad input.
+    """
+    from service.cli.market_tables import history_records, history_view
+    from service.cli.output import show, write_json
+    from service.main import opened_market
+    from service.market.selection import contract_named, gpu_slug, provider_names
+
+    slug, kind, names = gpu_slug(gpu), contract_named(contract), provider_names(provider or ())
+    start = _instant(since, "--since") or datetime.now(UTC)
+    end = _instant(until, "--until") or datetime.now(UTC)
+    with opened_market() as service:
+        found = service.history(slug, contract=kind, since=start, until=end, points=points, providers=names)
+    if as_json:
+        write_json(history_records(found))
+    else:
+        show(*history_view(slug, kind, found))
+    raise typer.Exit(Exit.PLANNED if any(point.gpus is not None for point in found) else Exit.NO_MARKET_DATA)
+
+
+@market.command(short_help="Show each cloud's last poll: age, what was kept, what was rejected and why.")
+@guarded
+def providers(as_json: AsJson = False) -> None:
+    """Show each cloud's last poll: its age, what was kept, what was rejected and why, and what to do."""
+    from service.cli.market_tables import provider_records, providers_view
+    from service.cli.output import show, write_json
+    from service.main import opened_market
+
+    with opened_market() as service:
+        found = service.provider_reports()
+    if as_json:
+        write_json(provider_records(found))
+    else:
+        show(*providers_view(found, now=datetime.now(UTC)))
+
+
+def _instant(text: str | None, option: str) -> datetime | None:
+    from service.market.selection import instant
+
+    return None if text is None else instant(text, field=option, now=datetime.now(UTC))

@@ -1,0 +1,60 @@
+"""What every view is made of: titled sections, tables, sentences, small plots."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich import box
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+PLOT_ROWS = 5
+
+
+def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    """A bold title with its parts indented below."""
+    yield Text(f"\n{title}", style="bold")
+    for part in parts:
+        yield Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def lines(sentences: Iterable[str]) -> Table:
+    """Sentences with hanging indentation."""
+    grid = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        grid.add_row("-", Text(sentence))
+    return grid
+
+
+def table_of(*, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """An empty table: columns of text, then columns of figures."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def bars(values: Sequence[float | None], *, labels: tuple[str, str], rows: int = PLOT_ROWS) -> Text:
+    """A bar per value on a scale from 0, the first and the last named below; `?` where there is none."""
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    eighths = [None if value is None else round(8 * rows * value / top) for value in values]
+    axis = [f"{top:.4g}", *[""] * (rows - 2), "0"] if rows > 1 else [f"{top:.4g}"]
+    width = max(len(label) for label in axis)
+    drawn = []
+    for row in range(rows):
+        floor = 8 * (rows - 1 - row)
+        cells = (_cell(value, floor, is_lowest=row == rows - 1) for value in eighths)
+        drawn.append(f"{axis[row]:>{width}} ┤{''.join(cells)}")
+    first, last = labels
+    gap = max(1, len(values) - len(first) - len(last))
+    drawn.append(f"{'':>{width}}  {first}{' ' * gap}{last}")
+    return Text("\n".join(drawn))
+
+
+def _cell(eighths: int | None, floor: int, *, is_lowest: bool) -> str:
+    if eighths is None:
+        return "?" if is_lowest else " "
+    return BLOCKS[max(0, min(8, eighths - floor))]

@@ -1,0 +1,30 @@
+"""What can be wrong with the database, by what the operator can do.
+
+DatabaseError
+├── DatabaseUnreachableError    it does not answer, or refuses work (full, shutting down): correct that, run again
+└── SchemaError                 its tables are of another version: run `sutler db upgrade`, or a newer sutler
+"""
+
+from sqlalchemy.exc import DBAPIError
+
+
+class DatabaseError(Exception):
+    """Root of what service.db raises; the message names the remedy and never a password."""
+
+
+class DatabaseUnreachableError(DatabaseError):
+    """No answer, or no work possible now; what was stored before is untouched."""
+
+
+class SchemaError(DatabaseError):
+    """The tables are of another version than this sutler."""
+
+
+def unreachable(error: DBAPIError | OSError) -> DatabaseUnreachableError:
+    """Without the statement and its parameters, and without the URL."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    said = " ".join(str(cause).split())[:300]
+    return DatabaseUnreachableError(
+        f"the database cannot be used now: {said}; check that it runs and has room (SUTLER_DATABASE_URL, or the "
+        "private one in SUTLER_DATA_DIR), then run the same command again: nothing stored before is lost"
+    )

@@ -1,0 +1,213 @@
+"""All tables. An interval `valid` is [first poll that saw it so, first poll that no longer did)."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Text,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, TSTZRANGE, Range
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Every table of sutler."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012
+        datetime: DateTime(timezone=True),
+        float: Double,
+        str: Text,
+        bytes: LargeBinary,
+        dict[str, Any]: JSONB,
+        list[Any]: JSONB,
+    }
+
+
+class ProviderRow(Base):
+    """A cloud, and when it may be polled next: the state of its backoff outlives a restart."""
+
+    __tablename__ = "provider"
+
+    id: Mapped[int] = mapped_column(SmallInteger, Identity(), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    next_poll_at: Mapped[datetime | None]
+    asked_to_wait_until: Mapped[datetime | None]
+    failures_in_a_row: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    suspected_feeds: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+
+
+class PollRow(Base):
+    """One poll, whatever came of it.
+
+    `at` is when it took effect, in the order of the provider's polls; `ended_at` what the clock said, which is the
+    same unless that clock had been set back. `covered` lists [feed prefix, USD per hour up to which, or null] of the
+    offers of which it speaks.
+    """
+
+    __tablename__ = "poll"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"))
+    at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+    seconds: Mapped[float]
+    outcome: Mapped[str]
+    http_status: Mapped[int | None]
+    requests: Mapped[int]
+    kept: Mapped[int]
+    rejected: Mapped[dict[str, Any]]
+    not_available: Mapped[dict[str, Any]]
+    flags: Mapped[dict[str, Any]]
+    covered: Mapped[list[Any]]
+    opened: Mapped[int]
+    closed: Mapped[int]
+    retry_at: Mapped[datetime | None]
+    detail: Mapped[str]
+
+    __table_args__ = (Index("ix_poll_provider_id_at", "provider_id", "at"),)
+
+
+class OfferRow(Base):
+    """An offer as long as it stayed the same in what planning reads; `state` is the digest of that."""
+
+    __tablename__ = "offer"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"))
+    valid: Mapped[Range[datetime]] = mapped_column(TSTZRANGE)
+    state: Mapped[bytes]
+    offer_id: Mapped[str]
+    contract: Mapped[str]
+    feed: Mapped[str]
+    gpu: Mapped[str]
+    gpus: Mapped[int]
+    available: Mapped[int]
+    availability_basis: Mapped[str]
+    price_usd_per_hour: Mapped[float]
+    divisible: Mapped[bool]
+    machine_id: Mapped[str | None]
+    machine_gpus: Mapped[int | None]
+    gpu_ids: Mapped[list[int] | None] = mapped_column(ARRAY(BigInteger))
+    site: Mapped[str | None]
+    region: Mapped[str | None]
+    reliability_fraction: Mapped[float | None]
+    intra_machine_gb_per_s: Mapped[float | None]
+    inter_machine_gb_per_s: Mapped[float | None]
+    disk_gb: Mapped[float | None]
+    disk_included_gb: Mapped[float]
+    disk_usd_per_gb_month: Mapped[float]
+    inet_down_gb_per_s: Mapped[float | None]
+    cuda_max: Mapped[float | None]
+    open_ports: Mapped[int | None]
+
+
+# "As of t" asks three indexes: what has no end yet, of which there is one per key, what was over within the hour, and
+# what lasted longer (`OFFERED_AT`). In one index over all intervals the few long ones would stretch every page, and
+# versions of rows from before they ended would stay in it until the next vacuum: it takes four times as long.
+LONGEST_BRIEF = "interval '1 hour'"
+Index(
+    "ix_offer_brief",
+    func.lower(OfferRow.valid),
+    func.upper(OfferRow.valid),
+    postgresql_where=text(f"upper(valid) - lower(valid) <= {LONGEST_BRIEF}"),
+)
+Index(
+    "ix_offer_lasting",
+    OfferRow.valid,
+    postgresql_using="gist",
+    postgresql_where=text(f"upper(valid) - lower(valid) > {LONGEST_BRIEF}"),
+)
+Index(
+    "uq_offer_open",
+    OfferRow.provider_id,
+    OfferRow.offer_id,
+    OfferRow.contract,
+    unique=True,
+    postgresql_where=func.upper(OfferRow.valid).is_(None),
+)
+
+# Conditions on offers as of {at}, one per index and in its words; every row meets at most one.
+OFFERED_AT = (
+    "upper(valid) IS NULL AND lower(valid) <= {at}",
+    f"upper(valid) - lower(valid) <= {LONGEST_BRIEF} AND lower(valid) > {{at}} - {LONGEST_BRIEF}"
+    " AND lower(valid) <= {at} AND upper(valid) > {at}",
+    f"upper(valid) - lower(valid) > {LONGEST_BRIEF} AND valid @> {{at}}",
+)
+
+
+class RejectedRowRow(Base):
+    """A row that no offer could be made of, as it came, for as long as the cloud kept sending it."""
+
+    __tablename__ = "rejected_row"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"))
+    valid: Mapped[Range[datetime]] = mapped_column(TSTZRANGE)
+    row_key: Mapped[str]
+    reason: Mapped[str]
+    offer_id: Mapped[str | None]
+    detail: Mapped[str]
+    raw: Mapped[str]
+
+
+Index(
+    "uq_rejected_row_open",
+    RejectedRowRow.provider_id,
+    RejectedRowRow.row_key,
+    RejectedRowRow.reason,
+    unique=True,
+    postgresql_where=func.upper(RejectedRowRow.valid).is_(None),
+)
+
+
+class PolledHourRow(Base):
+    """An hour of the history that was rolled up: at how many of its samples a provider's market was known."""
+
+    __tablename__ = "polled_hour"
+
+    provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"), primary_key=True)
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    samples: Mapped[int]
+
+
+class MarketHourRow(Base):
+    """An hour of the history that is too old to keep in full: what was for rent, over its known samples.
+
+    No row for an hour that a provider's `polled_hour` knows: there was none of it.
+    """
+
+    __tablename__ = "market_hour"
+
+    provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"), primary_key=True)
+    gpu: Mapped[str] = mapped_column(primary_key=True)
+    contract: Mapped[str] = mapped_column(primary_key=True)
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    gpus_mean: Mapped[float]
+    gpus_least: Mapped[int]
+    gpus_most: Mapped[int]
+    least_usd_per_gpu_hour: Mapped[float]
+    median_usd_per_gpu_hour: Mapped[float]

@@ -1,0 +1,49 @@
+"""Brings the tables to a version, with Alembic; several processes may try at once, one does it."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Engine, text
+
+from service.db.engine import open_engine, translated
+from service.db.errors import SchemaError
+from service.settings import store_settings
+
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
+UPGRADE_LOCK = 0x5E71_0001
+
+
+def config() -> Config:
+    """Alembic's configuration, for the migrations beside the packages."""
+    made = Config()
+    made.set_main_option("script_location", str(MIGRATIONS))
+    return made
+
+
+def configured_engine() -> Engine:
+    """For Alembic's own command line: the store of this process's settings, as it is."""
+    return open_engine(store_settings(), upgrade=False)
+
+
+def upgrade(engine: Engine, to: str = "head") -> None:
+    """Raises SchemaError where the database is newer than the migrations, DatabaseUnreachableError."""
+    _run(engine, "upgrade", to)
+
+
+def downgrade(engine: Engine, to: str) -> None:
+    """Back to an older version ("base": no tables). What only the newer tables held is lost."""
+    _run(engine, "downgrade", to)
+
+
+def _run(engine: Engine, direction: str, to: str) -> None:
+    with translated(), engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
+        settings = config()
+        settings.attributes["connection"] = connection
+        try:
+            getattr(command, direction)(settings, to)
+        except CommandError as error:
+            detail = f"the tables cannot be brought to {to}: {error}; this sutler may be older than the database"
+            raise SchemaError(detail) from error

@@ -1,0 +1,123 @@
+"""What people ask of the market on the command line or in a query: which offers, since when."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+from adapters.gpu_names import known_gpus
+from adapters.registry import PROVIDERS
+from service.plans.errors import DocumentError
+from service.plans.market_schema import OfferDocument
+from service.plans.market_source import in_regions
+from service.plans.stored_market import StoredMarket
+
+CONTRACTS: Final = ("on_demand", "interruptible", "reserved")
+_AGO: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)\s*([smhdw])(?: ago)?", re.ASCII)
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Offers that are wanted; an empty collection wants all."""
+
+    gpus: Collection[str]
+    providers: Sequence[str]
+    regions: tuple[str, ...]
+    contracts: Collection[str]
+    most_usd_per_gpu_hour: float | None
+    max_age_s: float | None
+    list_prices: bool
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        gpus: Sequence[str],
+        providers: Sequence[str],
+        regions: Sequence[str],
+        contracts: Sequence[str],
+        most_usd_per_gpu_hour: float | None,
+        max_age_s: float | None,
+        list_prices: bool,
+    ) -> Self:
+        """Raises DocumentError and UnknownNameError for words that mean nothing."""
+        return cls(
+            frozenset(gpu_slug(name) for name in gpus),
+            provider_names(providers),
+            tuple(name.lower() for name in regions),
+            frozenset(contract_named(name) for name in contracts),
+            most_usd_per_gpu_hour,
+            max_age_s,
+            list_prices,
+        )
+
+    def of_market(self, market: StoredMarket) -> StoredMarket:
+        """The wanted offers, the cheapest GPU-hour first."""
+        wanted = [offer for offer in market.offers if self._wants(offer, market.taken_at)]
+        wanted.sort(key=lambda offer: (usd_per_gpu_hour(offer), offer.key))
+        return replace(market, offers=tuple(wanted))
+
+    def _wants(self, offer: OfferDocument, at: datetime) -> bool:
+        age_s = (at - (offer.observed_at or at)).total_seconds()
+        return (
+            (self.list_prices or offer.availability_basis != "list")
+            and (not self.gpus or offer.gpu in self.gpus)
+            and (not self.regions or in_regions(offer.region, self.regions))
+            and (not self.contracts or offer.contract in self.contracts)
+            and (self.most_usd_per_gpu_hour is None or usd_per_gpu_hour(offer) <= self.most_usd_per_gpu_hour)
+            and (self.max_age_s is None or age_s <= self.max_age_s)
+        )
+
+
+def usd_per_gpu_hour(offer: OfferDocument) -> float:
+    return offer.price_usd_per_hour / offer.gpus
+
+
+def gpu_slug(name: str) -> str:
+    """The slug that a name means. Raises UnknownNameError."""
+    plain = name.strip().lower()
+    if plain in known_gpus():
+        return plain
+    from solver.catalog import resolve_gpu
+
+    return resolve_gpu(name, field="GPU").slug
+
+
+def provider_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Raises DocumentError for a name that no cloud has."""
+    plain = tuple(name.strip().lower() for name in names)
+    unknown = [name for name in plain if name not in PROVIDERS]
+    if unknown:
+        remedy = f"is no cloud that can be polled; there are {', '.join(PROVIDERS)}"
+        raise DocumentError.of("provider", remedy, value=unknown[0])
+    return plain
+
+
+def contract_named(name: str) -> str:
+    """Raises DocumentError."""
+    plain = name.strip().lower().replace("-", "_")
+    if plain not in CONTRACTS:
+        raise DocumentError.of("contract", f"must be {', '.join(CONTRACTS)}", value=name)
+    return plain
+
+
+def instant(text: str, *, field: str, now: datetime) -> datetime:
+    """A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d, 1w. Raises DocumentError."""
+    ago = _AGO.fullmatch(text.strip())
+    try:
+        found = now - _length(ago) if ago is not None else datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None:
+        remedy = "must be a time with its zone, such as 2026-11-20T12:00:00Z, or how long ago: 30m, 2h, 3d"
+        raise DocumentError.of(field, remedy, value=text)
+    if found > now + CLOCK_TOLERANCE:
+        raise DocumentError.of(field, f"is in the future: it is {now:%Y-%m-%dT%H:%M:%SZ} now", value=text)
+    return found.astimezone(UTC)
+
+
+def _length(ago: re.Match[str]) -> timedelta:
+    return timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])

@@ -1,0 +1,123 @@
+"""The market's front door: poll clouds into the store, and read it. Command line, API and scheduler all come here."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Engine
+
+from adapters.base import Poll
+from adapters.config import Provider
+from adapters.registry import PROVIDERS
+from service.db.engine import connected
+from service.db.errors import DatabaseError
+from service.market.history import USUAL_SILENCE, HistoryPoint, price_history
+from service.market.polling import Poller, PollReport
+from service.market.repository import ProviderReport, provider_reports
+from service.market.retention import Pruned, prune
+from service.market.selection import provider_names
+from service.market.snapshot import read_market
+from service.plans.errors import DocumentError
+from service.plans.stored_market import StoredMarket
+from service.settings import MarketSettings
+
+MOST_POLLS_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MarketService:
+    """One store and the clouds that fill it."""
+
+    engine: Engine
+    settings: MarketSettings
+    poller: Poller
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def providers(self, names: Sequence[str] = ()) -> list[Provider]:
+        """The clouds of these names, or those that are set up. Raises DocumentError for an unknown name."""
+        chosen = provider_names(names) or self.settings.providers
+        return [PROVIDERS[name] for name in dict.fromkeys(chosen)]
+
+    def poll(self, providers: Sequence[Provider], *, insist: bool = False) -> list[PollReport]:
+        """Polls side by side and reports in the order given. Raises DatabaseError where no poll could be stored."""
+        pool = ThreadPoolExecutor(MOST_POLLS_AT_ONCE, thread_name_prefix="poll")
+        try:
+            found = list(pool.map(lambda provider: self._polled_or_error(provider, insist=insist), providers))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # an interrupted caller does not wait for slow clouds
+        errors = [error for error in found if isinstance(error, DatabaseError)]
+        if errors and len(errors) == len(found):
+            raise errors[0]
+        return [
+            self._not_stored(provider, result) if isinstance(result, DatabaseError) else result
+            for provider, result in zip(providers, found, strict=True)
+        ]
+
+    def _polled_or_error(self, provider: Provider, *, insist: bool) -> PollReport | DatabaseError:
+        try:
+            return self.poller.poll(provider, insist=insist)
+        except DatabaseError as error:
+            return error
+
+    def _not_stored(self, provider: Provider, error: DatabaseError) -> PollReport:
+        """Beside polls that were stored, one that was not is reported as failed."""
+        return PollReport(provider.name, self.now(), 0.0, Poll(outcome="retry", detail=str(error)), {}, None, 0, 0)
+
+    def read(self, *, as_of: datetime | None = None, providers: Sequence[str] = ()) -> StoredMarket:
+        """The market now or at a past instant. Raises DatabaseError."""
+        return read_market(self.engine, now=self.now(), as_of=as_of, providers=providers)
+
+    def stored(self) -> StoredMarket:
+        return self.read()
+
+    def polled(self, providers: Sequence[str]) -> StoredMarket:
+        """Polls first; what a cloud does not answer stays as old as it is."""
+        pollable = [name.lower() for name in providers if name.lower() in PROVIDERS]
+        if pollable or not providers:
+            self.poll(self.providers(pollable))
+        return self.read()
+
+    def history(
+        self,
+        gpu: str,
+        *,
+        contract: str,
+        since: datetime,
+        until: datetime,
+        points: int,
+        providers: Sequence[str] = (),
+    ) -> list[HistoryPoint]:
+        """Number and price of a GPU over time. Raises DocumentError where the end is not after the start."""
+        if until <= since:
+            raise DocumentError.of(
+                "until", f"must be after since, {since:%Y-%m-%dT%H:%M:%SZ}", value=f"{until:%FT%TZ}"
+            )
+        return price_history(
+            self.engine,
+            gpu,
+            contract=contract,
+            since=since,
+            until=until,
+            points=points,
+            providers=providers,
+            silence=self._silence,
+        )
+
+    def provider_reports(self) -> list[ProviderReport]:
+        """Each cloud's last poll, and those that are set up but were never asked."""
+        with connected(self.engine) as connection:
+            found = provider_reports(connection)
+        known = {report.provider for report in found}
+        unasked = [name for name in self.settings.providers if name not in known]
+        return [*found, *(ProviderReport(name, None, None, None, 0, 0) for name in unasked)]
+
+    def prune(self, history_days: float) -> Pruned:
+        """Rolls up and deletes what ended more than `history_days` ago. Raises DatabaseError."""
+        return prune(self.engine, now=self.now(), history_days=history_days, silence=self._silence)
+
+    @property
+    def _silence(self) -> timedelta:
+        """Slow polling is no silence."""
+        return max(USUAL_SILENCE, 3 * timedelta(seconds=self.settings.poll_interval_s or 0.0))

@@ -1,0 +1,54 @@
+"""A real PostgreSQL for every test process, made by the migrations; each test finds it empty."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from sqlalchemy import Engine
+
+from service.db.engine import open_engine
+from service.settings import StoreSettings
+from tests.postgres import Server, a_server
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """Shared by the tests of this process: nobody stops it or changes its settings."""
+    with a_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgres: Server) -> StoreSettings:
+    """Made by the migrations, once."""
+    postgres.run("CREATE DATABASE market")
+    settings = StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url("market"))
+    open_engine(settings).dispose()
+    return settings
+
+
+@pytest.fixture
+def empty_store(migrated_database: StoreSettings, postgres: Server) -> StoreSettings:
+    """All tables, no rows."""
+    tables = ("offer", "poll", "rejected_row", "market_hour", "polled_hour", "provider")
+    postgres.run(*(f"DELETE FROM {table}" for table in tables), database="market")
+    return migrated_database
+
+
+@pytest.fixture
+def engine(empty_store: StoreSettings) -> Iterator[Engine]:
+    """On an empty store."""
+    made = open_engine(empty_store)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def new_database(postgres: Server) -> Iterator[StoreSettings]:
+    """A database without tables, as an operator makes one for sutler."""
+    name = f"new_{next(_numbers)}"
+    postgres.run(f"CREATE DATABASE {name}")
+    yield StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url(name))
+    postgres.run(f"DROP DATABASE {name} WITH (FORCE)")

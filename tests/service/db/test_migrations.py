@@ -1,0 +1,171 @@
+"""The tables come from the migrations: from nothing, back and forth, by several at once, and as the models say."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
+
+from service.db.engine import open_engine, schema_version
+from service.db.errors import SchemaError
+from service.db.tables import Base
+from service.db.upgrade import config, downgrade, upgrade
+from service.db.version import HEAD
+from service.settings import StoreSettings
+from tests.postgres import a_server
+
+INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
+COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity
+             FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+             ORDER BY 1, 2"""
+CONSTRAINTS = """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+                 WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version'
+                 ORDER BY 1, 2"""
+PATIENCE_S = 30.0
+
+
+@contextmanager
+def opened(settings: StoreSettings) -> Iterator[Engine]:
+    """As it is, without any upgrade."""
+    engine = open_engine(settings, upgrade=False)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def found(engine: Engine, question: str) -> list[tuple[object, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(question))]
+
+
+def tables(engine: Engine) -> set[object]:
+    return {name for (name,) in found(engine, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+
+
+def set_version(engine: Engine, version: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+
+
+def test_the_version_in_the_code_is_that_of_the_newest_migration() -> None:
+    assert ScriptDirectory.from_config(config()).get_heads() == [HEAD]
+
+
+def test_the_migrations_make_every_table_of_the_models_from_nothing(new_database: StoreSettings) -> None:
+    with opened(new_database) as engine:
+        assert schema_version(engine) is None
+        upgrade(engine)
+        assert schema_version(engine) == HEAD
+        assert tables(engine) == {*Base.metadata.tables, "alembic_version"}
+
+
+def test_down_to_nothing_and_up_again_makes_the_same_tables(new_database: StoreSettings) -> None:
+    questions = (COLUMNS, INDEXES, CONSTRAINTS)
+    with opened(new_database) as engine:
+        upgrade(engine)
+        first = [found(engine, question) for question in questions]
+        downgrade(engine, "base")
+        assert tables(engine) == {"alembic_version"}
+        assert schema_version(engine) is None
+        upgrade(engine)
+        assert [found(engine, question) for question in questions] == first
+
+
+def test_alembic_finds_no_difference_between_models_and_migrations(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_models_and_migrations_agree_to_the_letter(engine: Engine, new_database: StoreSettings) -> None:
+    """On what Alembic does not compare too: conditions and methods of indexes, identities, defaults."""
+    with opened(new_database) as from_models:
+        Base.metadata.create_all(from_models)
+        assert found(from_models, COLUMNS) == found(engine, COLUMNS)
+        assert found(from_models, CONSTRAINTS) == found(engine, CONSTRAINTS)
+        ours = [row for row in found(engine, INDEXES) if row[0] != "alembic_version_pkc"]
+        assert found(from_models, INDEXES) == ours
+    assert any("USING gist (valid)" in str(definition) for _, definition in ours)
+    conditions = {name for name, definition in ours if " WHERE " in str(definition)}
+    assert {"uq_offer_open", "uq_rejected_row_open"} <= conditions
+
+
+def test_an_upgrade_of_what_is_up_to_date_changes_nothing(engine: Engine) -> None:
+    before = found(engine, "SELECT max(xmin::text::bigint) FROM pg_class")
+    upgrade(engine)
+    assert found(engine, "SELECT max(xmin::text::bigint) FROM pg_class") == before
+
+
+def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:
+    start = threading.Barrier(3, timeout=PATIENCE_S)
+
+    def run() -> str | None:
+        start.wait()
+        with closing_engine(new_database) as engine:
+            return schema_version(engine)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [done.result(PATIENCE_S) for done in [pool.submit(run) for _ in range(3)]] == [HEAD] * 3
+
+
+@contextmanager
+def closing_engine(settings: StoreSettings) -> Iterator[Engine]:
+    """As commands open it: made ready."""
+    engine = open_engine(settings)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def test_an_empty_server_is_made_ready(new_database: StoreSettings) -> None:
+    with closing_engine(new_database) as engine:
+        assert schema_version(engine) == HEAD
+
+
+def test_an_older_server_of_the_operator_is_left_alone_and_the_remedy_named(new_database: StoreSettings) -> None:
+    open_engine(new_database).dispose()
+    with opened(new_database) as engine:
+        set_version(engine, "0000")
+        with pytest.raises(SchemaError, match=r"version 0000, sutler at .*: run `sutler db upgrade`"):
+            open_engine(new_database)
+        assert schema_version(engine) == "0000"
+
+
+def test_a_newer_database_is_refused_with_the_remedy(new_database: StoreSettings) -> None:
+    open_engine(new_database).dispose()
+    with opened(new_database) as engine:
+        set_version(engine, "9999")
+        with pytest.raises(SchemaError, match="9999"):
+            open_engine(new_database)
+        with pytest.raises(SchemaError, match="may be older than the database"):
+            upgrade(engine)
+        assert schema_version(engine) == "9999"
+
+
+def test_the_private_database_is_brought_up_without_asking() -> None:
+    with a_server() as server:
+        settings = StoreSettings(data_dir=server.data_dir)
+        with closing_engine(settings) as engine:
+            downgrade(engine, "base")
+        with closing_engine(settings) as engine:
+            assert schema_version(engine) == HEAD
+            set_version(engine, "9999")
+        with pytest.raises(SchemaError, match="may be older than the database"):
+            open_engine(settings)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(new_database: StoreSettings) -> None:
+    with opened(new_database) as engine:
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE rejected_row (mine int)"))
+        with pytest.raises(Exception, match="rejected_row"):
+            upgrade(engine)
+        assert tables(engine) == {"rejected_row"}
+        assert schema_version(engine) is None

@@ -1,0 +1,224 @@
+"""`sutler market` and `sutler plan` on the store, with the fake cloud and a real, private PostgreSQL."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from adapters.fake.market import Market
+from adapters.fake.server import FakeCloud
+from service.cli.app import app
+from service.db import embedded
+from service.plans.market_schema import MarketDocument
+from service.plans.validation import validate
+from tests.adapters.fake.builders import NIGHT_S
+from tests.service.builders import a_problem, a_row
+
+KEY = "canary-key-0123456789"
+
+
+@pytest.fixture
+def cloud(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
+    """Vast.ai, RunPod and Lium on loopback, and a store that nobody has used."""
+    with FakeCloud(market=Market(seed=1, machines=60), clock=lambda: NIGHT_S) as played:
+        monkeypatch.setenv("SUTLER_VASTAI_BASE_URL", played.base_url)
+        monkeypatch.setenv("SUTLER_VASTAI_API_KEY", KEY)
+        monkeypatch.setenv("SUTLER_VASTAI_CONTRACTS", "on_demand")
+        monkeypatch.setenv("SUTLER_RUNPOD_BASE_URL", played.base_url)
+        monkeypatch.setenv("SUTLER_RUNPOD_API_KEY", KEY)
+        yield played
+    if (own_settings / embedded.FOLDER).exists():
+        embedded.stop(own_settings)
+
+
+def sutler(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def polled(*names: str) -> list[dict[str, Any]]:
+    result = sutler("market", "poll", *names, "--json")
+    assert result.stdout, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def offers(*options: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(sutler("market", "offers", "--json", *options).stdout)["offers"]
+    return found
+
+
+def test_a_poll_reports_each_cloud_as_the_contract_says(cloud: FakeCloud) -> None:
+    vastai, runpod = polled()
+    assert (vastai["provider"], vastai["outcome"], vastai["retry_at"]) == ("vastai", "ok", None)
+    assert (runpod["provider"], runpod["outcome"]) == ("runpod", "ok")
+    assert vastai["kept"] == len(offers("--provider", "vastai")) > 0
+    assert vastai["rejected"] == vastai["flags"] == {}
+
+
+def test_the_clouds_that_are_set_up_are_polled_and_no_others(cloud: FakeCloud) -> None:
+    assert [report["provider"] for report in polled()] == ["vastai", "runpod"]
+
+
+def test_a_failed_poll_exits_4_and_leaves_the_market_as_it_was(cloud: FakeCloud) -> None:
+    polled("vastai")
+    before = offers()
+    cloud.fail("vastai", "wrong_shape")
+    result = sutler("market", "poll", "vastai", "--json")
+    assert result.exit_code == 4
+    assert json.loads(result.stdout)[0]["outcome"] == "bad_shape"
+    assert offers() == before
+
+
+def test_one_answer_is_enough_for_a_poll_that_names_nobody(cloud: FakeCloud) -> None:
+    cloud.fail("runpod", "http_400")
+    assert sutler("market", "poll").exit_code == 0
+    assert sutler("market", "poll", "runpod").exit_code == 4
+
+
+def test_a_cloud_that_asked_for_patience_is_asked_again_only_by_name(cloud: FakeCloud) -> None:
+    cloud.fail("vastai", "quota", times=1)
+    assert polled("vastai")[0]["outcome"] == "quota"
+    sent = len(cloud.requests)
+    (patient,) = [report for report in polled() if report["provider"] == "vastai"]
+    assert (patient["outcome"], patient["requests"]) == ("retry", 0)
+    assert patient["retry_at"] is not None
+    assert not any("bundles" in request for request in cloud.requests[sent:])
+    assert polled("vastai")[0]["outcome"] == "ok"
+
+
+def test_an_unknown_cloud_is_bad_input(cloud: FakeCloud) -> None:
+    result = sutler("market", "poll", "vastia")
+    assert result.exit_code == 2
+    assert "vastai, runpod" in result.stderr
+
+
+def test_offers_are_a_snapshot_that_can_be_planned_on(cloud: FakeCloud, tmp_path: Path) -> None:
+    polled()
+    snapshot = json.loads(sutler("market", "offers", "--json").stdout)
+    document = validate(MarketDocument, snapshot)
+    assert {offer.provider for offer in document.offers} == {"vastai", "runpod"}
+    assert all(offer.observed_at is not None for offer in document.offers)
+
+
+def test_offers_are_filtered_and_the_cheapest_come_first(cloud: FakeCloud) -> None:
+    polled("vastai")
+    found = offers()
+    gpu = found[0]["gpu"]
+    assert {offer["gpu"] for offer in offers("--gpu", gpu)} == {gpu}
+    prices = [offer["price_usd_per_hour"] / offer["gpus"] for offer in found]
+    assert prices == sorted(prices)
+    middle = prices[len(prices) // 2]
+    assert len(offers("--max-price", str(middle))) == sum(price <= middle for price in prices)
+    region = found[0]["region"].partition("-")[0]
+    assert {offer["region"].partition("-")[0] for offer in offers("--region", region)} == {region}
+    assert offers("--contract", "reserved") == []
+
+
+def test_the_market_of_a_past_instant_is_what_it_was_then(cloud: FakeCloud) -> None:
+    at = polled("vastai")[0]["at"]
+    then = offers("--as-of", at)
+    cloud.fail("vastai", "empty", times=2)
+    polled("vastai"), polled("vastai")
+    assert offers() == []
+    assert offers("--as-of", at) == then != []
+
+
+def test_nothing_polled_yet_is_no_market_data(cloud: FakeCloud) -> None:
+    result = sutler("market", "offers")
+    assert (result.exit_code, "run `sutler market poll`" in result.stdout) == (4, True)
+
+
+def test_the_tables_name_what_people_look_for(cloud: FakeCloud) -> None:
+    report = sutler("market", "poll").stdout
+    assert "vastai" in report
+    assert "not for rent" in report
+    listed = sutler("market", "offers", "--limit", "3").stdout
+    assert "the 3 cheapest" in listed
+    assert "$/GPU/h" in listed
+    providers = sutler("market", "providers").stdout
+    assert "last poll" in providers
+    assert "runpod" in providers
+
+
+def test_history_counts_gpus_and_shows_a_plot(cloud: FakeCloud) -> None:
+    polled("vastai")
+    gpu = offers()[0]["gpu"]
+    cards = {card for offer in offers("--gpu", gpu) for card in offer["gpu_ids"]}
+    result = sutler("market", "history", gpu, "--since", "10m", "--points", "20", "--json")
+    points = json.loads(result.stdout)
+    assert (points[0]["gpus"], points[-1]["gpus"]) == (None, len(cards))
+    assert points[-1]["least_usd_per_gpu_hour"] == offers("--gpu", gpu)[0]["price_usd_per_hour"]
+    shown = sutler("market", "history", gpu, "--since", "10m").stdout
+    assert "GPUs for rent" in shown
+    assert "█" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["offers", "--as-of", "yesterday"], "--as-of: 'yesterday': must be a time with its zone"),
+        (["offers", "--as-of", "2026-11-20T12:00:00"], "must be a time with its zone"),
+        (["offers", "--contract", "rented"], "must be on_demand, interruptible, reserved"),
+        (["offers", "--gpu", "h1000"], "no such GPU"),
+        (["history", "a40", "--since", "1h", "--until", "2h"], "must be after since"),
+    ],
+)
+def test_what_cannot_be_meant_is_bad_input(cloud: FakeCloud, arguments: list[str], complaint: str) -> None:
+    result = sutler("market", *arguments)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+def problem(**market: Any) -> str:
+    row = a_row(stages=[{"gpu": "rtx-3090", "tensor_parallel": 1}])
+    return json.dumps(a_problem(market=market, throughput={"only": True, "table": [row]}))
+
+
+def test_a_problem_is_planned_on_the_store(cloud: FakeCloud) -> None:
+    polled()
+    result = sutler("plan", "-", "--json", stdin=problem(filter={"gpus": ["rtx-3090"]}))
+    plan = json.loads(result.stdout)
+    assert plan["status"] == "optimal"
+    assert {rental["offer_id"] for rental in plan["rentals"]} <= {offer["offer_id"] for offer in offers()}
+    assert {provider["provider"] for provider in plan["market"]["providers"]} == {"vastai", "runpod"}
+
+
+def test_a_live_problem_polls_first(cloud: FakeCloud) -> None:
+    filters = {"gpus": ["rtx-3090"], "providers": ["vastai"]}
+    result = sutler("plan", "-", "--json", stdin=problem(live=True, filter=filters))
+    assert json.loads(result.stdout)["status"] == "optimal"
+    assert any("bundles" in request for request in cloud.requests)
+
+
+def test_a_live_problem_whose_clouds_do_not_answer_is_no_market(cloud: FakeCloud) -> None:
+    cloud.fail("vastai", "http_400")
+    cloud.fail("runpod", "http_400")
+    result = sutler("plan", "-", "--json", stdin=problem(live=True))
+    assert (result.exit_code, result.stdout) == (4, "")
+
+
+def test_no_key_is_stored_or_shown(cloud: FakeCloud, own_settings: Path) -> None:
+    cloud.fail("vastai", "echo_key")
+    cloud.fail("runpod", "echo_key")
+    results = [sutler("market", "poll"), sutler("market", "poll", "--json"), sutler("market", "providers", "--json")]
+    embedded.stop(own_settings)
+    shown = "".join(result.stdout + result.stderr for result in results)
+    stored = b"".join(path.read_bytes() for path in own_settings.rglob("*") if path.is_file())
+    assert KEY not in shown
+    assert KEY.encode() not in stored
+    assert b"refuses the key" in stored
+
+
+def test_upgrading_twice_says_that_there_is_nothing_to_do(cloud: FakeCloud) -> None:
+    assert "(before: none)" in sutler("db", "upgrade").stdout
+    assert sutler("db", "upgrade").stdout.endswith("0001.\n")
+
+
+def test_pruning_says_what_it_did(cloud: FakeCloud) -> None:
+    polled("vastai")
+    result = sutler("db", "prune", "--history-days", "30")
+    assert result.stdout.startswith("Kept in full since")
+    assert "0 rows deleted" in result.stdout
