@@ -1,0 +1,84 @@
+"""How fast the store is: `python -m benchmarks.market`.
+
+Polls a market of 2,000 offers over loopback into an empty store, then fills another with a month of polls, about
+10^7 rows, and reads it as of now and of past instants. Writes a text and the same as JSON. `--rows` makes the month
+shorter, `--quick` makes it a morning. Exit 1 where a target was missed.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.market_measures import measured
+from benchmarks.market_text import missed, text_of
+
+_RESULTS: Final = Path(__file__).parent / "results"
+FULL_ROWS: Final = 10_000_000
+QUICK_ROWS: Final = 100_000
+LEAST_ROWS: Final = 20_000
+BYTES_PER_ROW: Final = 500  # with indexes and the log of what is being written
+SPARE_BYTES: Final = 2_000_000_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all of it and write the results; the exit status."""
+    options = _parser().parse_args(arguments)
+    rows = QUICK_ROWS if options.quick else options.rows
+    with _folder(options.data_dir) as folder:
+        _check_room(folder, rows)
+        report = measured(folder, rows, tell=_tell)
+    shown = text_of(report)
+    name = "market" if rows == FULL_ROWS else "market-quick" if options.quick else f"market-{rows}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.txt").write_text(shown)
+    (options.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(shown, end="")
+    return int(bool(missed(report)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.market", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=_rows, default=FULL_ROWS, help="offer rows stored (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows")
+    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
+    parser.add_argument("--data-dir", type=Path, help="for the stores, which are removed (default: a new folder)")
+    return parser
+
+
+def _rows(value: str) -> int:
+    rows = int(value)
+    if rows < LEAST_ROWS:
+        raise argparse.ArgumentTypeError(f"must be at least {LEAST_ROWS}, for some history of 2,000 offers")
+    return rows
+
+
+@contextmanager
+def _folder(parent: Path | None) -> Iterator[Path]:
+    """A new folder that the server's own user can reach, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="sutler-bench-", dir=parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _check_room(folder: Path, rows: int) -> None:
+    needed, free = rows * BYTES_PER_ROW + SPARE_BYTES, shutil.disk_usage(folder).free
+    if free < needed:
+        where = f"{folder.parent}: {free / 1e9:.1f} GB are free, {needed / 1e9:.1f} GB needed"
+        raise SystemExit(f"{where}: name another folder with --data-dir, or fewer --rows")
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
