@@ -1,0 +1,43 @@
+"""How to run a plan: pure functions from a plan document to the text of one format, the same text every time."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from service.export.compose import compose_text
+from service.export.errors import ExportError, NothingToRunError
+from service.export.kubernetes import kubernetes_text
+from service.export.layout import Layout, layout_of
+from service.export.result import FORMATS, Exported, ExportFormat
+from service.export.router import router_text
+from service.export.skypilot import skypilot_text
+from service.export.vllm_script import script_text
+from service.plans.plan_schema import PlanDocument
+
+__all__ = ["FORMATS", "ExportError", "ExportFormat", "Exported", "NothingToRunError", "exported"]
+
+Writer = Callable[[Layout], tuple[str, tuple[str, ...]]]
+YAML: Final = "application/yaml"  # https://www.rfc-editor.org/rfc/rfc9512
+
+_WRITERS: Final[Mapping[ExportFormat, tuple[Writer, str, str]]] = {
+    "vllm": (script_text, "text/x-shellscript", "sh"),
+    "compose": (compose_text, YAML, "compose.yaml"),
+    "kubernetes": (kubernetes_text, YAML, "kubernetes.yaml"),
+    "skypilot": (skypilot_text, YAML, "skypilot.yaml"),
+    "router": (router_text, "application/json", "router.json"),
+}
+
+
+def exported(plan: PlanDocument, format: ExportFormat) -> Exported:
+    """How to run the plan with vLLM, in one of FORMATS.
+
+    Raises NothingToRunError for a plan that runs nothing, and DocumentError for one whose parts contradict each
+    other, which no plan of ours does.
+    """
+    write, media_type, ending = _WRITERS[format]
+    layout = layout_of(plan)
+    if not layout.servings and format != "router":
+        reasons = "; ".join(layout.warnings)
+        raise NothingToRunError(f"no replica can be started: {reasons}", "export the router, or plan again")
+    content, warnings = write(layout)
+    filename = f"sutler-{plan.id}-{plan.revision}.{ending}"
+    return Exported(format, media_type, content, filename, (*layout.warnings, *warnings))

@@ -1,0 +1,105 @@
+"""The command line of one vLLM process, and what stands above every export.
+
+Flags and multi-node start-up are those of vLLM 0.33.0: https://docs.vllm.ai/en/v0.33.0/cli/serve.html and
+https://docs.vllm.ai/en/v0.33.0/serving/parallelism_scaling.html (multiprocessing, one process per node).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from service.export.layout import Layout, Machine, Process, Serving, Value
+from service.export.naming import one_line
+
+VLLM_VERSION: Final = "0.33.0"
+IMAGE: Final = f"vllm/vllm-openai:v{VLLM_VERSION}"
+DOCUMENTATION: Final = f"https://docs.vllm.ai/en/v{VLLM_VERSION}/serving/parallelism_scaling.html"
+HEALTH_PATH: Final = "/health"
+START_UP_S: Final = 3600
+"""How long a server may take to fetch and load its weights before it counts as broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A word that the format itself fills in, such as `$(NAME)`; never text of the plan."""
+
+    text: str
+
+
+Word = str | Reference
+
+
+def serve_words(
+    serving: Serving, process: Process, *, master: Word, port: int | None = None, rank: Word | None = None
+) -> tuple[Word, ...]:
+    """`vllm serve ...` of one process as words, unquoted; `master` is where its head listens.
+
+    `port` and `rank` replace those of the layout.
+    """
+    words: list[Word] = ["vllm", "serve", serving.model_path]
+    if process.rank == 0:
+        words += ["--port", str(serving.port if port is None else port)]
+    for name, value in serving.arguments:
+        words += flag(name, value)
+    if len(serving.processes) > 1:
+        words += ["--nnodes", str(len(serving.processes)), "--node-rank", rank or str(process.rank)]
+        words += ["--master-addr", master, "--master-port", str(serving.master_port)]
+        words += ["--headless"] if process.rank else []
+    return tuple(words)
+
+
+def environment_of(serving: Serving, process: Process) -> dict[str, str]:
+    """The replica's variables, with the GPUs to use where they are not all of the machine's in its order."""
+    gpus = {} if process.uses_whole_machine else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpu_indices))}
+    return {**gpus, **serving.replica.engine_env}
+
+
+def heading_of(layout: Layout, usage: tuple[str, ...], warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Comment lines, without a comment sign: what this is, how to use it, the machines, what to know."""
+    plan = layout.plan
+    lines = [f"Plan {plan.id}, revision {plan.revision}, made {plan.created_at.isoformat()} by sutler."]
+    lines += [f"For vLLM {VLLM_VERSION}, {DOCUMENTATION}", *usage, "", "Machines:"]
+    lines += [f"  {machine.name}: {describe_machine(machine)}" for machine in layout.machines]
+    notes = [*layout.warnings, *warnings, *plan.warnings]
+    if notes:
+        lines += ["", "Before running it:", *(f"  - {one_line(note)}" for note in notes)]
+    return tuple(lines)
+
+
+def other_vendors(layout: Layout) -> Iterator[str]:
+    """A warning for containers on GPUs that are not NVIDIA's, such as MI300X."""
+    gpus = {process.machine.rental.gpu for serving in layout.servings for process in serving.processes}
+    for gpu in sorted(gpus):
+        if re.match(r"mi\d", gpu):
+            yield f"{gpu} is an AMD GPU: image and GPU reservation are for NVIDIA's, replace both by those for ROCm"
+
+
+def describe_machine(machine: Machine) -> str:
+    """What to rent for it, on one line."""
+    rental = machine.rental
+    which = f", {machine.index + 1} of {rental.count}" if rental.count > 1 else ""
+    contract = rental.contract.replace("_", " ")
+    text = f"{rental.gpus} x {rental.gpu}, offer {rental.offer_id} of {rental.provider}{which}, {contract}"
+    return one_line(text + (f", site {rental.site}" if rental.site else ""))
+
+
+def describe_process(serving: Serving, process: Process) -> str:
+    """Whose process it is, on one line."""
+    replica = serving.replica
+    part = f", node {process.rank + 1} of {len(serving.processes)}" if len(serving.processes) > 1 else ""
+    return one_line(f"Replica {replica.id} of model {replica.model}{part}")
+
+
+def processes_on(layout: Layout, machine: Machine) -> Iterator[tuple[Serving, Process]]:
+    """What runs on a machine, in the plan's order."""
+    for serving in layout.servings:
+        yield from ((serving, process) for process in serving.processes if process.machine == machine)
+
+
+def flag(name: str, value: Value) -> list[str]:
+    """An engine argument on vLLM's command line. https://docs.vllm.ai/en/latest/serving/engine_args.html"""
+    words = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [words if value else f"--no-{words[2:]}"]
+    return [f"{words}={value}"] if str(value).startswith("-") else [words, str(value)]

@@ -1,0 +1,243 @@
+"""Kubernetes manifests: a Deployment and a Service per replica, a LeaderWorkerSet for those on several machines.
+
+Pods are pinned to the machines of the plan by node labels that the heading lists. Kubernetes replaces $(NAME) in
+commands and variables, so that each $ of the plan's own text is doubled.
+https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container/
+https://lws.sigs.k8s.io/docs/concepts/ (controller 0.6 or newer: it sets LWS_WORKER_INDEX)
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from service.export.command import (
+    HEALTH_PATH,
+    IMAGE,
+    START_UP_S,
+    Reference,
+    Word,
+    describe_machine,
+    environment_of,
+    heading_of,
+    other_vendors,
+    serve_words,
+)
+from service.export.errors import NothingToRunError
+from service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving
+from service.export.naming import label_value
+from service.export.router import Endpoint, router_json
+from service.export.yaml_text import Block, yaml_documents
+
+MACHINE_LABEL: Final = "sutler/machine"
+SECRET: Final = "vllm"
+_PROBE_PERIOD_S: Final = 10
+_LEADER: Final = Reference("$(LWS_LEADER_ADDRESS)")
+_WORKER: Final = Reference("$(LWS_WORKER_INDEX)")
+
+
+def kubernetes_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
+    """The manifests, and what to know before applying them. Raises NothingToRunError where none can be."""
+    left_out = {serving.name: _obstacle(serving) for serving in layout.servings}
+    servings = [serving for serving in layout.servings if left_out[serving.name] is None]
+    warnings = (*filter(None, left_out.values()), *other_vendors(layout))
+    if not servings:
+        raise NothingToRunError("; ".join([*layout.warnings, *warnings]), "export another format")
+    documents = [_router(layout, servings)]
+    for serving in servings:
+        documents += [_deployment(serving) if len(serving.processes) == 1 else _group(serving), _service(serving)]
+    heading = heading_of(layout, tuple(_usage(layout, servings)), warnings)
+    return yaml_documents(documents, heading=heading), warnings
+
+
+def _obstacle(serving: Serving) -> str | None:
+    """All workers of a group share one template, and which of them runs where is the scheduler's choice."""
+    workers = serving.processes[1:]
+    if len({process.machine.rental.gpu for process in workers}) > 1:
+        return (
+            f"{serving.replica.id} is left out: its workers need different GPUs and a LeaderWorkerSet has one "
+            "template for all of them; start it from the vllm format"
+        )
+    return None
+
+
+def _usage(layout: Layout, servings: list[Serving]) -> Iterator[str]:
+    yield "Usage: join the machines to a cluster with NVIDIA's device plugin, label their nodes, kubectl apply -f."
+    yield f"A secret called {SECRET} may hold hf-token (for gated models) and api-key (which clients then send)."
+    if any(len(serving.processes) > 1 for serving in servings):
+        yield "Replicas on several machines need the LeaderWorkerSet controller: https://lws.sigs.k8s.io"
+    for machine in layout.machines:
+        labels = [f"{MACHINE_LABEL}={machine.name}", *_worker_labels(machine, servings)]
+        yield f"  kubectl label node NODE {' '.join(labels)}"
+
+
+def _worker_labels(machine: Machine, servings: list[Serving]) -> Iterator[str]:
+    for serving in servings:
+        if machine in [process.machine for process in serving.processes[1:]]:
+            yield from (f"{key}={value}" for key, value in _worker_place(serving).items() if key != MACHINE_LABEL)
+
+
+def _worker_place(serving: Serving) -> dict[str, str]:
+    names = {process.machine.name for process in serving.processes[1:]}
+    return {MACHINE_LABEL: names.pop()} if len(names) == 1 else {f"worker.sutler/{serving.name}": "true"}
+
+
+def _router(layout: Layout, servings: list[Serving]) -> dict[str, Any]:
+    endpoints = {s.replica.id: Endpoint(s.replica.model, _service_name(s), FIRST_PORT) for s in servings}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "sutler-router", "labels": {"app.kubernetes.io/part-of": "sutler"}},
+        "data": {"router.json": Block(router_json(layout, endpoints))},
+    }
+
+
+def _deployment(serving: Serving) -> dict[str, Any]:
+    """Recreated on changes: its GPUs are not free for a second pod beside the first."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(serving),
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": _selector(serving)},
+            "template": _head_pod(serving),
+        },
+    }
+
+
+def _group(serving: Serving) -> dict[str, Any]:
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": _metadata(serving),
+        "spec": {
+            "replicas": 1,
+            "startupPolicy": "LeaderCreated",
+            "leaderWorkerTemplate": {
+                "size": len(serving.processes),
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": _head_pod(serving),
+                "workerTemplate": _worker_pod(serving),
+            },
+        },
+    }
+
+
+def _service(serving: Serving) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**_metadata(serving), "name": _service_name(serving)},
+        "spec": {
+            "selector": {**_selector(serving), "app.kubernetes.io/component": "head"},
+            "ports": [{"name": "http", "port": FIRST_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def _service_name(serving: Serving) -> str:
+    """The controller of LeaderWorkerSets makes a headless service with the name of each set."""
+    return serving.name if len(serving.processes) == 1 else f"{serving.name}-head"
+
+
+def _selector(serving: Serving) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": serving.name}
+
+
+def _labels(serving: Serving, component: str) -> dict[str, str]:
+    return {
+        **_selector(serving),
+        "app.kubernetes.io/component": component,
+        "app.kubernetes.io/part-of": "sutler",
+        "sutler/model": label_value(serving.replica.model),
+    }
+
+
+def _metadata(serving: Serving) -> dict[str, Any]:
+    annotations = {"sutler/replica": serving.replica.id, "sutler/model": serving.replica.model}
+    for process in serving.processes:
+        annotations[f"sutler/node-{process.rank}"] = f"{process.machine.name}: {describe_machine(process.machine)}"
+    return {"name": serving.name, "labels": _labels(serving, "replica"), "annotations": annotations}
+
+
+def _head_pod(serving: Serving) -> dict[str, Any]:
+    head = serving.head
+    words = serve_words(serving, head, master=_LEADER, port=FIRST_PORT)
+    served = {
+        "ports": [{"name": "http", "containerPort": FIRST_PORT}],
+        "startupProbe": {**_probe(), "failureThreshold": START_UP_S // _PROBE_PERIOD_S},
+        "readinessProbe": {**_probe(), "failureThreshold": 3},
+        "livenessProbe": {**_probe(), "failureThreshold": 6},
+    }
+    return _pod(serving, head, words, component="head", place={MACHINE_LABEL: head.machine.name}, more=served)
+
+
+def _worker_pod(serving: Serving) -> dict[str, Any]:
+    worker = serving.processes[1]
+    words = serve_words(serving, worker, master=_LEADER, rank=_WORKER)
+    pod = _pod(serving, worker, words, component="worker", place=_worker_place(serving), more={})
+    machines = {process.machine.name for process in serving.processes[1:]}
+    if len(machines) == len(serving.processes) - 1 > 1:
+        pod["spec"]["affinity"] = _one_per_node({**_selector(serving), "app.kubernetes.io/component": "worker"})
+    return pod
+
+
+def _one_per_node(labels: dict[str, str]) -> dict[str, Any]:
+    """Without it, workers that share a label could fill one node and take GPUs that the plan gave to others."""
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _probe() -> dict[str, Any]:
+    return {
+        "httpGet": {"path": HEALTH_PATH, "port": "http"},
+        "periodSeconds": _PROBE_PERIOD_S,
+        "timeoutSeconds": 5,
+    }
+
+
+def _pod(
+    serving: Serving,
+    process: Process,
+    words: tuple[Word, ...],
+    *,
+    component: str,
+    place: dict[str, str],
+    more: dict[str, Any],
+) -> dict[str, Any]:
+    command = [word.text if isinstance(word, Reference) else _escaped(word) for word in words]
+    container = {
+        "name": "vllm",
+        "image": IMAGE,
+        "command": command[:2],
+        "args": command[2:],
+        "env": _environment(serving, process),
+        "resources": {"limits": {"nvidia.com/gpu": str(len(process.gpu_indices))}},
+        **more,
+        "volumeMounts": [
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+            {"name": "cache", "mountPath": "/root/.cache/huggingface"},
+        ],
+    }
+    volumes = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}, {"name": "cache", "emptyDir": {}}]
+    # Without service links: Kubernetes would set VLLM_PORT and the like, which vLLM reads, for a service "vllm".
+    spec = {"nodeSelector": place, "enableServiceLinks": False, "containers": [container], "volumes": volumes}
+    return {"metadata": {"labels": _labels(serving, component)}, "spec": spec}
+
+
+def _environment(serving: Serving, process: Process) -> list[dict[str, Any]]:
+    """The device plugin chooses the GPUs; nodes of one replica find each other by their pods' addresses."""
+    own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
+    variables = [_secret("HF_TOKEN", "hf-token"), _secret("VLLM_API_KEY", "api-key")]
+    if len(serving.processes) > 1:
+        address = {"fieldRef": {"fieldPath": "status.podIP"}}
+        variables.append({"name": "VLLM_HOST_IP", "valueFrom": address})
+    return variables + [{"name": name, "value": _escaped(value)} for name, value in own.items()]
+
+
+def _secret(variable: str, key: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": SECRET, "key": key, "optional": True}}}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("$", "$$")

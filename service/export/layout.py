@@ -1,0 +1,174 @@
+"""What runs where: the plan's replicas as processes of vLLM on machines, with their GPUs and ports.
+
+A replica inside one machine is one process. One on several machines is a process per machine, each with the same
+number of GPUs and stages that follow each other; where the plan's stages do not lie like that, a process per stage.
+vLLM numbers its ranks along the pipeline and gives every process the same number of them.
+https://docs.vllm.ai/en/v0.33.0/serving/parallelism_scaling.html
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from service.export.consistency import check_consistency
+from service.export.errors import NothingToRunError
+from service.export.naming import dns_labels
+from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
+
+FIRST_PORT: Final = 8000
+FIRST_MASTER_PORT: Final = 29501  # vLLM's default for --master-port
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One rented machine (or slice); `name` is safe everywhere."""
+
+    name: str
+    rental: RentalDocument
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One `vllm serve`: rank among the replica's, the machine, and its GPUs there, in pipeline order."""
+
+    rank: int
+    machine: Machine
+    gpu_indices: tuple[int, ...]
+
+    @property
+    def uses_whole_machine(self) -> bool:
+        """Whether these are all GPUs of the machine, in the machine's order."""
+        return self.gpu_indices == tuple(range(self.machine.rental.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One replica that vLLM can run; `port` and `master_port` are free on the head's machine.
+
+    `name` is a DNS label, unique in the plan; `arguments` are vLLM's, by field name, without the model.
+    """
+
+    replica: ReplicaDocument
+    name: str
+    model_path: str
+    arguments: tuple[tuple[str, Value], ...]
+    processes: tuple[Process, ...]
+    port: int
+    master_port: int
+
+    @property
+    def head(self) -> Process:
+        """The process that answers requests."""
+        return self.processes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A plan as it can be run; `warnings` name the replicas that cannot and what is uncertain about others."""
+
+    plan: PlanDocument
+    machines: tuple[Machine, ...]
+    servings: tuple[Serving, ...]
+    warnings: tuple[str, ...]
+
+
+def layout_of(plan: PlanDocument) -> Layout:
+    """Raises NothingToRunError for a plan without replicas, DocumentError for one that contradicts itself."""
+    if not plan.replicas:
+        conflicts = "; ".join(conflict.remedy for conflict in plan.conflicts)
+        remedy = conflicts or "raise solver.time_limit_s or loosen the problem, and plan again"
+        raise NothingToRunError(f"the plan is {plan.status} and runs nothing", remedy)
+    check_consistency(plan)
+    machines = {machine.name: machine for machine in _machines(plan)}
+    servings = tuple(_servings(plan, machines))
+    used = {process.machine.name for serving in servings for process in serving.processes}
+    return Layout(
+        plan, tuple(machine for machine in machines.values() if machine.name in used), servings, _warnings(plan)
+    )
+
+
+def machine_name(rental: int, machine: int) -> str:
+    """How all formats call a machine of the plan."""
+    return f"rental-{rental}-machine-{machine}"
+
+
+def _machines(plan: PlanDocument) -> Iterator[Machine]:
+    for number, rental in enumerate(plan.rentals):
+        used = {s.machine for replica in plan.replicas for s in replica.stages if s.rental == number}
+        yield from (Machine(machine_name(number, index), rental, index) for index in sorted(used))
+
+
+def _servings(plan: PlanDocument, machines: Mapping[str, Machine]) -> Iterator[Serving]:
+    names = dns_labels(replica.id for replica in plan.replicas)
+    heads: dict[str, int] = {}
+    for replica in plan.replicas:
+        if _obstacle(replica) is not None:
+            continue
+        processes = _processes(replica, machines)
+        earlier = heads.get(processes[0].machine.name, 0)
+        heads[processes[0].machine.name] = earlier + 1
+        yield Serving(
+            replica=replica,
+            name=names[replica.id],
+            model_path=str(replica.engine_args["model"]),
+            arguments=_arguments(replica),
+            processes=processes,
+            port=FIRST_PORT + earlier,
+            master_port=FIRST_MASTER_PORT + earlier,
+        )
+
+
+def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
+    """Requests name the model as the problem does, so that all its replicas answer to the same name."""
+    given = {name: value for name, value in replica.engine_args.items() if name != "model"}
+    sizes = {"tensor_parallel_size": replica.stages[0].tensor_parallel, "pipeline_parallel_size": len(replica.stages)}
+    return tuple({"served_model_name": replica.model, **sizes, **given}.items())
+
+
+def _processes(replica: ReplicaDocument, machines: Mapping[str, Machine]) -> tuple[Process, ...]:
+    runs = [list(run) for _, run in groupby(replica.stages, key=lambda stage: (stage.rental, stage.machine))]
+    places = {(stage.rental, stage.machine) for stage in replica.stages}
+    if len(runs) > len(places) or len({len(run) for run in runs}) > 1:
+        runs = [[stage] for stage in replica.stages]
+    return tuple(Process(rank, _machine_of(run[0], machines), _gpus(run)) for rank, run in enumerate(runs))
+
+
+def _machine_of(stage: StageDocument, machines: Mapping[str, Machine]) -> Machine:
+    return machines[machine_name(stage.rental, stage.machine)]
+
+
+def _gpus(run: Iterable[StageDocument]) -> tuple[int, ...]:
+    return tuple(index for stage in run for index in stage.gpu_indices)
+
+
+def _warnings(plan: PlanDocument) -> tuple[str, ...]:
+    return tuple(_warnings_of(plan.replicas))
+
+
+def _warnings_of(replicas: Iterable[ReplicaDocument]) -> Iterator[str]:
+    for replica in replicas:
+        obstacle = _obstacle(replica)
+        gpus = list(dict.fromkeys(stage.gpu for stage in replica.stages))
+        if obstacle is not None:
+            yield f"{replica.id} is left out: {obstacle}"
+        elif len(gpus) > 1:
+            yield (
+                f"{replica.id} mixes {' and '.join(gpus)}: vLLM starts it, but sizes the KV cache of all stages by "
+                "the smallest and is not tested on mixed GPUs; measure it before relying on its rate"
+            )
+
+
+def _obstacle(replica: ReplicaDocument) -> str | None:
+    """Why vLLM cannot run a replica, or None."""
+    sizes = [stage.tensor_parallel for stage in replica.stages]
+    if len(set(sizes)) > 1:
+        return (
+            f"its stages have {', '.join(map(str, sizes))} GPUs and vLLM takes one --tensor-parallel-size for all: "
+            "start it with an engine that places stages one by one"
+        )
+    if replica.role != "aggregated":
+        return f"its role is {replica.role} and needs a KV transfer between replicas, which is not exported"
+    return None

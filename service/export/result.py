@@ -1,0 +1,18 @@
+"""What an export gives, and in which formats."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router"]
+FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One text; `warnings` say what of the plan it leaves out and what to look at before running it."""
+
+    format: ExportFormat
+    media_type: str
+    content: str
+    filename: str
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,50 @@
+"""Where requests go: the plan's fractions, as weights by replica for each model and workload."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from service.export.layout import Layout, Serving
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a replica answers, and to which model name."""
+
+    model: str
+    host: str
+    port: int
+
+
+def router_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
+    """The weights as JSON; a replica's host is the name of its machine, to be replaced by its address."""
+    return router_json(layout, machine_endpoints(layout)), ()
+
+
+def router_json(layout: Layout, endpoints: Mapping[str, Endpoint]) -> str:
+    """The weights and these endpoints, by replica id, as indented JSON."""
+    return json.dumps(routing_document(layout, endpoints), indent=2) + "\n"
+
+
+def machine_endpoints(layout: Layout) -> dict[str, Endpoint]:
+    """By replica id, those that run, on the ports of the layout."""
+    return {serving.replica.id: _endpoint(serving) for serving in layout.servings}
+
+
+def routing_document(layout: Layout, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
+    """Weights exactly as planned, those of a workload summing to 1; `replicas` says where those that run listen."""
+    weights: dict[str, dict[str, dict[str, float]]] = {}
+    for route in layout.plan.routing:
+        weights.setdefault(route.model, {})[route.workload] = dict(route.fractions)
+    return {
+        "schema": "sutler/router/v1",
+        "plan": str(layout.plan.id),
+        "revision": layout.plan.revision,
+        "weights": weights,
+        "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
+    }
+
+
+def _endpoint(serving: Serving) -> Endpoint:
+    return Endpoint(model=serving.replica.model, host=serving.head.machine.name, port=serving.port)

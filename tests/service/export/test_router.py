@@ -1,0 +1,37 @@
+"""The router's weights: exactly the plan's fractions."""
+
+import json
+
+import pytest
+import yaml
+
+from service.export import exported
+from tests.service.export.plans import NAMES, a_plan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_weights_are_the_plans_fractions(name: str) -> None:
+    plan = a_plan(name)
+    weights = json.loads(exported(plan, "router").content)["weights"]
+    assert sum(len(workloads) for workloads in weights.values()) == len(plan.routing)
+    for route in plan.routing:
+        assert weights[route.model][route.workload] == route.fractions
+        assert sum(weights[route.model][route.workload].values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_replica_that_runs_has_an_endpoint(name: str) -> None:
+    document = json.loads(exported(a_plan(name), "router").content)
+    weighted = {r for workloads in document["weights"].values() for shares in workloads.values() for r in shares}
+    left_out = {"chat-0"} if name == "mixed_pipeline" else set()
+    assert set(document["replicas"]) == weighted - left_out
+
+
+def test_the_same_weights_come_with_compose_and_kubernetes() -> None:
+    plan = a_plan("shared_machine")
+    weights = json.loads(exported(plan, "router").content)["weights"]
+    assert yaml.safe_load(exported(plan, "compose").content)["x-sutler-router"]["weights"] == weights
+    config = next(yaml.safe_load_all(exported(plan, "kubernetes").content))
+    router = json.loads(config["data"]["router.json"])
+    assert router["weights"] == weights
+    assert router["replicas"]["small-2"] == {"model": "small", "host": "small-2", "port": 8000}
