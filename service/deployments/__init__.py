@@ -1,0 +1,1 @@
+"""Standing problems, each with its current plan."""

@@ -1,0 +1,231 @@
+"""A plan as a Terraform state document: what `data "terraform_remote_state"` with `backend = "http"` reads.
+
+Only outputs matter to that data source; there are no resources. All maps have one exact type each, so `for_each`
+works on them and a null is a null of its type. `rentals`, `replicas` and `routing` hold what somebody has to act on;
+what moves with every plan (prices, utilisation, rates) stands beside them under the same keys, in `rental_figures`
+and `replica_figures`.
+
+State format: https://github.com/hashicorp/terraform/blob/v1.4.0/internal/states/statefile/version4.go
+Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any, Final
+from uuid import UUID
+
+from service.deployments.errors import NothingToServeError
+from service.deployments.keys import KeyedMachine, KeyedPlan, KeyedReplica, KeyedRoute, keyed
+from service.export.command import flag
+from service.plans.plan_schema import PlanDocument, ReplicaDocument
+
+OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
+PARTS_OF_ONE: Final = 1_000_000  # fractions of a route are whole multiples of one part
+Type = str | list[Any]
+
+_RENTAL: Final[dict[str, Type]] = {
+    "provider": "string",
+    "offer_id": "string",
+    "contract": "string",
+    "site": "string",
+    "gpu": "string",
+    "gpus": "number",
+    "copy": "number",
+    "storage_gb": "number",
+}
+_STAGE: Final[dict[str, Type]] = {
+    "rental": "string",
+    "gpu": "string",
+    "tensor_parallel": "number",
+    "layers": "number",
+    "gpu_indices": ["list", "number"],
+}
+_REPLICA: Final[dict[str, Type]] = {
+    "model": "string",
+    "role": "string",
+    "rentals": ["list", "string"],
+    "stages": ["list", ["object", _STAGE]],
+    "engine_args": ["map", "string"],
+    "engine_env": ["map", "string"],
+    "command": ["list", "string"],
+}
+_ROUTE: Final[dict[str, Type]] = {"model": "string", "workload": "string", "fractions": ["map", "number"]}
+_RENTAL_FIGURES: Final[dict[str, Type]] = {"price_usd_per_hour": "number", "storage_usd_per_hour": "number"}
+_REPLICA_FIGURES: Final[dict[str, Type]] = {
+    "id": "string",
+    "max_batch": "number",
+    "utilisation_fraction": "number",
+    "throughput_rps": ["map", "number"],
+}
+_PLAN: Final[dict[str, Type]] = {
+    "deployment": "string",
+    "id": "string",
+    "revision": "number",
+    "created_at": "string",
+    "status": "string",
+    "objective_kind": "string",
+    "objective_value": "number",
+    "relative_gap": "number",
+    "throughput_rps": "number",
+    "makespan_s": "number",
+    "load_multiple": "number",
+    "cost_usd_per_hour": "number",
+    "power_watts": "number",
+    "usd_per_million_tokens": "number",
+    "warnings": ["list", "string"],
+}
+
+
+def state_document(plan: PlanDocument, *, deployment: str, lineage: UUID) -> str:
+    """The plan as JSON of Terraform's state format, version 4; the same text for the same plan.
+
+    `lineage` says which document this is a newer version of: one per deployment, for as long as it lives.
+    Raises NothingToServeError for a plan that is infeasible or unknown.
+    """
+    if plan.status not in ("optimal", "feasible"):
+        raise NothingToServeError(deployment, plan.status, _remedy(plan))
+    state = {
+        "version": 4,
+        "terraform_version": OLDEST_TERRAFORM,
+        "serial": plan.revision,
+        "lineage": str(lineage),
+        "outputs": _outputs(plan, keyed(plan), deployment),
+        "resources": [],
+        "check_results": None,
+    }
+    return json.dumps(state, indent=2, allow_nan=False, sort_keys=True) + "\n"
+
+
+def _remedy(plan: PlanDocument) -> str:
+    conflicts = "; ".join(conflict.remedy for conflict in plan.conflicts)
+    return conflicts or "raise solver.time_limit_s or loosen the problem"
+
+
+def _outputs(plan: PlanDocument, parts: KeyedPlan, deployment: str) -> dict[str, Any]:
+    return {
+        "plan": {"type": ["object", _PLAN], "value": _summary(plan, deployment)},
+        "rentals": _map_of(_RENTAL, {machine.key: _rental(machine) for machine in parts.machines}),
+        "rental_figures": _map_of(_RENTAL_FIGURES, {m.key: _rental_figures(m) for m in parts.machines}),
+        "replicas": _map_of(_REPLICA, {replica.key: _replica(replica) for replica in parts.replicas}),
+        "replica_figures": _map_of(_REPLICA_FIGURES, {r.key: _replica_figures(r.replica) for r in parts.replicas}),
+        "routing": _map_of(_ROUTE, {route.key: _route(route) for route in parts.routes}),
+    }
+
+
+def _map_of(attributes: Mapping[str, Type], value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": ["map", ["object", attributes]], "value": value}
+
+
+def _summary(plan: PlanDocument, deployment: str) -> dict[str, Any]:
+    return {
+        "deployment": deployment,
+        "id": str(plan.id),
+        "revision": plan.revision,
+        "created_at": plan.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "status": plan.status,
+        "objective_kind": plan.objective.kind,
+        "objective_value": _number(plan.objective.value),
+        "relative_gap": _number(plan.objective.relative_gap),
+        "throughput_rps": _number(plan.throughput_rps),
+        "makespan_s": _number(plan.makespan_s),
+        "load_multiple": _number(plan.load_multiple),
+        "cost_usd_per_hour": _number(plan.cost_usd_per_hour),
+        "power_watts": _number(plan.power_watts),
+        "usd_per_million_tokens": _number(plan.usd_per_million_tokens),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Without the last digits, which are noise: 14.990000000000002 is 14.99."""
+    return None if value is None else float(f"{value:.12g}")
+
+
+def _rental(machine: KeyedMachine) -> dict[str, Any]:
+    rental = machine.rental
+    return {
+        "provider": rental.provider,
+        "offer_id": rental.offer_id,
+        "contract": rental.contract,
+        "site": rental.site,
+        "gpu": rental.gpu,
+        "gpus": rental.gpus,
+        "copy": machine.copy,
+        "storage_gb": _number(rental.storage_gb),
+    }
+
+
+def _rental_figures(machine: KeyedMachine) -> dict[str, Any]:
+    rental = machine.rental
+    return {
+        "price_usd_per_hour": _number(rental.price_usd_per_hour),
+        "storage_usd_per_hour": _number(rental.storage_usd_per_hour),
+    }
+
+
+def _replica(part: KeyedReplica) -> dict[str, Any]:
+    replica = part.replica
+    return {
+        "model": replica.model,
+        "role": replica.role,
+        "rentals": list(dict.fromkeys(part.machines)),
+        "stages": _stages(part),
+        "engine_args": {name: _text(value) for name, value in replica.engine_args.items()},
+        "engine_env": replica.engine_env,
+        "command": _command(replica),
+    }
+
+
+def _stages(part: KeyedReplica) -> list[dict[str, Any]]:
+    return [
+        {
+            "rental": machine,
+            "gpu": stage.gpu,
+            "tensor_parallel": stage.tensor_parallel,
+            "layers": stage.layers,
+            "gpu_indices": list(stage.gpu_indices),
+        }
+        for stage, machine in zip(part.replica.stages, part.machines, strict=True)
+    ]
+
+
+def _text(value: str | int | float | bool) -> str:
+    """As Terraform converts to a string: `true`, `200`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _command(replica: ReplicaDocument) -> list[str]:
+    """`vllm serve` without addresses and ports; nothing where vLLM cannot start the replica.
+
+    vLLM has one tensor-parallel size for all stages. https://docs.vllm.ai/en/latest/cli/serve.html
+    """
+    if replica.role != "aggregated" or len({stage.tensor_parallel for stage in replica.stages}) > 1:
+        return []
+    arguments = {"served_model_name": replica.model, **replica.engine_args}
+    model = _text(arguments.pop("model", replica.model))
+    return ["vllm", "serve", model, *(word for name, value in arguments.items() for word in flag(name, value))]
+
+
+def _replica_figures(replica: ReplicaDocument) -> dict[str, Any]:
+    return {
+        "id": replica.id,
+        "max_batch": replica.max_batch,
+        "utilisation_fraction": _number(replica.utilisation_fraction),
+        "throughput_rps": {workload: _number(rate) for workload, rate in replica.throughput_rps.items()},
+    }
+
+
+def _route(part: KeyedRoute) -> dict[str, Any]:
+    fractions = _in_parts_of_one(part.fractions)
+    return {"model": part.route.model, "workload": part.route.workload, "fractions": fractions}
+
+
+def _in_parts_of_one(fractions: Mapping[str, float]) -> dict[str, float]:
+    """Rounded so that they still sum to the same: the largest remainders are rounded up."""
+    exact = {key: fraction * PARTS_OF_ONE for key, fraction in sorted(fractions.items())}
+    parts = {key: int(value) for key, value in exact.items()}
+    missing = round(sum(exact.values())) - sum(parts.values())
+    for key in sorted(exact, key=lambda key: parts[key] - exact[key])[:missing]:
+        parts[key] += 1
+    return {key: count / PARTS_OF_ONE for key, count in parts.items()}
