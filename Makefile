@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 PIP_TOOLS := pip-tools==7.6.2
+SKYPILOT := skypilot==0.14.1
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` wins.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -11,7 +12,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo test lint bench market-bench accuracy install lock readme clean check-data check-python
+.PHONY: help demo market-demo test lint bench market-bench service-bench accuracy export-check install lock readme \
+	clean check-data check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
@@ -20,6 +22,8 @@ help:
 	@echo "make lint                  ruff and mypy --strict"
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
+	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
+	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
@@ -46,6 +50,14 @@ bench: $(STAMP)
 
 market-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.market $(ARGS)
+
+service-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.service $(ARGS)
+
+export-check: $(STAMP)
+	@$(PYTHON) -m venv build/skypilot
+	@build/skypilot/bin/python -m pip install --quiet --disable-pip-version-check '$(SKYPILOT)'
+	@build/skypilot/bin/python tests/service/export/check_skypilot.py
 
 accuracy: check-data $(STAMP)
 	@$(BIN)/python -m benchmarks.roofline_accuracy "$(DATA)" $(ARGS)

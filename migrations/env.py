@@ -3,13 +3,15 @@
 from alembic import context
 from sqlalchemy import Connection
 
+from service.db import api_tables  # noqa: F401 - it adds its tables to Base
+from service.db.queue_schema import is_ours
 from service.db.tables import Base
 from service.db.upgrade import configured_engine
 
 
 def run(connection: Connection) -> None:
     """All pending versions in the caller's transaction."""
-    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True)
+    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True, include_name=is_ours)
     with context.begin_transaction():
         context.run_migrations()
 

@@ -1,17 +1,21 @@
 """The composition root: from settings to working parts. Nothing else puts them together."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from service.plans.stored_market import StoredMarket
-from service.settings import market_settings, store_settings
+from service.settings import market_settings, service_settings, store_settings
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
     from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from service.market.service import MarketService
+    from service.solving.worker import Worker
+    from service.web.state import Services
 
 
 @contextmanager
@@ -45,6 +49,69 @@ def opened_market() -> "Iterator[MarketService]":
     with opened_database() as engine:
         poller = Poller(engine, settings.configs, settings.poll_interval_s, settings.paces)
         yield MarketService(engine, settings, poller)
+
+
+@asynccontextmanager
+async def opened_store() -> "AsyncIterator[tuple[MarketService, AsyncEngine]]":
+    """The market and an asynchronous engine on the same store. Raises SettingsError, DatabaseError."""
+    from service.db.asynchronous import open_async_engine
+
+    settings = store_settings()
+    with opened_market() as market:
+        private_in = settings.data_dir if settings.database_url is None else None
+        engine = open_async_engine(market.engine, private_in=private_in)
+        try:
+            yield market, engine
+        finally:
+            await engine.dispose()
+
+
+@asynccontextmanager
+async def opened_services(*, needs_key: bool) -> "AsyncIterator[Services]":
+    """What the API's endpoints work with. Raises SettingsError, DatabaseError."""
+    from service.auth.authenticator import Authenticator
+    from service.db.asynchronous import conninfo
+    from service.db.notices import Notices
+    from service.deployments.current import CurrentPlans
+    from service.queue import Queue
+    from service.web.metrics import Metrics
+    from service.web.metrics_of_the_store import StoreMetricsCache
+    from service.web.state import Services
+
+    settings = service_settings()
+    async with opened_store() as (market, engine):
+        notices = Notices(conninfo(engine))
+        yield Services(
+            engine=engine,
+            queue=Queue(conninfo(engine)),
+            notices=notices,
+            market=market,
+            settings=settings,
+            authenticator=Authenticator(engine, notices, settings, needs_key=needs_key),
+            current=CurrentPlans(engine, notices),
+            metrics=Metrics(),
+            store_metrics=StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
+            needs_key=needs_key,
+        )
+
+
+def api(*, needs_key: bool) -> "FastAPI":
+    """The application on the store of this process's settings."""
+    from service.web.app import build_app
+
+    return build_app(lambda: opened_services(needs_key=needs_key))
+
+
+@asynccontextmanager
+async def opened_worker() -> "AsyncIterator[Worker]":
+    """A worker on the store of this process's settings. Raises SettingsError, DatabaseError."""
+    from service.db.asynchronous import conninfo
+    from service.queue import Queue
+    from service.solving.worker import Worker
+
+    async with opened_store() as (market, engine):
+        queue = Queue(conninfo(engine))
+        yield Worker(engine, queue, market, service_settings(), now=lambda: datetime.now(UTC))
 
 
 class StoreWhenNeeded:

@@ -6,8 +6,9 @@ A variable that is set wins over the file. Secrets never show in a repr, and err
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from adapters.base import PriceBand
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 DOTENV = Path(".env")
 PREFIX = "SUTLER_"
+OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
 LONGEST_INTERVAL_S = 86_400.0
 
 
@@ -73,6 +75,32 @@ class MarketSettings:
     paces: Mapping[str, Pace] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How the API listens, what it takes, and how plans are made behind it.
+
+    `require_key`: keys also on loopback. `longest_solve_s`: the most that `solver.time_limit_s` may ask for;
+    `longest_wait_s`: who asks to be kept waiting longer is answered after that.
+    `reads_per_second` and `changes_per_minute` are limits per key. `outgoing_networks`: private networks that
+    webhooks may go to. `worker_silent_s`: a worker unheard of for longer is dead, and its jobs are taken up again.
+    """
+
+    require_key: bool = False
+    hosts: tuple[str, ...] = ()
+    most_body_bytes: int = 16_000_000
+    longest_solve_s: float = 300.0
+    longest_wait_s: float = 60.0
+    most_models: int = 50
+    most_workloads: int = 2_000
+    most_waiting_plans: int = 1_000
+    reads_per_second: float = 2_000.0
+    changes_per_minute: int = 600
+    solves_at_once: int = 1
+    worker_silent_s: float = 10.0
+    outgoing_networks: tuple[str, ...] = ()
+    log_format: Literal["text", "json"] | None = None
+
+
 def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
     """What every command needs."""
     return Settings(debug=bool(environment.get("SUTLER_DEBUG")), no_color=bool(environment.get("NO_COLOR")))
@@ -102,6 +130,63 @@ def market_settings(environment: Mapping[str, str] = os.environ) -> MarketSettin
         poll_interval_s=_positive(values, "SUTLER_POLL_INTERVAL_S", None, most=LONGEST_INTERVAL_S),
         paces={name: _pace(name, values) for name in PROVIDERS},
     )
+
+
+def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSettings:
+    """Raises SettingsError."""
+    values = _with_dotenv(environment)
+    usual = ServiceSettings(solves_at_once=max(1, (os.cpu_count() or 2) // 2))
+
+    def number(name: str, default: float, most: float) -> float:
+        return _positive(values, f"{PREFIX}{name}", default, most=most) or default
+
+    return ServiceSettings(
+        require_key=_switch(values, "SUTLER_REQUIRE_KEY"),
+        hosts=_words(values, "SUTLER_HOSTS"),
+        most_body_bytes=int(number("MOST_BODY_BYTES", usual.most_body_bytes, 1e9)),
+        longest_solve_s=number("LONGEST_SOLVE_S", usual.longest_solve_s, LONGEST_INTERVAL_S),
+        longest_wait_s=number("LONGEST_WAIT_S", usual.longest_wait_s, 3_600.0),
+        most_models=int(number("MOST_MODELS", usual.most_models, 1_000)),
+        most_workloads=int(number("MOST_WORKLOADS", usual.most_workloads, 1e6)),
+        most_waiting_plans=int(number("MOST_WAITING_PLANS", usual.most_waiting_plans, 1e6)),
+        reads_per_second=number("READS_PER_SECOND", usual.reads_per_second, 1e6),
+        changes_per_minute=int(number("CHANGES_PER_MINUTE", usual.changes_per_minute, 1e6)),
+        solves_at_once=int(number("SOLVES_AT_ONCE", usual.solves_at_once, 1_000)),
+        worker_silent_s=number("WORKER_SILENT_S", usual.worker_silent_s, 3_600.0),
+        outgoing_networks=_networks(values, "SUTLER_OUTGOING_NETWORKS"),
+        log_format=_log_format(values),
+    )
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables that look like settings and are none: misspelled ones. Raises SettingsError."""
+    values = _asked(_with_dotenv(environment))
+    return sorted(name for name in values if name.startswith(PREFIX) and name not in values.asked | OF_EXAMPLES)
+
+
+def known_variables() -> list[str]:
+    """The names of all settings."""
+    return sorted(name for name in _asked({}).asked if name.startswith(PREFIX))
+
+
+class _Recording(dict[str, str]):
+    """Remembers what was asked for."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def _asked(given: Mapping[str, str]) -> _Recording:
+    """After all settings were read from it. Raises SettingsError."""
+    values = _Recording(given)
+    for read in (settings_from, store_settings, market_settings, service_settings):
+        read(values)
+    return values
 
 
 def variable(provider: str, name: str) -> str:
@@ -189,6 +274,35 @@ def _chosen_providers(values: Mapping[str, str]) -> tuple[str, ...]:
     )
     open_to_all = tuple(name for name, provider in PROVIDERS.items() if not provider.needs_key and not provider.marks)
     return given or configured or open_to_all
+
+
+def _words(values: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in values.get(name, "").split(",") if word.strip())
+
+
+def _switch(values: Mapping[str, str], name: str) -> bool:
+    given = values.get(name, "").strip().lower()
+    if given not in {"", "0", "1", "false", "true", "no", "yes"}:
+        raise SettingsError(f"{name}: {given[:40]!r} must be 1 or 0")
+    return given in {"1", "true", "yes"}
+
+
+def _networks(values: Mapping[str, str], name: str) -> tuple[str, ...]:
+    for network in _words(values, name):
+        try:
+            ip_network(network)
+        except ValueError:
+            remedy = "must be a network such as 10.20.0.0/16, or several with commas between them"
+            raise SettingsError(f"{name}: {network[:60]!r} {remedy}") from None
+    return _words(values, name)
+
+
+def _log_format(values: Mapping[str, str]) -> Literal["text", "json"] | None:
+    given = values.get("SUTLER_LOG_FORMAT", "").strip().lower()
+    known: dict[str, Literal["text", "json"] | None] = {"": None, "text": "text", "json": "json"}
+    if given not in known:
+        raise SettingsError(f"SUTLER_LOG_FORMAT: {given[:40]!r} must be text or json")
+    return known[given]
 
 
 def _positive(values: Mapping[str, str], name: str, default: float | None, *, most: float) -> float | None:

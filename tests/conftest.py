@@ -6,7 +6,10 @@ from itertools import count
 import pytest
 from sqlalchemy import Engine
 
+from service.db import api_tables  # noqa: F401 - it adds its tables to Base
 from service.db.engine import open_engine
+from service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
+from service.db.tables import Base
 from service.settings import StoreSettings
 from tests.postgres import Server, a_server
 
@@ -32,8 +35,11 @@ def migrated_database(postgres: Server) -> StoreSettings:
 @pytest.fixture
 def empty_store(migrated_database: StoreSettings, postgres: Server) -> StoreSettings:
     """All tables, no rows."""
-    tables = ("offer", "poll", "rejected_row", "market_hour", "polled_hour", "provider")
-    postgres.run(*(f"DELETE FROM {table}" for table in tables), database="market")
+    tables = [table.name for table in reversed(Base.metadata.sorted_tables)]
+    queue = ("procrastinate_jobs", "procrastinate_workers")
+    rows = (*tables, *(f"{QUEUE_SCHEMA}.{table}" for table in queue))
+    search_path = f"SET search_path TO {SEARCH_PATH}"
+    postgres.run(search_path, *(f"DELETE FROM {table}" for table in rows), database="market")
     return migrated_database
 
 

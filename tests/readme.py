@@ -1,7 +1,8 @@
 """README.md as a program: its console blocks can be run, and be written anew from what the commands print.
 
 A block holds `$ command` lines, each followed by its output. `cat FILE` gives the content of a file that later
-commands use. `python -m tests.readme` (or `make readme`) puts the present output into README.md.
+commands use; what asks localhost:8400 asks a service that is started for it. `python -m tests.readme` (or
+`make readme`) puts the present output into README.md.
 """
 
 import re
@@ -11,14 +12,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from os import environ
 from pathlib import Path
+
+from tests.postgres import a_folder
+from tests.service.running import Running, serving, settings
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
+SERVICE = "localhost:8400"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Step:
 
     @property
     def is_sutler(self) -> bool:
-        return self.words[0] == "sutler"
+        return self.command.startswith("sutler ")
 
 
 def steps(text: str) -> Iterator[Step]:
@@ -49,39 +56,50 @@ def _steps_of(block: str) -> Iterator[Step]:
         yield Step(command, shown.rstrip("\n"))
 
 
-def run(step: Step, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a sutler command, or writes the file that `cat` shows, in a folder that `prepare` made."""
-    if step.words[0] == "cat":
-        (folder / step.words[1]).write_text(f"{step.shown}\n", encoding="utf-8")
-        return subprocess.CompletedProcess(step.words, 0, stdout=step.shown, stderr="")
-    return subprocess.run(
-        [sys.executable, "-m", "service.cli.main", *step.words[1:]],
-        cwd=folder,
-        env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+class Reader:
+    """Types the commands into a folder that looks like the one that a reader stands in."""
 
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        self._folder, self._opened = folder, opened
+        shutil.copytree(ROOT / "examples", folder / "examples")
 
-def prepare(folder: Path) -> None:
-    """Makes the folder look like the one that a reader stands in."""
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    def run(self, step: Step) -> subprocess.CompletedProcess[str]:
+        """Runs a command, or writes the file that `cat` shows."""
+        if step.command.startswith("cat "):
+            (self._folder / step.words[1]).write_text(f"{step.shown}\n", encoding="utf-8")
+            return subprocess.CompletedProcess(step.words, 0, stdout=step.shown, stderr="")
+        own = [sys.executable, "-m", "service.cli.main"]
+        return subprocess.run(
+            [*own, *step.words[1:]] if step.is_sutler else ["bash", "-c", self._addressed(step.command)],
+            cwd=self._folder,
+            env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+    def _addressed(self, command: str) -> str:
+        """To a port of its own: the usual one may be in use."""
+        return command.replace(SERVICE, self._service.url.removeprefix("http://")) if SERVICE in command else command
+
+    @cached_property
+    def _service(self) -> Running:
+        folder = self._opened.enter_context(a_folder())
+        return self._opened.enter_context(serving(folder, settings(folder)))
 
 
 def refreshed(text: str) -> str:
     """The text with the output of every sutler command as it is now."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prepare(folder)
-        return BLOCK.sub(lambda found: "".join(_rerun(step, folder) for step in _steps_of(found[1])), text)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
+        reader = Reader(Path(name), opened)
+        return BLOCK.sub(lambda found: "".join(_rerun(step, reader) for step in _steps_of(found[1])), text)
 
 
-def _rerun(step: Step, folder: Path) -> str:
-    result = run(step, folder)
+def _rerun(step: Step, reader: Reader) -> str:
+    result = reader.run(step)
     if result.returncode != 0:
         raise SystemExit(f"{step.command}: exit status {result.returncode}\n{result.stderr}")
-    lines = [f"{PROMPT}{step.command}", *result.stdout.rstrip("\n").split("\n")]
+    lines = [f"{PROMPT}{step.command}", *result.stdout.splitlines()]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -10,6 +10,8 @@ from service.cli.db import db
 from service.cli.dev import dev
 from service.cli.estimate import estimate
 from service.cli.exits import guarded
+from service.cli.export import export
+from service.cli.keys import keys
 from service.cli.market import market
 from service.cli.plan import plan
 from service.cli.schema import schema
@@ -26,10 +28,12 @@ app = typer.Typer(
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
-app.command(short_help="Keep the store up to date until stopped.")(serve)
+app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)
+app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
+app.add_typer(keys, name="keys", short_help="Say who may call the service.")
 app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")
 
 

@@ -66,7 +66,7 @@ def _end(error: Exception) -> NoReturn:
         say(f"no market data: {error}")
         raise typer.Exit(Exit.NO_MARKET_DATA) from error
     if _is_of_the_database(error):
-        say(f"no market data: {error}")
+        say(f"error: {error}")
         raise typer.Exit(Exit.NO_MARKET_DATA) from error
     _end_by_our_fault(error)
 

@@ -1,42 +1,144 @@
-"""`sutler serve`: keeps the store's market up to date until it is stopped."""
+"""`sutler serve`: the API, the scheduler that polls the clouds, and the workers that solve; all, or one of them."""
 
-import signal
-import threading
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Literal
 
 import typer
 
-from service.cli.exits import guarded
+from service.cli.exits import Exit, guarded, say
+
+Role = Literal["all", "api", "scheduler", "worker"]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @guarded
 def serve(
-    role: Annotated[
-        Literal["all", "scheduler"], typer.Option(help="What this process does: all of it, or polling alone.")
-    ] = "all",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8400,
+    role: Annotated[Role, typer.Option(help="What this process does: all, or one part of it.")] = "all",
+    require_key: Annotated[bool, typer.Option("--require-key", help="Ask for a key on loopback too.")] = False,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    inherited_socket: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
 ) -> None:
-    """Poll every cloud that is set up when it is due, and prune old history, until SIGINT or SIGTERM.
+    """Answer on http://HOST:PORT, poll every cloud when it is due, and make plans, until SIGINT or SIGTERM.
 
-    Several processes may run on one database: no cloud is polled twice.
+    Without SUTLER_DATABASE_URL a private PostgreSQL keeps everything. Beyond loopback callers need a key
+    (`sutler keys create`); on loopback none, unless told otherwise.
     """
-    import logging
-    from datetime import UTC, datetime
+    from service.logs import bound, configure
+    from service.settings import service_settings, settings_from
 
-    from service.jobs import schedule
-    from service.main import opened_market
-    from service.settings import store_settings
+    settings = service_settings()
+    configure(settings.log_format, debug=settings_from().debug)
+    if not child:
+        _check_settings()
+    needs_key = require_key or settings.require_key or host not in LOOPBACK
+    with bound(role=role):
+        if role == "scheduler":
+            _run_scheduler(is_child=child)
+        elif role == "worker":
+            _run_worker(is_child=child)
+        else:
+            listening = _inherited(inherited_socket) or _listening(host, port)
+            opened = nullcontext() if child else _opened(listening, host=host, needs_key=needs_key)
+            if role == "api":
+                _run_api(listening, opened, needs_key=needs_key, is_child=child)
+            else:
+                _run_all(listening, opened, host=host, needs_key=needs_key)
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("sutler").setLevel(logging.INFO)
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    log = logging.getLogger("sutler.serve")
-    with opened_market() as market:
-        scheduler = schedule(market, history_days=store_settings().history_days, now=lambda: datetime.now(UTC))
-        scheduler.start()
-        log.info("%s: polling %s", role, ", ".join(provider.name for provider in market.providers()))
-        stop.wait()
-        log.info("stopping: polls under way are finished first")
-        scheduler.shutdown(wait=True)
+
+def _check_settings() -> None:
+    """All of them, so that no role finds a wrong one later. Raises SettingsError."""
+    from difflib import get_close_matches
+
+    from service.settings import known_variables, unknown_variables
+
+    for name in unknown_variables():
+        close = get_close_matches(name, known_variables(), n=1)
+        hint = f": did you mean {close[0]}?" if close else ": docs/running.md lists all"
+        say(f"warning: {name} is no setting of sutler{hint}")
+
+
+def _run_scheduler(*, is_child: bool) -> None:
+    from service.processes import scheduler
+
+    _follow_parent_if(is_child)
+    scheduler.run()
+
+
+def _run_worker(*, is_child: bool) -> None:
+    from service.processes import worker
+
+    _follow_parent_if(is_child)
+    worker.run()
+
+
+def _run_api(
+    listening: socket.socket, opened: AbstractContextManager[None], *, needs_key: bool, is_child: bool
+) -> None:
+    from service.processes import api
+
+    _follow_parent_if(is_child)
+    with opened:
+        api.run(listening, needs_key=needs_key)
+
+
+def _run_all(listening: socket.socket, opened: AbstractContextManager[None], *, host: str, needs_key: bool) -> None:
+    from service.processes import family
+
+    arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
+    family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
+
+
+def _follow_parent_if(is_child: bool) -> None:
+    """Once all modules are loaded: the parent makes the database meanwhile."""
+    if is_child:
+        from service.processes.family import follow_parent
+
+        follow_parent()
+
+
+@contextmanager
+def _opened(listening: socket.socket, *, host: str, needs_key: bool) -> Iterator[None]:
+    from service.main import opened_database
+
+    with opened_database():
+        if needs_key:
+            _check_key(host)
+        _announce(listening)
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Bound now, so that a port in use is said at once, and connections wait while the API starts."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        say(f"error: cannot listen on {host}:{port}: {error.strerror or error}: choose another --host or --port")
+        raise typer.Exit(Exit.BAD_INPUT) from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _inherited(number: int | None) -> socket.socket | None:
+    return None if number is None else socket.socket(fileno=number)
+
+
+def _check_key(host: str) -> None:
+    from service.auth.keys_of_the_store import any_key
+
+    if not any_key():
+        remedy = "make one with `sutler keys create NAME --scope plan`"
+        say(f"error: --host {host}: callers need a key, and there is none: {remedy}")
+        raise typer.Exit(Exit.BAD_INPUT)
+
+
+def _announce(listening: socket.socket) -> None:
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    logger = logging.getLogger("sutler.serve")
+    logger.info("sutler answers on http://%s:%d (the API is described at /docs)", shown, port)

@@ -25,6 +25,11 @@ def start(data_dir: Path) -> str:
     To call it again is harmless, and starts a server that was killed.
     """
     folder = data_dir / FOLDER
+    if any(character.isspace() for character in str(folder)):  # pgserver hands it on unquoted
+        raise DatabaseUnreachableError(
+            f"the private PostgreSQL cannot live in {folder}: name a folder without spaces in SUTLER_DATA_DIR, or a "
+            "server in SUTLER_DATABASE_URL"
+        )
     try:
         with _one_at_a_time:
             data_dir.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 
 from service.db import embedded
 from service.db.errors import DatabaseUnreachableError, SchemaError, unreachable
+from service.db.queue_schema import SEARCH_PATH
 from service.db.version import HEAD
 from service.settings import SettingsError, StoreSettings
 
@@ -49,7 +50,7 @@ def _engine(url: str) -> Engine:
         hide_parameters=True,
         connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "sutler"},
     )
-    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "connect", prepare)
     return engine
 
 
@@ -77,14 +78,15 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _prepare(connection: DBAPIConnection, _: object) -> None:
+def prepare(connection: DBAPIConnection, _: object) -> None:
     """Hours begin where UTC's do and times come back in UTC, whatever the server's time zone.
 
-    Compiling the short queries here (jit) would take longer than they do.
+    Compiling the short queries here (jit) would take longer than they do. The queue's tables are found beside ours.
     """
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET TIME ZONE 'UTC'")
         cursor.execute("SET jit = off")
+        cursor.execute(f"SET search_path TO {SEARCH_PATH}")
     connection.commit()
 
 

@@ -66,9 +66,7 @@ def to_problem(
     """
     notes: list[str] = []
     gpus = GpuChoice(document)
-    models = tuple(_model(f"models[{i}]", model, document, folder, notes) for i, model in enumerate(document.models))
-    _check_measured_workloads(document, models)
-    gpus.check_names()
+    models = _models(document, gpus, folder, notes)
     market = read_market(document.market, folder=folder, now=now, store=store)
     problem = Problem(
         objective=_objective(document),
@@ -83,6 +81,23 @@ def to_problem(
         measured_only=document.throughput.only,
     )
     return Translation(problem, market, (*notes, *gpus.notes(), *market.notes))
+
+
+def check_names(document: ProblemDocument) -> None:
+    """What can be said of a problem before its market is known; paths are refused.
+
+    Raises DocumentError and UnknownNameError for fields that are wrong.
+    """
+    _models(document, GpuChoice(document), None, [])
+
+
+def _models(
+    document: ProblemDocument, gpus: GpuChoice, folder: Path | None, notes: list[str]
+) -> tuple[ServedModel, ...]:
+    models = tuple(_model(f"models[{i}]", model, document, folder, notes) for i, model in enumerate(document.models))
+    _check_measured_workloads(document, models)
+    gpus.check_names()
+    return models
 
 
 def _objective(document: ProblemDocument) -> Objective:

@@ -66,6 +66,34 @@ def a_problem(**others: Any) -> dict[str, Any]:
     }
 
 
+def a_slow_problem(*, time_limit_s: float = 30.0) -> dict[str, Any]:
+    """Many kinds of machine, model and request, to be proven to the last: it takes all the time it is given."""
+    gpus = ("h100-sxm", "h200-sxm", "a100-sxm4-80gb", "l40s", "rtx-4090", "a40")
+    offers = [
+        an_offer(
+            offer_id=f"{gpu}-{size}-{tier}",
+            gpu=gpu,
+            gpus=size,
+            price_usd_per_hour=size * (0.7 + 0.37 * i) * (1 + 0.013 * tier),
+        )
+        for i, gpu in enumerate(gpus)
+        for size in (1, 2, 4, 8)
+        for tier in range(4)
+    ]
+    workloads = [
+        {"name": f"w{i}", "input_tokens": 200 * 2**i, "output_tokens": 100 + 90 * i, "rate_rps": 1 + 0.3 * i}
+        for i in range(5)
+    ]
+    names = ("llama-3.1-70b", "qwen3-32b", "llama-3.1-8b", "mistral-small-24b", "gemma-3-27b", "phi-4")
+    return {
+        "objective": {"kind": "max_throughput"},
+        "budget_usd_per_hour": 60,
+        "models": [{"name": name, "model": name, "workloads": workloads} for name in names],
+        "market": {"offers": a_snapshot(*offers)},
+        "solver": {"time_limit_s": time_limit_s, "relative_gap": 1e-6},
+    }
+
+
 def a_row(gpu: str = "h100-sxm", tensor_parallel: int = 4, **others: Any) -> dict[str, Any]:
     stages = [{"gpu": gpu, "tensor_parallel": tensor_parallel}]
     return {"model": "chat", "stages": stages, "rps": {"long-short": 3.0}, **others}

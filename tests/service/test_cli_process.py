@@ -121,10 +121,10 @@ def test_a_command_leaves_no_database_server_behind(own_settings: Path) -> None:
 
 def test_serving_ends_when_it_is_told_to_and_leaves_no_server_behind(own_settings: Path) -> None:
     environment = {**os.environ, "SUTLER_PROVIDERS": "file"}
-    process = subprocess.Popen([*COMMAND, "serve"], cwd=ROOT, stderr=subprocess.PIPE, env=environment)
+    process = subprocess.Popen([*COMMAND, "serve", "--port", "0"], cwd=ROOT, stderr=subprocess.PIPE, env=environment)
     try:
         assert process.stderr is not None
-        assert b"polling file" in process.stderr.readline()
+        assert any(b"polling file" in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
     finally:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import resources
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -13,6 +14,7 @@ from sqlalchemy import Engine, text
 
 from service.db.engine import open_engine, schema_version
 from service.db.errors import SchemaError
+from service.db.queue_schema import NEWEST_SCRIPT, is_ours
 from service.db.tables import Base
 from service.db.upgrade import config, downgrade, upgrade
 from service.db.version import HEAD
@@ -26,6 +28,7 @@ COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_defa
 CONSTRAINTS = """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
                  WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version'
                  ORDER BY 1, 2"""
+COMPARED = {"compare_type": True, "compare_server_default": True, "include_name": is_ours}
 PATIENCE_S = 30.0
 
 
@@ -77,9 +80,15 @@ def test_down_to_nothing_and_up_again_makes_the_same_tables(new_database: StoreS
         assert [found(engine, question) for question in questions] == first
 
 
+def test_the_queue_has_no_script_that_the_migrations_do_not_know() -> None:
+    scripts = resources.files("procrastinate") / "sql" / "migrations"
+    newest = max(script.name for script in scripts.iterdir() if script.name.endswith(".sql"))
+    assert newest == NEWEST_SCRIPT, "write a migration that applies the newer scripts to databases made before"
+
+
 def test_alembic_finds_no_difference_between_models_and_migrations(engine: Engine) -> None:
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        context = MigrationContext.configure(connection, opts=COMPARED)
         assert compare_metadata(context, Base.metadata) == []
 
 

@@ -1,0 +1,28 @@
+"""The audit log: who changed what, written in the transaction of the change, so that neither is there alone."""
+
+from collections.abc import Mapping
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth import repository
+from service.auth.principal import Principal
+
+
+async def record(
+    connection: AsyncConnection,
+    *,
+    principal: Principal,
+    action: str,
+    target: str,
+    request_id: str | None,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    """`action` such as `deployment.update`, `target` such as `deployment/chat`; `detail` is JSON without secrets."""
+    await repository.add_audit(
+        connection,
+        actor=principal.actor,
+        action=action,
+        target=target,
+        request_id=request_id,
+        detail=detail or {},
+    )

@@ -1,0 +1,59 @@
+"""What endpoints declare to say who may call them: `Reader`, `Planner` or `Admin`, each of which is a Principal."""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request, Security
+from fastapi.requests import HTTPConnection
+from fastapi.security.http import HTTPBase
+
+from service.auth.errors import NotAllowedError, NotAuthenticatedError
+from service.auth.principal import Principal, Scope
+from service.web.state import services_of
+
+READS: Final = frozenset({"GET", "HEAD"})
+
+
+class _Documented(HTTPBase):
+    """A way to show a key, for the OpenAPI document; the header is read in one place, for all of them."""
+
+    async def __call__(self, request: HTTPConnection) -> None:
+        return None
+
+
+_BEARER: Final = _Documented(
+    scheme="bearer", scheme_name="bearer", description="A key as `sutler keys create` prints it."
+)
+_BASIC: Final = _Documented(scheme="basic", scheme_name="basic", description="The key as password, any user name.")
+
+
+def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Principal]]:
+    async def authenticated(
+        request: Request, _bearer: Annotated[None, Security(_BEARER)], _basic: Annotated[None, Security(_BASIC)]
+    ) -> Principal:
+        authenticator = services_of(request).authenticator
+        principal = await authenticator.principal(_authorization(request))
+        request.state.principal = principal
+        if not principal.may(needed):
+            raise NotAllowedError(
+                f"this key has scope {principal.scope}, this call needs {needed}: use another key, or make one with "
+                f"`sutler keys create NAME --scope {needed}`"
+            )
+        if request.method in READS:
+            authenticator.check_reads(principal)
+        return principal
+
+    return authenticated
+
+
+def _authorization(request: Request) -> str | None:
+    """Several could mean different callers to a proxy and to us."""
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        raise NotAuthenticatedError("Authorization: the header is there several times: send it once")
+    return given[0] if given else None
+
+
+Reader = Annotated[Principal, Depends(_who_may("read"))]
+Planner = Annotated[Principal, Depends(_who_may("plan"))]
+Admin = Annotated[Principal, Depends(_who_may("admin"))]

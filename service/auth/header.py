@@ -1,0 +1,46 @@
+"""The key in an `Authorization` header: `Bearer KEY`, or `Basic` with the key as password and any user name.
+
+https://datatracker.ietf.org/doc/html/rfc6750 and https://datatracker.ietf.org/doc/html/rfc7617
+"""
+
+import base64
+from typing import Final
+
+from service.auth.errors import NotAuthenticatedError
+from service.auth.keys import ShownKey, parse_key
+
+LONGEST: Final = 4_096
+REMEDY: Final = (
+    "send `Authorization: Bearer KEY`, or HTTP Basic with the key as password; `sutler keys create` makes one"
+)
+
+
+def key_in(authorization: str) -> ShownKey:
+    """The key that is shown. Raises NotAuthenticatedError, which repeats nothing of the header."""
+    if len(authorization) > LONGEST:
+        raise NotAuthenticatedError(f"Authorization: the header is longer than any key: {REMEDY}")
+    scheme, _, rest = authorization.strip(" \t").partition(" ")
+    text = _SCHEMES.get(scheme.lower(), _unknown)(rest.strip(" \t"))
+    found = parse_key(text)
+    if found is None:
+        raise NotAuthenticatedError(f"Authorization: this is no key of sutler's: {REMEDY}")
+    return found
+
+
+def _bearer(rest: str) -> str:
+    return rest
+
+
+def _basic(rest: str) -> str:
+    """The user's name may be in any encoding."""
+    try:
+        return base64.b64decode(rest, validate=True).partition(b":")[2].decode("ascii")
+    except ValueError:
+        raise NotAuthenticatedError(f"Authorization: Basic takes user:KEY in base64: {REMEDY}") from None
+
+
+def _unknown(_: str) -> str:
+    raise NotAuthenticatedError(f"Authorization: neither Bearer nor Basic: {REMEDY}")
+
+
+_SCHEMES: Final = {"bearer": _bearer, "basic": _basic}

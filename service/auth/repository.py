@@ -1,0 +1,167 @@
+"""Keys, what they used, and the audit log in the store. Times are the database's, so that all processes agree."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from sqlalchemy import delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth.keys import MadeKey
+from service.auth.principal import Scope
+from service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow
+
+USE_NOTED_EVERY: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key as lists show it."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """What a shown key is checked against. `lives_s`: seconds until it expires; None: it never does."""
+
+    scope: Scope
+    secret_sha256: bytes = field(repr=False)
+    is_revoked: bool
+    lives_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteOfChanges:
+    """How many changes were counted in this minute, and how many seconds of it are left."""
+
+    changes: int
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One change."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    request_id: str | None
+    detail: Mapping[str, Any]
+
+
+_LISTED: Final = tuple(getattr(ApiKeyRow, name) for name in KeyRecord.__slots__)
+_AUDITED: Final = tuple(getattr(AuditRow, name) for name in AuditRecord.__slots__)
+_IS_LIVE: Final = ApiKeyRow.revoked_at.is_(None) & or_(
+    ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > func.now()
+)
+
+
+async def add(
+    connection: AsyncConnection, made: MadeKey, *, name: str, scope: Scope, lifetime: timedelta | None
+) -> KeyRecord:
+    """Stores a key without its secret; without a `lifetime` it never expires."""
+    values: dict[str, Any] = {"id": made.id, "name": name, "scope": scope, "secret_sha256": made.secret_sha256}
+    if lifetime is not None:
+        values["expires_at"] = func.now() + literal(lifetime)
+    return _record((await connection.execute(insert(ApiKeyRow).values(values).returning(*_LISTED))).one())
+
+
+async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
+    until_then = func.extract("epoch", ApiKeyRow.expires_at - func.now())
+    wanted = select(ApiKeyRow.scope, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at, until_then)
+    row = (await connection.execute(wanted.where(ApiKeyRow.id == key_id))).one_or_none()
+    if row is None:
+        return None
+    scope, digest, revoked_at, left = row
+    lives_s = None if left is None else float(left)
+    return StoredKey(cast(Scope, scope), bytes(digest), revoked_at is not None, lives_s)
+
+
+async def all_keys(connection: AsyncConnection) -> list[KeyRecord]:
+    """The oldest first, also what is revoked or expired."""
+    wanted = select(*_LISTED).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+    return [_record(row) for row in await connection.execute(wanted)]
+
+
+async def any_key(connection: AsyncConnection) -> bool:
+    """Whether anybody could show a key that is accepted."""
+    return bool(await connection.scalar(select(exists().where(_IS_LIVE))))
+
+
+async def revoke(connection: AsyncConnection, key_id: str) -> bool:
+    """False where there is no such key, or it was revoked before."""
+    wanted = update(ApiKeyRow).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))
+    done = await connection.execute(wanted.values(revoked_at=func.now()).returning(ApiKeyRow.id))
+    return done.one_or_none() is not None
+
+
+async def note_use(connection: AsyncConnection, key_id: str) -> None:
+    """Sets `last_used_at`, once a minute; waits for nobody who changes the key now."""
+    is_due = or_(ApiKeyRow.last_used_at.is_(None), ApiKeyRow.last_used_at < func.now() - literal(USE_NOTED_EVERY))
+    free = select(ApiKeyRow.id).where(ApiKeyRow.id == key_id, is_due).with_for_update(skip_locked=True)
+    await connection.execute(
+        update(ApiKeyRow).where(ApiKeyRow.id.in_(free.scalar_subquery())).values(last_used_at=func.now())
+    )
+
+
+async def count_change(connection: AsyncConnection, actor: str) -> MinuteOfChanges:
+    """One more change in this minute; holds the actor's row until the transaction ends."""
+    mine = upsert(KeyUseRow).values(actor=actor, minute=func.date_trunc("minute", func.now()), changes=1)
+    counted = mine.on_conflict_do_update(
+        index_elements=[KeyUseRow.actor, KeyUseRow.minute], set_={"changes": KeyUseRow.changes + 1}
+    )
+    left_s = 60 - func.extract("second", func.now())
+    changes, left = (await connection.execute(counted.returning(KeyUseRow.changes, left_s))).one()
+    return MinuteOfChanges(changes, float(left))
+
+
+async def forget_old_use(connection: AsyncConnection, before: datetime) -> None:
+    """Deletes the counts of minutes that began before."""
+    await connection.execute(delete(KeyUseRow).where(KeyUseRow.minute < before))
+
+
+async def add_audit(
+    connection: AsyncConnection,
+    *,
+    actor: str,
+    action: str,
+    target: str,
+    request_id: str | None,
+    detail: Mapping[str, object],
+) -> None:
+    await connection.execute(
+        insert(AuditRow).values(actor=actor, action=action, target=target, request_id=request_id, detail=dict(detail))
+    )
+
+
+async def audit_page(
+    connection: AsyncConnection,
+    *,
+    limit: int,
+    before: int | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    target: str | None = None,
+) -> list[AuditRecord]:
+    """The newest first; `before` is the last id of the page before."""
+    given = {AuditRow.actor: actor, AuditRow.action: action, AuditRow.target: target}
+    wanted = select(*_AUDITED).where(*(column == value for column, value in given.items() if value is not None))
+    if before is not None:
+        wanted = wanted.where(AuditRow.id < before)
+    found = await connection.execute(wanted.order_by(AuditRow.id.desc()).limit(limit))
+    return [AuditRecord(*row) for row in found]
+
+
+def _record(row: Any) -> KeyRecord:
+    return KeyRecord(*row)

@@ -1,0 +1,80 @@
+"""Making and revoking keys, with what is written about it; the caller has begun the transaction."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth import audit, repository
+from service.auth.keys import MadeKey, make_key
+from service.auth.principal import Principal, Scope
+from service.auth.repository import KeyRecord
+from service.db.notices import key_topic, notify
+from service.plans.errors import DocumentError
+from service.plans.fields import PRINTABLE
+
+LONGEST_NAME: Final = 100
+LONGEST_LIFETIME: Final = timedelta(days=36_500)
+_LENGTH: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PRINTABLE: Final = re.compile(PRINTABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made, with the only copy of it."""
+
+    made: MadeKey
+    record: KeyRecord
+
+
+async def create_key(
+    connection: AsyncConnection,
+    *,
+    name: str,
+    scope: Scope,
+    lifetime: timedelta | None,
+    principal: Principal,
+    request_id: str | None = None,
+) -> NewKey:
+    """A new key; without a `lifetime` it never expires. Raises DocumentError for a name that cannot be shown."""
+    if not 1 <= len(name) <= LONGEST_NAME or not _PRINTABLE.fullmatch(name):
+        raise DocumentError.of("NAME", f"must be 1 to {LONGEST_NAME} printable characters", value=name)
+    made = make_key()
+    record = await repository.add(connection, made, name=name, scope=scope, lifetime=lifetime)
+    expires_at = None if record.expires_at is None else record.expires_at.isoformat()
+    await audit.record(
+        connection,
+        principal=principal,
+        action="key.create",
+        target=f"key/{made.id}",
+        request_id=request_id,
+        detail={"name": name, "scope": scope, "expires_at": expires_at},
+    )
+    return NewKey(made, record)
+
+
+async def revoke_key(
+    connection: AsyncConnection, key_id: str, *, principal: Principal, request_id: str | None = None
+) -> Literal["revoked", "was_revoked", "unknown"]:
+    """From the commit on, every API process refuses the key."""
+    if not await repository.revoke(connection, key_id):
+        return "unknown" if await repository.find(connection, key_id) is None else "was_revoked"
+    await notify(connection, key_topic(key_id))
+    await audit.record(
+        connection, principal=principal, action="key.revoke", target=f"key/{key_id}", request_id=request_id
+    )
+    return "revoked"
+
+
+def lifetime_of(text: str, *, field: str) -> timedelta:
+    """12h, 90d, 52w: how long a key is valid. Raises DocumentError."""
+    found = _LENGTH.fullmatch(text.strip())
+    length = timedelta(0)
+    if found is not None and int(found[1]) * timedelta(**{_UNITS[found[2]]: 1}) <= LONGEST_LIFETIME:
+        length = int(found[1]) * timedelta(**{_UNITS[found[2]]: 1})
+    if not length:
+        raise DocumentError.of(field, "must be a length of time up to 100 years, such as 12h, 90d or 52w", value=text)
+    return length

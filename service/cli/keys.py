@@ -1,0 +1,121 @@
+"""`sutler keys`: who may call the API. What is slow to import is imported when a command runs."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from service.cli.exits import guarded, say
+
+if TYPE_CHECKING:
+    from service.auth.repository import KeyRecord
+
+keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+
+
+@keys.command(short_help="Make a key and print it, once.")
+@guarded
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What the key is for; lists and people know it by this.")
+    ],
+    scope: Annotated[
+        Literal["read", "plan", "admin"],
+        typer.Option(
+            help="read: look; plan: also ask for plans and change deployments; admin: also webhooks, audit."
+        ),
+    ],
+    expires_in: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is valid: 12h, 90d, 52w; unset: until revoked.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, alone, on standard output. It is shown only now: the store keeps a digest of it.
+
+    KEY=$(sutler keys create ci --scope plan)
+    """
+    from service.auth import keys_of_the_store
+    from service.auth.service import lifetime_of
+    from service.cli.output import write_json, write_stdout
+
+    lifetime = None if expires_in is None else lifetime_of(expires_in, field="--expires-in")
+    new = keys_of_the_store.create(name, scope, lifetime)
+    if as_json:
+        write_json({"key": new.made.text, **_as_json(new.record)})
+        return
+    write_stdout(f"{new.made.text}\n".encode())
+    expires_at = new.record.expires_at
+    until = "valid until it is revoked" if expires_at is None else f"valid until {_time(expires_at)} UTC"
+    say(f"Key {new.record.id} ({name}), scope {scope}, {until}. It is shown only now: keep it in a safe place.")
+
+
+@keys.command("list", short_help="List the keys, without their secrets.")
+@guarded
+def list_keys(as_json: AsJson = False) -> None:
+    """List the keys, without their secrets, also those that are revoked or expired."""
+    from service.auth import keys_of_the_store
+    from service.cli.output import show, write_json
+    from service.cli.parts import table_of
+
+    found = keys_of_the_store.all_keys()
+    if as_json:
+        write_json([_as_json(record) for record in found])
+        return
+    if not found:
+        say("There are no keys: `sutler keys create NAME --scope plan` makes one.")
+        return
+    table = table_of(texts=("id", "name", "scope", "created", "last used (UTC)", "valid"), numbers=())
+    for record in found:
+        used = "never" if record.last_used_at is None else _time(record.last_used_at)
+        state = _state(record, datetime.now(UTC))
+        table.add_row(record.id, record.name, record.scope, _day(record.created_at), used, state)
+    show(table)
+
+
+@keys.command(short_help="Refuse a key from now on.")
+@guarded
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The 12 characters that `sutler keys list` shows.")],
+) -> None:
+    """Refuse a key from now on, in every API process. A key that was revoked before stays so."""
+    from service.auth import keys_of_the_store
+    from service.auth.keys import is_key_id
+    from service.plans.errors import DocumentError
+
+    if not is_key_id(key_id):  # not repeated: it may be a whole key
+        raise DocumentError.of("ID", "must be the 12 letters and digits that `sutler keys list` shows")
+    outcome = keys_of_the_store.revoke(key_id)
+    if outcome == "unknown":
+        raise DocumentError.of("ID", "is no key's: `sutler keys list` shows all", value=key_id)
+    typer.echo(f"Key {key_id} {'was revoked before' if outcome == 'was_revoked' else 'is revoked'}.")
+
+
+def _state(record: "KeyRecord", now: datetime) -> str:
+    if record.revoked_at is not None:
+        return f"revoked {_day(record.revoked_at)}"
+    if record.expires_at is None:
+        return "until revoked"
+    return f"expired {_day(record.expires_at)}" if record.expires_at <= now else f"until {_time(record.expires_at)}"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _day(at: datetime) -> str:
+    return f"{at:%Y-%m-%d}"
+
+
+def _as_json(record: "KeyRecord") -> dict[str, str | None]:
+    from service.cli.market_tables import rfc3339
+
+    return {
+        "id": record.id,
+        "name": record.name,
+        "scope": record.scope,
+        "created_at": rfc3339(record.created_at),
+        "expires_at": rfc3339(record.expires_at),
+        "last_used_at": rfc3339(record.last_used_at),
+        "revoked_at": rfc3339(record.revoked_at),
+    }

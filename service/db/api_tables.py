@@ -1,0 +1,182 @@
+"""The tables of the service: keys, plans, deployments, what was answered before, webhooks and the audit log.
+
+The job queue's own tables are Procrastinate's and live in a schema of their own (`queue_schema`).
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.db.tables import Base
+
+NOW = func.now()
+
+
+class ApiKeyRow(Base):
+    """A key for the API: its public id, and the digest of its secret, never the secret."""
+
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    scope: Mapped[str]
+    secret_sha256: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class KeyUseRow(Base):
+    """How many changes a key made in one minute; all API processes count here."""
+
+    __tablename__ = "key_use"
+
+    actor: Mapped[str] = mapped_column(primary_key=True)
+    minute: Mapped[datetime] = mapped_column(primary_key=True)
+    changes: Mapped[int] = mapped_column(Integer)
+
+
+class AuditRow(Base):
+    """Who changed what, and when. `detail` never holds a secret."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=NOW)
+    actor: Mapped[str]
+    action: Mapped[str]
+    target: Mapped[str]
+    request_id: Mapped[str | None]
+    detail: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+
+
+class DeploymentRow(Base):
+    """A standing problem, its keys in the order given. `version` counts its changes.
+
+    `plan_id` is its current plan; `revision` counts its plans, current or not.
+    """
+
+    __tablename__ = "deployment"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    version: Mapped[int] = mapped_column(Integer, server_default=text("1"))
+    problem: Mapped[dict[str, Any]] = mapped_column(JSON)
+    policy: Mapped[dict[str, Any]] = mapped_column(JSON)
+    plan_id: Mapped[UUID | None] = mapped_column(Uuid)
+    revision: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+class PlanRow(Base):
+    """A plan that was asked for, from the moment it was asked for.
+
+    `status` is queued, running, cancelled, failed, or the status of the finished plan, whose document is kept as the
+    text that callers get. `attempt` counts how often a worker has taken it up: only the last one may finish it;
+    `deaths` how many of them died.
+    """
+
+    __tablename__ = "plan"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    deployment_id: Mapped[UUID | None] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="SET NULL"))
+    deployment_name: Mapped[str | None]
+    revision: Mapped[int | None] = mapped_column(Integer)
+    status: Mapped[str] = mapped_column(server_default=text("'queued'"))
+    problem: Mapped[dict[str, Any]] = mapped_column(JSON)
+    objective: Mapped[str]
+    document: Mapped[str | None]
+    failure: Mapped[dict[str, Any] | None]
+    progress: Mapped[dict[str, Any] | None]
+    value: Mapped[float | None]
+    relative_gap: Mapped[float | None]
+    cost_usd_per_hour: Mapped[float | None]
+    attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    deaths: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    created_by: Mapped[str]
+    request_id: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    market_read_at: Mapped[datetime | None]
+    solve_seconds: Mapped[float | None]
+
+    __table_args__ = (UniqueConstraint("deployment_id", "revision", name="uq_plan_deployment_id_revision"),)
+
+
+Index("ix_plan_created_at", PlanRow.created_at.desc(), PlanRow.id.desc())
+Index("ix_plan_deployment_id", PlanRow.deployment_id, PlanRow.created_at.desc())
+Index("ix_plan_status", PlanRow.status)
+
+
+class IdempotencyRow(Base):
+    """A request that must not be carried out twice, and its answer: the plan it started, or the whole response."""
+
+    __tablename__ = "idempotency"
+
+    actor: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    operation: Mapped[str]
+    body_sha256: Mapped[bytes]
+    plan_id: Mapped[UUID | None] = mapped_column(Uuid)
+    is_async: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
+    status_code: Mapped[int | None] = mapped_column(Integer)
+    location: Mapped[str | None]
+    body: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+Index("ix_idempotency_created_at", IdempotencyRow.created_at)
+
+
+class WebhookRow(Base):
+    """Where events are sent. The secret signs them and must be readable for that; no answer shows it again."""
+
+    __tablename__ = "webhook"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    url: Mapped[str]
+    events: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    description: Mapped[str] = mapped_column(server_default=text("''"))
+    secret: Mapped[str]
+    created_by: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+class DeliveryRow(Base):
+    """One event for one webhook: `body` is what is signed and sent, the same at every attempt."""
+
+    __tablename__ = "delivery"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    webhook_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("webhook.id", ondelete="CASCADE"))
+    event: Mapped[str]
+    body: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default=text("'pending'"))
+    attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    last_status_code: Mapped[int | None] = mapped_column(Integer)
+    last_error: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    finished_at: Mapped[datetime | None]
+
+
+Index("ix_delivery_webhook_id", DeliveryRow.webhook_id, DeliveryRow.created_at.desc())

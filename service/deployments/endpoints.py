@@ -1,0 +1,326 @@
+"""`/v1/deployments`: standing problems, their current plans and their history, also as Terraform state."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.responses import Response
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth.dependency import Planner, Reader
+from service.auth.principal import Principal
+from service.db.asynchronous import begun, reading
+from service.deployments import repository
+from service.deployments import service as deployments
+from service.deployments.repository import CurrentRow, Deployment
+from service.deployments.schemas import (
+    NAME_PATTERN,
+    CurrentPlanResource,
+    DeploymentDocument,
+    DeploymentResource,
+    DeploymentSummary,
+    LastFailureResource,
+    NewDeploymentDocument,
+    PendingPlanResource,
+)
+from service.deployments.terraform import state_document
+from service.plans import repository as plan_repository
+from service.plans import service as plans
+from service.plans.endpoints import MOST_WAIT_S, before_of, job_of, page_of, shown
+from service.plans.errors import DocumentError
+from service.plans.examples import CHAT
+from service.plans.plan_schema import PlanDocument
+from service.plans.repository import PlanRecord
+from service.plans.resources import PlanJobResource, PlanSummary
+from service.web import idempotency
+from service.web.bodies import body_docs, body_of
+from service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
+from service.web.etags import tags_of
+from service.web.idempotency import Ticket, for_answer, ticket_of
+from service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
+from service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from service.web.parameters import IdempotencyKey, IfMatch, IfNoneMatch
+from service.web.problems import responses
+from service.web.request_id import request_id_of
+from service.web.state import Services, services_of
+from service.web.waiting import for_caller
+
+router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
+
+Service = Annotated[Services, Depends(services_of)]
+Name = Annotated[str, PathParameter(pattern=NAME_PATTERN, max_length=63, description="Name of the deployment.")]
+Revision = Annotated[int, PathParameter(ge=1, le=2**31 - 1, description="Counts the deployment's plans.")]
+After = Annotated[
+    int | None, Query(ge=0, le=2**31 - 1, description="Only a plan of a higher revision; 304 while there is none.")
+]
+WaitS = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for such a plan.")]
+TERRAFORM_WAIT_S: Final = 25.0  # Terraform's own client gives up on what says 503 three times
+
+UNCHANGED: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "There is no newer plan."}}
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        201: {"model": DeploymentResource, "links": TO_THE_DEPLOYMENT},
+        **responses(401, 403, 408, 409, 413, 415, 422, 429, 503),
+    },
+    response_model=None,
+    openapi_extra=body_docs(NewDeploymentDocument, chat={"name": "chat", "problem": CHAT}),
+)
+async def create_deployment(
+    request: Request,
+    services: Service,
+    principal: Planner,
+    document: Annotated[NewDeploymentDocument, body_of(NewDeploymentDocument)],
+    _key: IdempotencyKey = None,
+) -> Response:
+    """Make a standing problem; its first plan is begun at once and found at `/v1/deployments/{name}/plan`."""
+    await plans.check(services, document.problem)
+    rest = DeploymentDocument(problem=document.problem, policy=document.policy)
+    return await _create(request, services, principal, document.name, rest)
+
+
+async def _create(
+    request: Request, services: Services, principal: Principal, name: str, document: DeploymentDocument
+) -> Response:
+    ticket = ticket_of(request, principal)
+    async with begun(services.engine) as connection:
+        earlier = await idempotency.taken(connection, ticket, services.now())
+        if earlier is not None and earlier.body is not None:
+            return _answer(earlier.body, 201, location=earlier.location)
+        await services.authenticator.count_change(connection, principal)
+        await deployments.create(
+            services, connection, name, document, principal=principal, request_id=request_id_of(request)
+        )
+        return await _created(connection, name, ticket)
+
+
+async def _created(connection: AsyncConnection, name: str, ticket: Ticket) -> Response:
+    deployment = await deployments.found(connection, name)
+    body, location = (await _resource(connection, deployment)).model_dump_json(), _url(name)
+    await idempotency.remember(connection, ticket, for_answer(201, location=location, body=body))
+    return _answer(body, 201, location=location, etag=deployments.version_etag(deployment))
+
+
+@router.get("", responses=responses(401, 403, 422, 429, 503))
+async def list_deployments(
+    services: Service, _reader: Reader, limit: Limit = 50, cursor: Cursor = None
+) -> Page[DeploymentSummary]:
+    """All deployments, by name."""
+    after = None if cursor is None else decode_cursor(cursor, parts=1)[0]
+    async with reading(services.engine) as connection:
+        found = await repository.page(connection, limit=limit + 1, after=after)
+    following = encode_cursor(found[limit - 1].name) if len(found) > limit else None
+    return Page(items=[_summary(deployment) for deployment in found[:limit]], next=following)
+
+
+@router.get(
+    "/{name}",
+    responses={200: {"model": DeploymentResource}, **responses(401, 403, 404, 422, 429, 503)},
+    response_model=None,
+)
+async def get_deployment(services: Service, _reader: Reader, name: Name) -> Response:
+    """A deployment with its current plan, the one that is being made, and why the last attempt failed, if it did."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        body = (await _resource(connection, deployment)).model_dump_json()
+    return _answer(body, 200, etag=deployments.version_etag(deployment))
+
+
+@router.put(
+    "/{name}",
+    responses={
+        200: {"model": DeploymentResource, "description": "Changed, or as it was."},
+        201: {"model": DeploymentResource, "description": "Made.", "links": TO_THE_DEPLOYMENT},
+        **responses(401, 403, 408, 409, 412, 413, 415, 422, 429, 503),
+    },
+    response_model=None,
+    openapi_extra=body_docs(DeploymentDocument, chat={"problem": CHAT}),
+)
+async def put_deployment(
+    request: Request,
+    services: Service,
+    principal: Planner,
+    name: Name,
+    document: Annotated[DeploymentDocument, body_of(DeploymentDocument)],
+    if_match: IfMatch = None,
+) -> Response:
+    """Make a deployment or change it. A changed problem calls for a new plan; the same again does nothing."""
+    if document.name not in (None, name):
+        raise DocumentError.of("name", f"must be {name}, as in the path, or left out", value=document.name)
+    await plans.check(services, document.problem)
+    request_id = request_id_of(request)
+    async with begun(services.engine) as connection:
+        await services.authenticator.count_change(connection, principal)
+        deployment = await repository.find(connection, name, lock=True)
+        if deployment is None:
+            if if_match is not None:
+                raise ChangedMeanwhileError(f"there is no deployment {name!r}: without If-Match, PUT makes one")
+            await deployments.create(services, connection, name, document, principal=principal, request_id=request_id)
+        else:
+            deployments.check_unchanged(deployment, if_match)
+            if "*" in tags_of(request):
+                raise ChangedMeanwhileError(
+                    f"there is a deployment {name!r} already: without If-None-Match, PUT changes it"
+                )
+            await deployments.change(
+                services, connection, deployment, document, principal=principal, request_id=request_id
+            )
+        stored = await deployments.found(connection, name)
+        body = (await _resource(connection, stored)).model_dump_json()
+    status, etag = (201 if deployment is None else 200), deployments.version_etag(stored)
+    return _answer(body, status, location=_url(name), etag=etag)
+
+
+@router.delete("/{name}", status_code=204, responses=responses(401, 403, 404, 412, 422, 429, 503))
+async def delete_deployment(
+    request: Request, services: Service, principal: Planner, name: Name, if_match: IfMatch = None
+) -> None:
+    """Delete a deployment; its plans stay in `/v1/plans`."""
+    request_id = request_id_of(request)
+    await deployments.delete(services, name, principal=principal, request_id=request_id, if_match=if_match)
+
+
+@router.post(
+    "/{name}/replan",
+    status_code=202,
+    responses={202: {"model": PlanJobResource, "links": TO_THE_PLAN}, **responses(401, 403, 404, 422, 429, 503)},
+    response_model=None,
+)
+async def replan(request: Request, services: Service, principal: Planner, name: Name) -> Response:
+    """Plan anew, now. While a plan is being made, that one is the answer."""
+    record = await deployments.replan(services, name, principal=principal, request_id=request_id_of(request))
+    return _answer(job_of(record).model_dump_json(), 202, location=record.url)
+
+
+@router.get(
+    "/{name}/plan",
+    response_model=None,
+    responses={200: {"model": PlanDocument}, **UNCHANGED, **responses(401, 403, 404, 422, 429, 503)},
+)
+async def get_current_plan(
+    request: Request,
+    services: Service,
+    _reader: Reader,
+    name: Name,
+    after: After = None,
+    wait_s: WaitS = 0.0,
+    _if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The plan that holds now. `?after=REVISION&wait_s=30` waits for the next one; so does `If-None-Match`."""
+    unlike, waits_s = tags_of(request), min(wait_s, services.settings.longest_wait_s)
+    asked = deployments.current_plan(services, name, after=after, unlike=unlike, wait_s=waits_s)
+    with services.metrics.long_poll(wait_s):
+        current = await (for_caller(request, asked) if wait_s else asked)
+    if current is None:
+        known = await services.current.get(name)
+        headers = {} if known is None else {"ETag": deployments.etag_of(known)}
+        return Response(status_code=304, headers=headers)
+    return _answer(current.document, 200, etag=deployments.etag_of(current))
+
+
+@router.get("/{name}/plans", responses=responses(401, 403, 404, 422, 429, 503))
+async def list_deployment_plans(
+    services: Service, _reader: Reader, name: Name, limit: Limit = 50, cursor: Cursor = None
+) -> Page[PlanSummary]:
+    """The deployment's plans, the newest first, with those that are being made or failed."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        before = before_of(cursor)
+        found = await plan_repository.page(connection, limit=limit + 1, before=before, deployment_id=deployment.id)
+    return page_of(found, limit)
+
+
+@router.get(
+    "/{name}/plans/{revision}",
+    response_model=None,
+    responses={200: {"model": PlanDocument}, **responses(401, 403, 404, 422, 429, 503)},
+)
+async def get_deployment_plan(services: Service, _reader: Reader, name: Name, revision: Revision) -> Response:
+    """One plan of the deployment."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        record = await plan_repository.find_revision(connection, deployment.id, revision)
+    if record is None:
+        raise NotFoundError(f"{name} has no plan {revision}: GET /v1/deployments/{name}/plans lists all")
+    return shown(record)
+
+
+@router.get(
+    "/{name}/terraform/state",
+    response_model=None,
+    responses={
+        200: {"content": {"application/json": {"schema": {"type": "object"}}}, "description": "State, version 4."},
+        **responses(401, 403, 404, 409, 422, 429, 503),
+    },
+)
+async def get_terraform_state(services: Service, _reader: Reader, name: Name) -> Response:
+    """The current plan as a Terraform state document, for `data "terraform_remote_state"` with backend `http`."""
+    waits_s = min(TERRAFORM_WAIT_S, services.settings.longest_wait_s)
+    current = await deployments.current_plan(services, name, wait_s=waits_s)
+    if current is None:
+        raise NotYetError(f"{name} has no plan yet: ask again")
+    return _answer(await asyncio.to_thread(_state, name, current), 200, etag=deployments.etag_of(current))
+
+
+def _state(name: str, current: CurrentRow) -> str:
+    plan = PlanDocument.model_validate_json(current.document)
+    return state_document(plan, deployment=name, lineage=current.deployment_id)
+
+
+def _answer(body: str, status: int, *, location: str | None = None, etag: str | None = None) -> Response:
+    given = {"Location": location, "ETag": etag, "Cache-Control": "no-cache"}
+    headers = {name: value for name, value in given.items() if value is not None}
+    return Response(body, status, media_type="application/json", headers=headers)
+
+
+def _url(name: str) -> str:
+    return f"/v1/deployments/{name}"
+
+
+async def _resource(connection: AsyncConnection, deployment: Deployment) -> DeploymentResource:
+    held = None if deployment.plan_id is None else await plan_repository.find(connection, deployment.plan_id)
+    newest = await plan_repository.find_revision(connection, deployment.id, deployment.revision)
+    last = await plan_repository.last_of(connection, deployment.id)
+    pending = await plan_repository.pending_of(connection, deployment.id)
+    return DeploymentResource(
+        id=deployment.id,
+        name=deployment.name,
+        version=deployment.version,
+        problem=deployment.problem,
+        policy=deployments.policy_of(deployment),
+        created_at=deployment.created_at,
+        updated_at=deployment.updated_at,
+        plan=_issued(held),
+        latest=_issued(newest),
+        pending=None if pending is None else _pending(pending),
+        last_failure=None if last is None or last.failure is None else _failure(last),
+    )
+
+
+def _issued(record: PlanRecord | None) -> CurrentPlanResource | None:
+    if record is None or record.revision is None:
+        return None
+    cost = record.cost_usd_per_hour
+    return CurrentPlanResource(
+        id=record.id, revision=record.revision, status=record.status, cost_usd_per_hour=cost, url=record.url
+    )
+
+
+def _pending(record: PlanRecord) -> PendingPlanResource:
+    job = job_of(record)
+    return PendingPlanResource(id=job.id, status=job.status, progress=job.progress, url=job.url)
+
+
+def _failure(record: PlanRecord) -> LastFailureResource:
+    return LastFailureResource(
+        id=record.id, status=record.status, problem=record.failure, finished_at=record.finished_at
+    )
+
+
+def _summary(deployment: Deployment) -> DeploymentSummary:
+    names = [name for name in DeploymentSummary.model_fields if name != "url"]
+    return DeploymentSummary(**{name: getattr(deployment, name) for name in names}, url=_url(deployment.name))

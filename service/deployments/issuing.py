@@ -1,0 +1,66 @@
+"""What a finished plan means for its deployment, in the transaction that stores it.
+
+A plan that serves nothing never replaces one that does: who reads the current plan would tear down what runs. It is
+in the history, and the event `plan.infeasible` says so.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.notices import deployment_topic, notify
+from service.deployments import repository
+from service.deployments.repository import Deployment
+from service.plans.plan_schema import PlanDocument
+from service.queue import Queue
+from service.webhooks.service import announce
+
+SERVES: Final = frozenset({"optimal", "feasible"})
+
+
+async def locked(connection: AsyncConnection, deployment_id: UUID | None) -> Deployment | None:
+    """The deployment of a plan, which nobody else changes until the end of the transaction."""
+    return None if deployment_id is None else await repository.find_by_id(connection, deployment_id, lock=True)
+
+
+async def issue(
+    connection: AsyncConnection, queue: Queue, deployment: Deployment, plan: PlanDocument, *, now: datetime
+) -> None:
+    """Makes it the current plan, unless it serves nothing and there is one that does."""
+    serves = plan.status in SERVES
+    holds = serves or not await _has_serving(connection, deployment)
+    await repository.set_current(connection, deployment, revision=plan.revision, plan_id=plan.id if holds else None)
+    await announce(
+        connection,
+        queue,
+        event="plan.issued" if serves else "plan.infeasible",
+        data={
+            "deployment": deployment.name,
+            "plan": {"id": str(plan.id), "revision": plan.revision, "status": plan.status, "url": _url(plan.id)},
+            "objective": plan.objective.model_dump(mode="json"),
+            "cost_usd_per_hour": plan.cost_usd_per_hour,
+        },
+    )
+    await notify(connection, deployment_topic(deployment.name))
+
+
+async def failed(
+    connection: AsyncConnection, queue: Queue, deployment: Deployment, plan_id: UUID, failure: dict[str, Any]
+) -> None:
+    """Tells who waits for the deployment's plan that there will be none."""
+    plan = {"id": str(plan_id), "revision": None, "status": "failed", "url": _url(plan_id)}
+    data = {"deployment": deployment.name, "plan": plan, "problem": failure}
+    await announce(connection, queue, event="plan.failed", data=data)
+    await notify(connection, deployment_topic(deployment.name))
+
+
+async def _has_serving(connection: AsyncConnection, deployment: Deployment) -> bool:
+    if deployment.plan_id is None:
+        return False
+    return await repository.status_of(connection, deployment.plan_id) in SERVES
+
+
+def _url(plan_id: UUID) -> str:
+    return f"/v1/plans/{plan_id}"

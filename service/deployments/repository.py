@@ -1,0 +1,145 @@
+"""Deployments in the store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Row, Select, delete, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.api_tables import DeploymentRow, PlanRow
+from service.plans.resources import PlanStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A standing problem; `revision` counts its plans, `plan_id` is the one that holds."""
+
+    id: UUID
+    name: str
+    version: int
+    problem: dict[str, Any]
+    policy: dict[str, Any]
+    plan_id: UUID | None
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRow:
+    """The plan that holds, and of which deployment; `newest_revision` may be of one that serves nothing."""
+
+    deployment_id: UUID
+    plan_id: UUID
+    revision: int
+    newest_revision: int
+    status: PlanStatus
+    document: str
+
+
+_COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
+
+
+async def add(
+    connection: AsyncConnection,
+    *,
+    id: UUID,
+    name: str,
+    problem: dict[str, Any],
+    policy: dict[str, Any],
+    now: datetime,
+) -> bool:
+    """False where the name is taken."""
+    made = insert(DeploymentRow).values(
+        id=id, name=name, problem=problem, policy=policy, created_at=now, updated_at=now
+    )
+    try:
+        async with connection.begin_nested():
+            await connection.execute(made)
+    except IntegrityError:
+        return False
+    return True
+
+
+async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> Deployment | None:
+    return await _one(connection, select(*_COLUMNS).where(DeploymentRow.name == name), lock=lock)
+
+
+async def find_by_id(connection: AsyncConnection, deployment_id: UUID, *, lock: bool = False) -> Deployment | None:
+    return await _one(connection, select(*_COLUMNS).where(DeploymentRow.id == deployment_id), lock=lock)
+
+
+async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Deployment]:
+    """By name."""
+    wanted = select(*_COLUMNS).order_by(DeploymentRow.name).limit(limit)
+    if after is not None:
+        wanted = wanted.where(DeploymentRow.name > after)
+    rows: Sequence[Row[Any]] = (await connection.execute(wanted)).all()
+    return [Deployment(*tuple(row)) for row in rows]
+
+
+async def change(
+    connection: AsyncConnection,
+    deployment: Deployment,
+    *,
+    problem: dict[str, Any],
+    policy: dict[str, Any],
+    now: datetime,
+) -> None:
+    """One version on."""
+    changed = update(DeploymentRow).where(DeploymentRow.id == deployment.id)
+    await connection.execute(
+        changed.values(problem=problem, policy=policy, version=DeploymentRow.version + 1, updated_at=now)
+    )
+
+
+async def remove(connection: AsyncConnection, deployment: Deployment) -> None:
+    """Its plans stay."""
+    await connection.execute(delete(DeploymentRow).where(DeploymentRow.id == deployment.id))
+
+
+async def set_current(
+    connection: AsyncConnection, deployment: Deployment, *, revision: int, plan_id: UUID | None
+) -> None:
+    """Counts a plan; with `plan_id`, it is the one that holds from now on."""
+    changed = update(DeploymentRow).where(DeploymentRow.id == deployment.id).values(revision=revision)
+    await connection.execute(changed if plan_id is None else changed.values(plan_id=plan_id))
+
+
+async def current(connection: AsyncConnection, name: str) -> CurrentRow | None:
+    """The plan that holds; None without a deployment or a plan."""
+    newest = DeploymentRow.revision
+    columns = (DeploymentRow.id, PlanRow.id, PlanRow.revision, newest, PlanRow.status, PlanRow.document)
+    wanted = select(*columns).join(PlanRow, PlanRow.id == DeploymentRow.plan_id).where(DeploymentRow.name == name)
+    row: Any = (await connection.execute(wanted)).one_or_none()
+    return None if row is None else CurrentRow(*row)
+
+
+async def status_of(connection: AsyncConnection, plan_id: UUID) -> PlanStatus | None:
+    found: PlanStatus | None = await connection.scalar(select(PlanRow.status).where(PlanRow.id == plan_id))
+    return found
+
+
+async def without_plan(connection: AsyncConnection, *, before: datetime) -> list[Deployment]:
+    """Deployments that wait for their first plan, whose last attempt ended before this because of the market."""
+    found = await connection.scalars(_WITHOUT_PLAN, {"before": before})
+    deployments = [await find_by_id(connection, deployment_id) for deployment_id in found.all()]
+    return [deployment for deployment in deployments if deployment is not None]
+
+
+_WITHOUT_PLAN: Final = text("""
+    SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
+    AND (SELECT p.failure ->> 'status' = '503' AND p.finished_at < :before
+         FROM plan p WHERE p.deployment_id = d.id ORDER BY p.created_at DESC LIMIT 1)
+    ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
+""")
+
+
+async def _one(connection: AsyncConnection, wanted: Select[Any], *, lock: bool) -> Deployment | None:
+    row: Row[Any] | None = (await connection.execute(wanted.with_for_update() if lock else wanted)).one_or_none()
+    return None if row is None else Deployment(*tuple(row))

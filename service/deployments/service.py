@@ -1,0 +1,205 @@
+"""Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
+
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth import audit
+from service.auth.principal import Principal
+from service.db.asynchronous import begun, reading
+from service.db.notices import deployment_topic, notify, plan_topic
+from service.deployments import repository
+from service.deployments.repository import CurrentRow, Deployment
+from service.deployments.schemas import DeploymentDocument, PolicyDocument
+from service.plans import repository as plan_repository
+from service.plans import service as plans
+from service.plans.problem_schema import ProblemDocument
+from service.plans.repository import PlanRecord
+from service.plans.validation import validate
+from service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
+from service.web.state import Services
+from service.web.waiting import until
+
+NOT_YET_RETRY_S: Final = 2.0
+
+
+async def create(
+    services: Services,
+    connection: AsyncConnection,
+    name: str,
+    document: DeploymentDocument,
+    *,
+    principal: Principal,
+    request_id: str,
+) -> None:
+    """With its first plan in the queue. The problem was checked before. Raises ConflictError for a taken name."""
+    deployment_id = uuid4()
+    problem, policy = _parts(document)
+    is_new = await repository.add(
+        connection, id=deployment_id, name=name, problem=problem, policy=policy, now=services.now()
+    )
+    if not is_new:
+        remedy = f"PUT /v1/deployments/{name} changes it, another name makes another"
+        raise ConflictError(f"there is a deployment {name} already: {remedy}")
+    deployment = await found(connection, name, lock=True)
+    await order_plan(services, connection, deployment, document.problem, by=principal.actor, request_id=request_id)
+    await _record(connection, principal, "deployment.create", deployment, request_id)
+
+
+async def change(
+    services: Services,
+    connection: AsyncConnection,
+    deployment: Deployment,
+    document: DeploymentDocument,
+    *,
+    principal: Principal,
+    request_id: str,
+) -> None:
+    """A changed problem calls for a new plan, and the one that is being made for the old is given up."""
+    problem, policy = _parts(document)
+    if (problem, policy) == (deployment.problem, deployment.policy):
+        return
+    await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())
+    if problem != deployment.problem:
+        await _supersede(services, connection, deployment, "the deployment's problem was changed")
+        await order_plan(
+            services, connection, deployment, document.problem, by=principal.actor, request_id=request_id
+        )
+    await _record(connection, principal, "deployment.update", deployment, request_id)
+
+
+async def delete(
+    services: Services, name: str, *, principal: Principal, request_id: str, if_match: str | None
+) -> None:
+    """Its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
+    async with begun(services.engine) as connection:
+        await services.authenticator.count_change(connection, principal)
+        deployment = await found(connection, name, lock=True)
+        check_unchanged(deployment, if_match)
+        await _supersede(services, connection, deployment, "the deployment was deleted")
+        await repository.remove(connection, deployment)
+        await _record(connection, principal, "deployment.delete", deployment, request_id)
+        await notify(connection, deployment_topic(name))
+
+
+async def replan(services: Services, name: str, *, principal: Principal, request_id: str) -> PlanRecord:
+    """The plan that is being made, or a new one. Raises NotFoundError, TooManyWaitingError."""
+    async with begun(services.engine) as connection:
+        await services.authenticator.count_change(connection, principal)
+        deployment = await found(connection, name, lock=True)
+        pending = await plan_repository.pending_of(connection, deployment.id)
+        if pending is not None:
+            return pending
+        document = validate(ProblemDocument, deployment.problem)
+        order = await order_plan(
+            services, connection, deployment, document, by=principal.actor, request_id=request_id
+        )
+        await _record(connection, principal, "deployment.replan", deployment, request_id)
+        return order
+
+
+async def order_plan(
+    services: Services,
+    connection: AsyncConnection,
+    deployment: Deployment,
+    document: ProblemDocument,
+    *,
+    by: str,
+    request_id: str | None,
+) -> PlanRecord:
+    """Puts a plan for the deployment into the queue, in the caller's transaction."""
+    order = plans.order_of(document, created_by=by, request_id=request_id)
+    order = plans.for_deployment(order, deployment.id, deployment.name)
+    await plans.place(services, connection, order)
+    return await plans.stored(connection, order.id)
+
+
+async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -> Deployment:
+    """Raises NotFoundError."""
+    deployment = await repository.find(connection, name, lock=lock)
+    if deployment is None:
+        raise NotFoundError(f"there is no deployment {name!r}: GET /v1/deployments lists all")
+    return deployment
+
+
+async def current_plan(
+    services: Services, name: str, *, after: int | None = None, unlike: frozenset[str] = frozenset(), wait_s: float
+) -> CurrentRow | None:
+    """The plan that holds, if its revision is above `after` and its ETag is none of `unlike`; else, None.
+
+    An `after` above all revisions is of an earlier deployment of that name, whose plan is no longer the one.
+
+    Waits up to `wait_s` for such a plan. Raises NotFoundError, NotYetError while there is no plan at all, and what
+    the last attempt came to where nothing is being made.
+    """
+
+    async def look() -> CurrentRow | None:
+        current = await services.current.get(name)
+        if current is None:
+            await _expect_one(services, name)
+            return None
+        is_news = (after is None or not current.revision <= after <= current.newest_revision) and (
+            etag_of(current) not in unlike
+        )
+        return current if is_news else None
+
+    wanted = await until(services.notices, deployment_topic(name), look, wait_s=wait_s)
+    if wanted is None and await services.current.get(name) is None:
+        detail = f"the first plan of {name} is being made: ask again, or wait for it with ?wait_s=30"
+        raise NotYetError(detail, retry_after_s=NOT_YET_RETRY_S)
+    return wanted
+
+
+async def _expect_one(services: Services, name: str) -> None:
+    """Raises NotFoundError without a deployment, and the last attempt's failure where no other is under way."""
+    async with reading(services.engine) as connection:
+        deployment = await found(connection, name)
+        last = await plan_repository.last_of(connection, deployment.id)
+    if last is not None and not last.is_pending and last.failure is not None:
+        raise NotYetError(f"{name} has no plan: the last attempt ended with: {last.failure['detail']}")
+
+
+def etag_of(current: CurrentRow) -> str:
+    """A plan that is there never changes."""
+    return f'"{current.plan_id}"'
+
+
+def version_etag(deployment: Deployment) -> str:
+    """Changes with problem and policy, not with plans."""
+    return f'"{deployment.id}.{deployment.version}"'
+
+
+def check_unchanged(deployment: Deployment, if_match: str | None) -> None:
+    """Raises ChangedMeanwhileError."""
+    if if_match is None or if_match.strip() == "*":
+        return
+    if version_etag(deployment) not in {tag.strip() for tag in if_match.split(",")}:
+        detail = f"{deployment.name} is at version {deployment.version} now: read it again, then send your change"
+        raise ChangedMeanwhileError(detail)
+
+
+async def _supersede(services: Services, connection: AsyncConnection, deployment: Deployment, why: str) -> None:
+    given_up = await plan_repository.cancel(
+        connection, services.now(), deployment_id=deployment.id, failure=plans.cancelled(why)
+    )
+    for plan_id in given_up:
+        await notify(connection, plan_topic(plan_id))
+
+
+def _parts(document: DeploymentDocument) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is stored: what the caller gave, without defaults, which may improve."""
+    problem = document.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return problem, document.policy.model_dump(mode="json", exclude_unset=True)
+
+
+def policy_of(deployment: Deployment) -> PolicyDocument:
+    """With the defaults."""
+    return validate(PolicyDocument, deployment.policy)
+
+
+async def _record(
+    connection: AsyncConnection, principal: Principal, action: str, deployment: Deployment, request_id: str
+) -> None:
+    target = f"deployment/{deployment.name}"
+    await audit.record(connection, principal=principal, action=action, target=target, request_id=request_id)

@@ -1,0 +1,141 @@
+"""`/v1/offers`, `/v1/offers/history`, `/v1/providers`: the market as stored, as of any time.
+
+Reading a market makes thousands of documents: these endpoints run in threads, beside the event loop.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from service.auth.dependency import Reader
+from service.market.repository import ProviderReport, StoredPoll
+from service.market.resources import HistoryResource, LastPollResource, OffersPage, ProviderResource
+from service.market.selection import Selection, contract_named, gpu_slug, instant, provider_names
+from service.plans.fields import PRINTABLE
+from service.plans.market_source import STORE_MAX_AGE_S
+from service.web.paging import Cursor, Page, bad_cursor, decode_cursor, encode_cursor
+from service.web.problems import responses
+from service.web.state import Services, services_of
+
+router = APIRouter(prefix="/v1", tags=["market"])
+
+Service = Annotated[Services, Depends(services_of)]
+Word = Annotated[str, Query(min_length=1, max_length=200, pattern=PRINTABLE)]
+AsOf = Annotated[
+    str | None,
+    Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
+]
+MOST_POINTS = 1_000
+MOST_OFFERS = 1_000
+
+
+class HistoryPage(Page[HistoryResource]):
+    """Samples of the market over time."""
+
+    gpu: str
+    """Slug of the GPU."""
+    contract: str
+    """The contract that was asked for."""
+
+
+@router.get("/offers", responses=responses(401, 403, 422, 429, 503))
+def list_offers(
+    services: Service,
+    _reader: Reader,
+    gpu: Annotated[list[Word], Query(max_length=50, description="Slugs or usual spellings.")] = [],  # noqa: B006
+    provider: Annotated[list[Word], Query(max_length=50)] = [],  # noqa: B006
+    region: Annotated[list[Word], Query(max_length=50, description="`US` shows `US-TX` too.")] = [],  # noqa: B006
+    contract: Annotated[list[Word], Query(max_length=3)] = [],  # noqa: B006
+    max_usd_per_gpu_hour: Annotated[float | None, Query(gt=0, le=1e7, allow_inf_nan=False)] = None,
+    max_age_s: Annotated[float | None, Query(gt=0, le=1e9, allow_inf_nan=False)] = None,
+    list_prices: Annotated[bool, Query(description="Also prices with nothing known to be for rent.")] = False,
+    as_of: AsOf = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_OFFERS)] = 100,
+    cursor: Cursor = None,
+) -> OffersPage:
+    """What is for rent, now or at any past time; the cheapest GPU-hour first."""
+    selection = Selection.of(
+        gpus=gpu,
+        providers=provider,
+        regions=region,
+        contracts=contract,
+        most_usd_per_gpu_hour=max_usd_per_gpu_hour,
+        max_age_s=max_age_s,
+        list_prices=list_prices,
+    )
+    at, position = _where(cursor, _instant(as_of, services.now()))
+    market = selection.of_market(services.market.read(as_of=at, providers=selection.providers))
+    kept = market.offers[position : position + limit]
+    following = position + len(kept)
+    more = following < len(market.offers)
+    following_cursor = encode_cursor(market.taken_at.isoformat(), following) if more else None
+    return OffersPage(taken_at=market.taken_at, items=list(kept), next=following_cursor)
+
+
+def _instant(as_of: str | None, now: datetime) -> datetime | None:
+    return None if as_of is None else instant(as_of, field="as_of", now=now)
+
+
+def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, int]:
+    """Later pages show the instant of the first."""
+    if cursor is None:
+        return at, 0
+    taken_at, position = decode_cursor(cursor, parts=2)
+    try:
+        found = datetime.fromisoformat(taken_at), int(position)
+    except ValueError:
+        raise bad_cursor() from None
+    if found[0].tzinfo is None or not 0 <= found[1] <= 10_000_000:
+        raise bad_cursor()
+    return found[0].astimezone(UTC), found[1]
+
+
+@router.get("/offers/history", responses=responses(401, 403, 422, 429, 503))
+def get_history(
+    services: Service,
+    _reader: Reader,
+    gpu: Annotated[Word, Query(description="Slug or a usual spelling.")],
+    contract: Word = "on_demand",
+    provider: Annotated[list[Word], Query(max_length=50)] = [],  # noqa: B006
+    since: Annotated[str, Query(max_length=40)] = "1d",
+    until: Annotated[str | None, Query(max_length=40)] = None,
+    points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 60,
+) -> HistoryPage:
+    """How many GPUs of a type were for rent, and at which price, over time."""
+    now = services.now()
+    slug, wanted = gpu_slug(gpu), contract_named(contract)
+    found = services.market.history(
+        slug,
+        contract=wanted,
+        since=instant(since, field="since", now=now),
+        until=now if until is None else instant(until, field="until", now=now),
+        points=points,
+        providers=provider_names(provider),
+    )
+    items = [
+        HistoryResource(**{name: getattr(point, name) for name in HistoryResource.model_fields}) for point in found
+    ]
+    return HistoryPage(gpu=slug, contract=wanted, items=items, next=None)
+
+
+@router.get("/providers", responses=responses(401, 403, 422, 429, 503))
+def list_providers(services: Service, _reader: Reader) -> Page[ProviderResource]:
+    """Each cloud that is set up: its last poll, how old its market is, when it is due."""
+    now = services.now()
+    return Page(items=[_provider(report, now) for report in services.market.provider_reports()], next=None)
+
+
+def _provider(report: ProviderReport, now: datetime) -> ProviderResource:
+    age_s = None if report.last_seen_at is None else max(0.0, (now - report.last_seen_at).total_seconds())
+    names = ("provider", "offers", "last_seen_at", "next_poll_at", "failures_in_a_row")
+    return ProviderResource(
+        **{name: getattr(report, name) for name in names},
+        age_s=age_s,
+        fresh=age_s is not None and age_s <= STORE_MAX_AGE_S,
+        last_poll=None if report.last_poll is None else _last_poll(report.last_poll),
+    )
+
+
+def _last_poll(poll: StoredPoll) -> LastPollResource:
+    return LastPollResource(**{name: getattr(poll, name) for name in LastPollResource.model_fields})

@@ -1,0 +1,76 @@
+"""The market as the API tells it."""
+
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from service.plans.market_schema import OfferDocument
+from service.plans.resources import Resource
+
+
+class OffersPage(BaseModel):
+    """Offers, the cheapest GPU-hour first. All pages of a list show the market at the same instant."""
+
+    taken_at: datetime
+    """The instant that is shown."""
+    items: list[OfferDocument]
+    """The offers."""
+    next: str | None
+    """`cursor` of the next page; null at the end."""
+
+
+class HistoryResource(Resource):
+    """Supply and price of a GPU at an instant; null where nobody had looked shortly before."""
+
+    at: datetime
+    """The instant."""
+    gpus: float | None
+    """GPUs for rent: distinct cards, not the sum of overlapping offers."""
+    offers: int | None
+    """Offers; null also where only hourly means are kept."""
+    least_usd_per_gpu_hour: float | None
+    """The cheapest."""
+    median_usd_per_gpu_hour: float | None
+    """The median."""
+
+
+class LastPollResource(Resource):
+    """What came of a poll."""
+
+    ended_at: datetime
+    """When."""
+    outcome: str
+    """ok, partial, prices_only, or why there was no usable answer."""
+    kept: int
+    """Offers in it."""
+    rejected: dict[str, int]
+    """Rows that no offer could be made of, by reason."""
+    not_available: dict[str, int]
+    """Rows that are not for rent, by reason."""
+    flags: dict[str, int]
+    """What was odd."""
+    retry_at: datetime | None
+    """When the cloud asked to be polled next."""
+    detail: str
+    """What went wrong, if anything."""
+
+
+class ProviderResource(Resource):
+    """A cloud that is polled."""
+
+    provider: str
+    """Name of the cloud."""
+    offers: int
+    """For rent now, as far as is known."""
+    last_seen_at: datetime | None
+    """When it last said what is for rent."""
+    age_s: float | None
+    """Seconds since then."""
+    fresh: bool
+    """Whether that is recent enough to plan with by default."""
+    next_poll_at: datetime | None
+    """When it is due."""
+    failures_in_a_row: int
+    """Polls without a usable answer since the last one with."""
+    last_poll: LastPollResource | None
+    """The last poll, whatever came of it."""

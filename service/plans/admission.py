@@ -1,0 +1,44 @@
+"""What the service takes on: problems within its limits, without files, whose names are known.
+
+All of it is said before a plan is queued, so that a caller who does not wait hears it too.
+"""
+
+from datetime import datetime
+
+from service.plans.errors import DocumentError, FieldProblem, short_repr
+from service.plans.problem_schema import ProblemDocument
+from service.plans.translate import check_names, to_problem
+from service.settings import ServiceSettings
+
+
+def admit(document: ProblemDocument, settings: ServiceSettings, *, now: datetime) -> None:
+    """Raises DocumentError, UnknownNameError, and NoMarketDataError for a market of its own without offers."""
+    problems = [*_over_limits(document, settings), *_files(document)]
+    if problems:
+        raise DocumentError(problems)
+    if document.market.offers is None:
+        check_names(document)
+    else:
+        to_problem(document, folder=None, now=now)
+
+
+def _over_limits(document: ProblemDocument, settings: ServiceSettings) -> list[FieldProblem]:
+    workloads = sum(len(model.workloads or ()) for model in document.models)
+    found = []
+    for field, value, most, variable in (
+        ("models", len(document.models), settings.most_models, "SUTLER_MOST_MODELS"),
+        ("models[].workloads", workloads, settings.most_workloads, "SUTLER_MOST_WORKLOADS"),
+        ("solver.time_limit_s", document.solver.time_limit_s, settings.longest_solve_s, "SUTLER_LONGEST_SOLVE_S"),
+    ):
+        if value > most:
+            remedy = f"this service takes at most {most:g} ({variable})"
+            found.append(FieldProblem(field, f"{value:g}", remedy))
+    return found
+
+
+def _files(document: ProblemDocument) -> list[FieldProblem]:
+    remedy = "paths are for the command line only: give the content itself"
+    paths = [(f"models[{i}].trace.file", m.trace.file) for i, m in enumerate(document.models) if m.trace is not None]
+    if isinstance(document.market.offers, str):
+        paths.append(("market.offers", document.market.offers))
+    return [FieldProblem(field, short_repr(path), remedy) for field, path in paths]

@@ -1,0 +1,249 @@
+"""`/v1/plans`: plan once, now; what became of it; lists; how to run it."""
+
+import asyncio
+import json
+from datetime import datetime
+from typing import Annotated, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from service.auth.dependency import Planner, Reader
+from service.db.asynchronous import reading
+from service.export import Exported, ExportFormat, exported
+from service.plans import repository
+from service.plans import service as plans
+from service.plans.examples import CHAT, CHAT_ON_THE_STORE
+from service.plans.plan_schema import PlanDocument
+from service.plans.problem_schema import ProblemDocument
+from service.plans.repository import PlanRecord
+from service.plans.resources import PlanJobResource, PlanStatus, PlanSummary
+from service.web.bodies import body_docs, body_of
+from service.web.errors import ConflictError
+from service.web.etags import tags_of
+from service.web.idempotency import ticket_of
+from service.web.links import TO_THE_PLAN
+from service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
+from service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer
+from service.web.preferences import preferences_of
+from service.web.problems import MEDIA_TYPE, responses
+from service.web.request_id import request_id_of
+from service.web.state import Services, services_of
+from service.web.waiting import for_caller
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+
+Service = Annotated[Services, Depends(services_of)]
+MOST_WAIT_S: Final = 3_600.0
+WaitS = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for a plan that is being made.")]
+PLAN_OR_JOB: Final = PlanDocument | PlanJobResource
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=None,
+    responses={
+        201: {"model": PlanDocument, "description": "The plan; `infeasible` is one too.", "links": TO_THE_PLAN},
+        202: {"model": PlanJobResource, "description": "It is being made: follow `Location`.", "links": TO_THE_PLAN},
+        **responses(401, 403, 408, 409, 413, 415, 422, 429, 500, 503),
+    },
+    openapi_extra=body_docs(ProblemDocument, own_market=CHAT, market_of_the_store=CHAT_ON_THE_STORE),
+)
+async def create_plan(
+    request: Request,
+    services: Service,
+    principal: Planner,
+    document: Annotated[ProblemDocument, body_of(ProblemDocument)],
+    _key: IdempotencyKey = None,
+    _prefer: Prefer = None,
+) -> Response:
+    """Plan once, now, and wait for it; with `Prefer: respond-async`, or `Prefer: wait=SECONDS`, follow `Location`.
+
+    An `Idempotency-Key` makes it safe to send the request again.
+    """
+    wishes = preferences_of(request)
+    record = await plans.ask(
+        services,
+        document,
+        principal=principal,
+        request_id=request_id_of(request),
+        ticket=ticket_of(request, principal),
+        is_async=wishes.respond_async,
+    )
+    if not wishes.respond_async:
+        longest_s = plans.waits_s(document)
+        wait_s = longest_s if wishes.wait_s is None else min(longest_s, wishes.wait_s)
+        record = await for_caller(request, plans.finished(services, record.id, wait_s=wait_s))
+    return _made(record, request, headers=wishes.applied)
+
+
+@router.get("", responses=responses(401, 403, 422, 429, 503))
+async def list_plans(
+    services: Service,
+    _reader: Reader,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    status: Annotated[PlanStatus | None, Query(description="Only plans with this status.")] = None,
+    deployment: Annotated[str | None, Query(max_length=63, description="Only plans of this deployment.")] = None,
+) -> Page[PlanSummary]:
+    """All plans, the newest first."""
+    async with reading(services.engine) as connection:
+        found = await repository.page(
+            connection,
+            limit=limit + 1,
+            before=before_of(cursor),
+            status=status,
+            deployment_name=deployment,
+        )
+    return page_of(found, limit)
+
+
+@router.get(
+    "/{plan_id}",
+    response_model=None,
+    responses={
+        200: {"model": PLAN_OR_JOB, "description": "It, or where it is."},
+        **responses(401, 403, 404, 422, 429, 503),
+    },
+)
+async def get_plan(
+    request: Request,
+    services: Service,
+    _reader: Reader,
+    plan_id: UUID,
+    wait_s: WaitS = 0.0,
+    _if_none_match: IfNoneMatch = None,
+) -> Response:
+    """A plan, or how far it is: the phase of the solve, the best plan so far, and the proven bound."""
+    waits_s = min(wait_s, services.settings.longest_wait_s)
+    record = await for_caller(request, plans.finished(services, plan_id, wait_s=waits_s))
+    if record.document is not None and etag_of(record) in tags_of(request):
+        return Response(status_code=304, headers={"ETag": etag_of(record)})
+    return shown(record)
+
+
+@router.post(
+    "/{plan_id}/cancel",
+    response_model=PlanJobResource,
+    responses=responses(401, 403, 404, 409, 422, 429, 503),
+)
+async def cancel_plan(request: Request, services: Service, principal: Planner, plan_id: UUID) -> PlanJobResource:
+    """Stop making a plan that is queued or running."""
+    return job_of(await plans.cancel(services, plan_id, principal=principal, request_id=request_id_of(request)))
+
+
+@router.get(
+    "/{plan_id}/problem",
+    response_model=None,
+    responses={200: {"model": ProblemDocument}, **responses(401, 403, 404, 422, 429, 503)},
+)
+async def get_problem(services: Service, _reader: Reader, plan_id: UUID) -> Response:
+    """The problem that a plan answers, as it was given."""
+    async with reading(services.engine) as connection:
+        await plans.stored(connection, plan_id)
+        problem = await repository.problem_of(connection, plan_id)
+    return Response(problem, media_type="application/json")
+
+
+@router.get(
+    "/{plan_id}/export/{format}",
+    response_model=None,
+    responses={
+        200: {
+            "description": "A script, YAML or JSON.",
+            "content": {media: {"schema": {"type": "string"}} for media in ("text/x-shellscript", "application/yaml")}
+            | {"application/json": {"schema": {}}},
+        },
+        **responses(401, 403, 404, 409, 422, 429, 503),
+    },
+)
+async def export_plan(services: Service, _reader: Reader, plan_id: UUID, format: ExportFormat) -> Response:
+    """How to run a plan: vLLM command lines, a compose file, Kubernetes manifests, SkyPilot tasks, router weights."""
+    async with reading(services.engine) as connection:
+        record = await plans.stored(connection, plan_id)
+    if record.document is None:
+        raise ConflictError(f"plan {plan_id} is {record.status}: there is nothing to run yet")
+    made = await asyncio.to_thread(_exported, record.document, format)
+    disposition = {"Content-Disposition": f'attachment; filename="{made.filename}"'}
+    return Response(made.content, media_type=made.media_type, headers=disposition)
+
+
+def _exported(document: str, format: ExportFormat) -> Exported:
+    return exported(PlanDocument.model_validate_json(document), format)
+
+
+def shown(record: PlanRecord) -> Response:
+    """The plan, or its job where there is none."""
+    if record.document is not None:
+        return Response(record.document, media_type="application/json", headers={"ETag": etag_of(record)})
+    headers = {"Retry-After": "1"} if record.is_pending else {}
+    return Response(job_of(record).model_dump_json(), media_type="application/json", headers=headers)
+
+
+def etag_of(record: PlanRecord) -> str:
+    """A plan that is there never changes."""
+    return f'"{record.id}"'
+
+
+def _made(record: PlanRecord, request: Request, *, headers: dict[str, str]) -> Response:
+    headers = {**headers, "Location": record.url}
+    if record.document is not None:
+        headers["ETag"] = etag_of(record)
+        return Response(record.document, 201, media_type="application/json", headers=headers)
+    if record.failure is not None:
+        return _failed(record, request, headers)
+    return Response(job_of(record).model_dump_json(), 202, media_type="application/json", headers=headers)
+
+
+def _failed(record: PlanRecord, request: Request, headers: dict[str, str]) -> Response:
+    assert record.failure is not None
+    status = int(record.failure["status"])
+    if status == 503:
+        headers["Retry-After"] = "5"
+    document = {**record.failure, "request_id": request_id_of(request)}
+    return Response(json.dumps(document), status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def job_of(record: PlanRecord) -> PlanJobResource:
+    """A plan that is not there."""
+    return PlanJobResource.model_validate(
+        {
+            **{name: getattr(record, name) for name in ("id", "status", "attempt", "created_at", "started_at")},
+            "finished_at": record.finished_at,
+            "deployment": record.deployment_name,
+            "progress": record.progress,
+            "problem": record.failure,
+            "url": record.url,
+        }
+    )
+
+
+def page_of(found: list[PlanRecord], limit: int) -> Page[PlanSummary]:
+    """One more record than wanted says that there is a next page."""
+    kept = found[:limit]
+    more = len(found) > limit
+    last = encode_cursor(kept[-1].created_at.isoformat(), str(kept[-1].id)) if more else None
+    return Page(items=[summary_of(record) for record in kept], next=last)
+
+
+def before_of(cursor: str | None) -> tuple[datetime, UUID] | None:
+    """Raises BadParameterError."""
+    if cursor is None:
+        return None
+    at, plan_id = decode_cursor(cursor, parts=2)
+    try:
+        found = datetime.fromisoformat(at), UUID(plan_id)
+    except ValueError:
+        raise bad_cursor() from None
+    if found[0].tzinfo is None:
+        raise bad_cursor()
+    return found
+
+
+def summary_of(record: PlanRecord) -> PlanSummary:
+    """One line of a list."""
+    names = [name for name in PlanSummary.model_fields if name not in {"deployment", "url"}]
+    values = {name: getattr(record, name) for name in names}
+    return PlanSummary(**values, deployment=record.deployment_name, url=record.url)

@@ -1,0 +1,144 @@
+"""Asking for plans: admitted, queued in one transaction, waited for, cancelled."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.auth import audit
+from service.auth.principal import Principal
+from service.db.asynchronous import begun, reading
+from service.db.notices import notify, plan_topic
+from service.errors import CANCELLED, Problem
+from service.plans import repository
+from service.plans.admission import admit
+from service.plans.problem_schema import ProblemDocument
+from service.plans.repository import Order, PlanRecord
+from service.web import idempotency
+from service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
+from service.web.idempotency import Ticket
+from service.web.state import Services
+from service.web.waiting import until
+
+QUEUE_PATIENCE_S: Final = 60.0
+
+
+def order_of(document: ProblemDocument, *, created_by: str, request_id: str | None) -> Order:
+    """A plan for this problem; what the caller left out stays left out."""
+    problem: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return Order(uuid4(), problem, document.objective.kind, created_by, request_id)
+
+
+async def check(services: Services, document: ProblemDocument) -> None:
+    """Raises DocumentError, UnknownNameError, NoMarketDataError."""
+    await asyncio.to_thread(admit, document, services.settings, now=services.now())
+
+
+async def place(services: Services, connection: AsyncConnection, order: Order) -> None:
+    """Puts the plan into the queue, in the caller's transaction. Raises TooManyWaitingError."""
+    waiting, most = await repository.count_waiting(connection), services.settings.most_waiting_plans
+    if waiting >= most:
+        raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
+    await repository.add(connection, order, services.now())
+    await services.queue.solve(connection, order.id)
+
+
+async def ask(
+    services: Services,
+    document: ProblemDocument,
+    *,
+    principal: Principal,
+    request_id: str,
+    ticket: Ticket,
+    is_async: bool,
+) -> PlanRecord:
+    """The plan that this request asks for, new or, where it was sent before, that one's.
+
+    Raises what `check` raises, KeyReusedError, StillRunningError, TooManyRequestsError, TooManyWaitingError,
+    DatabaseError.
+    """
+    await check(services, document)
+    order = await asyncio.to_thread(order_of, document, created_by=principal.actor, request_id=request_id)
+    async with begun(services.engine) as connection:
+        earlier = await _asked_before(connection, services, ticket, is_async=is_async)
+        if earlier is not None:
+            return earlier
+        await services.authenticator.count_change(connection, principal)
+        await place(services, connection, order)
+        await idempotency.remember(connection, ticket, idempotency.for_plan(order.id, is_async=is_async))
+        await audit.record(
+            connection, principal=principal, action="plan.create", target=f"plan/{order.id}", request_id=request_id
+        )
+        return await stored(connection, order.id)
+
+
+async def _asked_before(
+    connection: AsyncConnection, services: Services, ticket: Ticket, *, is_async: bool
+) -> PlanRecord | None:
+    """A plan that failed or was cancelled is no answer to hold on to: the request is carried out anew."""
+    earlier = await idempotency.taken(connection, ticket, services.now())
+    if earlier is None or earlier.plan_id is None:
+        return None
+    record = await repository.find(connection, earlier.plan_id)
+    if record is None or record.status in {"failed", "cancelled"}:
+        return None
+    if record.is_pending and not (is_async and earlier.is_async):
+        detail = f"the request with this Idempotency-Key is being carried out: follow {record.url}, or ask again"
+        raise StillRunningError(detail, retry_after_s=1.0)
+    return record
+
+
+async def stored(connection: AsyncConnection, plan_id: UUID) -> PlanRecord:
+    """Raises NotFoundError."""
+    record = await repository.find(connection, plan_id)
+    if record is None:
+        raise NotFoundError(f"there is no plan {plan_id}: GET /v1/plans lists all")
+    return record
+
+
+async def finished(services: Services, plan_id: UUID, *, wait_s: float) -> PlanRecord:
+    """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises NotFoundError, DatabaseError."""
+
+    async def look() -> PlanRecord | None:
+        async with reading(services.engine) as connection:
+            record = await stored(connection, plan_id)
+        return None if record.is_pending else record
+
+    found = await until(services.notices, plan_topic(plan_id), look, wait_s=wait_s)
+    if found is not None:
+        return found
+    async with reading(services.engine) as connection:
+        return await stored(connection, plan_id)
+
+
+async def cancel(services: Services, plan_id: UUID, *, principal: Principal, request_id: str) -> PlanRecord:
+    """Raises NotFoundError, and ConflictError where the plan is there already."""
+    async with begun(services.engine) as connection:
+        await services.authenticator.count_change(connection, principal)
+        by = f"cancelled by {principal.actor}"
+        done = await repository.cancel(connection, services.now(), plan_id=plan_id, failure=cancelled(by))
+        record = await stored(connection, plan_id)
+        if not done:
+            raise ConflictError(f"plan {plan_id} is {record.status}: only a queued or running one can be cancelled")
+        await notify(connection, plan_topic(plan_id))
+        await audit.record(
+            connection, principal=principal, action="plan.cancel", target=f"plan/{plan_id}", request_id=request_id
+        )
+    return record
+
+
+def cancelled(why: str) -> dict[str, Any]:
+    """The failure that is kept with a cancelled plan."""
+    return Problem(CANCELLED, why).document()
+
+
+def for_deployment(order: Order, deployment_id: UUID, name: str) -> Order:
+    """The order as one for a deployment."""
+    return replace(order, deployment_id=deployment_id, deployment_name=name)
+
+
+def waits_s(document: ProblemDocument) -> float:
+    """How long a caller is kept waiting at most: the solve, and a place in the queue."""
+    return document.solver.time_limit_s + QUEUE_PATIENCE_S

@@ -1,0 +1,62 @@
+"""The API's process: uvicorn on a socket that is already bound."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.main import api
+from service.processes.ending import signals_to_end
+from service.web.app import wrapped
+from service.web.state import Services
+
+GRACE_S: Final = 5
+BACKLOG: Final = 2048
+KEEP_ALIVE_S: Final = 30
+
+
+class _Server(uvicorn.Server):
+    """Stops when it is told to, and returns: what was opened around it is then closed in order.
+
+    Who waits is answered at once, with what there is.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        services: Services | None = getattr(self._app.state, "services", None)
+        if services is not None:
+            services.notices.close()
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in signals_to_end():
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def run(listening: socket.socket, *, needs_key: bool) -> None:
+    """Until SIGTERM or SIGINT; requests under way are given a few seconds."""
+    app = api(needs_key=needs_key)
+    config = uvicorn.Config(
+        wrapped(app),
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        backlog=BACKLOG,
+        ws="none",
+    )
+    _Server(config, app).run(sockets=[listening])

@@ -1,0 +1,18 @@
+"""What can go wrong between a worker and its solver process; both are our fault or the machine's.
+
+SolvingError
+├── SolverDefectError   the solver raised what it should not: the text is its traceback
+└── SolverLostError     the process died or did not end
+"""
+
+
+class SolvingError(Exception):
+    """Root of both."""
+
+
+class SolverDefectError(SolvingError):
+    """A defect of the solver."""
+
+
+class SolverLostError(SolvingError):
+    """There is no answer, and none will come."""

@@ -1,0 +1,97 @@
+"""Solves in a process of its own, which can be stopped at any moment and takes nobody with it when it dies.
+
+The process stays for the next problem: to start one costs about a second.
+"""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from typing import Any, Final
+
+from service.solving.errors import SolverDefectError, SolverLostError
+from service.solving.frames import packed, receive
+from solver.errors import InvalidProblemError
+from solver.plan import Plan
+from solver.problem import Problem
+from solver.progress import Progress
+
+MODULE: Final = "service.solving.solver_main"
+
+
+class SolverProcess:
+    """One solve at a time."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    async def start(self) -> Process:
+        """Makes the process ready, if it is not; Ctrl-C in a terminal does not reach it, but its worker."""
+        if self._process is None or self._process.returncode is not None:
+            command = (sys.executable, "-m", MODULE)
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0)
+        return self._process
+
+    async def solve(self, problem: Problem, on_progress: Callable[[Progress], None], *, limit_s: float) -> Plan:
+        """The plan. Cancelling stops the process, as does the limit, which is no solve's own.
+
+        Raises InvalidProblemError, SolverDefectError, SolverLostError.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._solve(problem, on_progress)
+        except TimeoutError:
+            raise SolverLostError(f"the solver did not end within {limit_s:.0f} s and was stopped") from None
+        finally:
+            if self._is_busy:
+                await self.stop()
+
+    _is_busy = False
+    _has_spoken = False
+
+    async def _solve(self, problem: Problem, on_progress: Callable[[Progress], None]) -> Plan:
+        """A process that has died since its last plan says nothing, and is replaced."""
+        try:
+            return await self._asked(problem, on_progress)
+        except SolverLostError:
+            if self._has_spoken:
+                raise
+        return await self._asked(problem, on_progress)
+
+    async def _asked(self, problem: Problem, on_progress: Callable[[Progress], None]) -> Plan:
+        process = await self.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._is_busy, self._has_spoken = True, False
+        try:
+            process.stdin.write(packed(problem))
+            await process.stdin.drain()
+            while True:
+                kind, content = await receive(process.stdout)
+                self._has_spoken = True
+                if kind != "progress":
+                    break
+                on_progress(content)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            status = await process.wait()
+            raise SolverLostError(f"the solver process ended with status {status}: out of memory?") from None
+        self._is_busy = False
+        return _plan(kind, content)
+
+    async def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        process, self._process, self._is_busy = self._process, None, False
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _plan(kind: str, content: Any) -> Plan:
+    if kind == "invalid":
+        raise InvalidProblemError(*content)
+    if kind == "defect":
+        raise SolverDefectError(content)
+    plan: Plan = content
+    return plan

@@ -1,0 +1,150 @@
+"""The worker: takes solves and deliveries from the queue until it is stopped, and takes up what dead workers left.
+
+A lost database ends nothing: the worker begins anew until it is there again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from procrastinate import App
+from procrastinate.exceptions import ConnectorException
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service import housekeeping
+from service.db.asynchronous import begun
+from service.db.errors import DatabaseError
+from service.deployments import waiting
+from service.logs import bound
+from service.market.service import MarketService
+from service.plans import repository
+from service.queue import DELIVER, DELIVERIES, SOLVE, SOLVES, Queue
+from service.settings import ServiceSettings
+from service.solving import orphans
+from service.solving.making import Maker
+from service.solving.solver_process import SolverProcess
+from service.solving.store_queue import store_app
+from service.webhooks.destinations import networks
+from service.webhooks.service import deliver, put_back_lost
+
+logger = logging.getLogger("sutler.worker")
+
+DELIVERIES_AT_ONCE: Final = 8
+BEGIN_AGAIN_S: Final = 1.0
+LOOK_FOR_JOBS_S: Final = 0.5  # a notice that comes while a job is being fetched wakes nobody
+HEARTBEATS: Final = 4  # in the time after which silence means death
+FORGOTTEN_S: Final = 86_400.0  # after a shorter silence a worker is still known when it is heard of again
+
+
+class Worker:
+    """One process's share of the work."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        queue: Queue,
+        market: MarketService,
+        settings: ServiceSettings,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._settings, self._engine, self._queue = settings, engine, queue
+        self._solvers = [SolverProcess() for _ in range(settings.solves_at_once)]
+        free: asyncio.Queue[SolverProcess] = asyncio.Queue()
+        for solver in self._solvers:
+            free.put_nowait(solver)
+        self._now = now
+        self._maker = Maker(engine, queue, market, free, asyncio.Event(), now)
+        self._watch = orphans.Watch(settings.worker_silent_s)
+        self._app = store_app(engine)
+        self._add_tasks(self._app)
+
+    def _add_tasks(self, app: App) -> None:
+        allowed = networks(self._settings.outgoing_networks)
+
+        @app.task(name=SOLVE, queue=SOLVES, pass_context=True)
+        async def solve_plan(context: object, plan_id: str) -> None:
+            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
+                await self._maker.make(UUID(plan_id))
+
+        @app.task(name=DELIVER, queue=DELIVERIES, pass_context=True)
+        async def deliver_webhook(context: object, delivery_id: str) -> None:
+            with bound(job_id=context.job.id, delivery_id=delivery_id):  # type: ignore[attr-defined]
+                await deliver(self._engine, self._queue, UUID(delivery_id), allowed=allowed)
+
+    async def run(self) -> None:
+        """Until cancelled: solves under way are then left to other workers."""
+        await asyncio.gather(*(solver.start() for solver in self._solvers))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._work())
+                group.create_task(self._every(self._settings.worker_silent_s / HEARTBEATS, self._adopt))
+                group.create_task(self._every(housekeeping.EVERY_S, self._tidy))
+        finally:
+            await asyncio.gather(*(solver.stop() for solver in self._solvers))
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self._take_jobs()
+            except (ConnectorException, DatabaseError) as error:
+                logger.warning("the queue cannot be reached: %s: beginning again", error)
+            await asyncio.sleep(BEGIN_AGAIN_S)
+
+    async def _take_jobs(self) -> None:
+        """Until the connection is lost, or this is cancelled; jobs under way are then waited for."""
+        taking = {
+            asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
+            asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
+        }
+        try:
+            done, _ = await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except asyncio.CancelledError:
+            self._maker.stopping.set()
+            raise
+        finally:
+            for task in taking:
+                task.cancel()
+            await asyncio.wait(taking)
+
+    async def _take(self, queue: str, concurrency: int) -> None:
+        silent_s = self._settings.worker_silent_s
+        await self._app.run_worker_async(
+            queues=[queue],
+            name=queue,
+            concurrency=concurrency,
+            install_signal_handlers=False,
+            fetch_job_polling_interval=LOOK_FOR_JOBS_S,
+            update_heartbeat_interval=silent_s / HEARTBEATS,
+            stalled_worker_timeout=FORGOTTEN_S,
+            delete_jobs="successful",
+        )
+
+    async def _every(self, wait_s: float, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(wait_s)
+            try:
+                async with begun(self._engine) as connection:
+                    await work(connection)
+            except (ConnectorException, DatabaseError) as error:
+                logger.warning("%s: %s", work.__name__.strip("_"), error)
+
+    async def _tidy(self, connection: AsyncConnection) -> None:
+        await housekeeping.tidy(connection, self._now())
+
+    async def _adopt(self, connection: AsyncConnection) -> None:
+        """Puts what silent workers left back into the queue, and what no job would make or deliver."""
+        if self._watch.look():
+            await orphans.give_back(connection, silent_s=self._settings.worker_silent_s)
+        before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
+        for plan_id in await repository.without_job(connection, before=before):
+            logger.warning("plan %s has no job: it is put into the queue again", plan_id)
+            await repository.count_death(connection, plan_id)
+            await self._queue.solve(connection, plan_id)
+        await put_back_lost(connection, self._queue, before=before)
+        await waiting.try_again(connection, self._queue, now=self._now())

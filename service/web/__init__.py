@@ -1,0 +1,1 @@
+"""What all endpoints share: the application, bodies, problems, pages, limits, the OpenAPI document."""

@@ -1,0 +1,102 @@
+"""Reads request bodies: JSON or YAML, bounded in size, depth and time, checked by the same code as files.
+
+FastAPI's own reading converts values and knows neither YAML nor our errors; the OpenAPI document gets the schemas
+by `described`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from fastapi import Depends, Request
+
+from service.plans.documents import MOST_YAML_BYTES, parse_document
+from service.plans.errors import DocumentError
+from service.plans.fields import Document
+from service.plans.validation import validate
+from service.web.errors import TooLargeError, TooSlowError, UnsupportedMediaTypeError
+from service.web.state import services_of
+
+D = TypeVar("D", bound=Document)
+JSON_TYPES: Final = ("application/json",)
+YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml")
+PATIENCE_S: Final = 60.0
+QUICK_BYTES: Final = 20_000  # more is checked beside the event loop
+
+described: Final[list[type[Document]]] = []
+
+
+def body_of(kind: type[D]) -> Any:
+    """A dependency: the checked body.
+
+    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, TooLargeError, TooSlowError.
+    """
+    return Depends(_reader(kind))
+
+
+def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
+    """`openapi_extra` of an endpoint with such a body; `examples` are whole bodies by name."""
+    if kind not in described:
+        described.append(kind)
+    media = {
+        "schema": {"$ref": f"#/components/schemas/{kind.__name__}"},
+        "examples": {name: {"value": value} for name, value in examples.items()},
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": media, "application/yaml": media}}}
+
+
+def _reader(kind: type[D]) -> Callable[[Request], Coroutine[Any, Any, D]]:
+    async def read(request: Request) -> D:
+        is_json = _is_json(request)
+        limit = services_of(request).settings.most_body_bytes
+        content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
+        request.state.body_sha256 = sha256(content).digest()
+        if len(content) < QUICK_BYTES:
+            return _checked(kind, content, is_json=is_json)
+        return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
+
+    return read
+
+
+def _is_json(request: Request) -> bool:
+    given = request.headers.getlist("content-type")
+    media_type = given[0].partition(";")[0].strip().lower() if len(given) == 1 else ""
+    if media_type not in (*JSON_TYPES, *YAML_TYPES):
+        shown = f"{', '.join(given)[:80]!r} is" if given else "is missing, which is"
+        remedy = "send application/json or application/yaml (curl: -H 'Content-Type: ...' --data-binary @FILE)"
+        raise UnsupportedMediaTypeError(f"Content-Type: {shown} neither JSON nor YAML: {remedy}")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaTypeError("Content-Encoding: send the body uncompressed")
+    return media_type in JSON_TYPES
+
+
+async def _content(request: Request, limit: int) -> bytes:
+    stated = request.headers.get("content-length", "0")
+    if stated.isdecimal() and int(stated) > limit:
+        raise _too_large(limit)
+    content = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise TooSlowError(f"the body did not arrive within {PATIENCE_S:g} s: send it again") from None
+    return bytes(content)
+
+
+def _too_large(limit: int) -> TooLargeError:
+    remedy = "plan on the store's market instead of sending one, or raise SUTLER_MOST_BODY_BYTES"
+    return TooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
+
+
+def _checked(kind: type[D], content: bytes, *, is_json: bool) -> D:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DocumentError.of("body", "is not UTF-8 text") from None
+    if not text.strip():
+        raise DocumentError.of("body", "is empty: send a document, see /docs")
+    return validate(kind, parse_document(text, is_json=is_json, field="body", name="the request's body"))

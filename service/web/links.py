@@ -1,0 +1,20 @@
+"""Links of the OpenAPI document: which calls can follow an answer, and with which part of it."""
+
+from typing import Any, Final
+
+
+def _links(parameter: str, value: str, *operations: str) -> dict[str, Any]:
+    return {name: {"operationId": name, "parameters": {parameter: value}} for name in operations}
+
+
+TO_THE_PLAN: Final = _links("plan_id", "$response.body#/id", "get_plan", "get_problem", "export_plan", "cancel_plan")
+TO_THE_DEPLOYMENT: Final = _links(
+    "name",
+    "$response.body#/name",
+    "get_deployment",
+    "get_current_plan",
+    "list_deployment_plans",
+    "get_terraform_state",
+    "replan",
+    "delete_deployment",
+)

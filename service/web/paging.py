@@ -1,0 +1,49 @@
+"""Lists in pages: `{items, next}`, where `next` is an opaque cursor for the following page."""
+
+import base64
+import binascii
+import json
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel
+
+from service.plans.errors import FieldProblem
+from service.web.errors import BadParameterError
+
+T = TypeVar("T")
+MOST_ITEMS = 200
+
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items of a page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before; unset: the first page.")]
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    """What there is, in order."""
+    next: str | None
+    """`cursor` of the next page; null at the end."""
+
+
+def encode_cursor(*parts: str | int) -> str:
+    """Where the next page begins, as callers see it."""
+    return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str, *, parts: int) -> list[str]:
+    """The parts of a cursor, as text. Raises BadParameterError for anything that `encode_cursor` did not make."""
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, RecursionError):
+        found = None
+    if not isinstance(found, list) or len(found) != parts or not all(isinstance(part, str | int) for part in found):
+        raise bad_cursor()
+    return [str(part) for part in found]
+
+
+def bad_cursor() -> BadParameterError:
+    remedy = "give `next` of the page before, unchanged, or leave it out for the first page"
+    return BadParameterError(f"cursor: {remedy}", fields=(FieldProblem("cursor", None, remedy),))

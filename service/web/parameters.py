@@ -1,0 +1,18 @@
+"""Headers that several endpoints take; they are documented here and read where they are used."""
+
+from typing import Annotated
+
+from fastapi import Header
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="Names the request: sent again within 24 hours, it is done once."),
+]
+Prefer = Annotated[
+    str | None,
+    Header(alias="Prefer", description="`respond-async`: answer 202 at once; `wait=10`: after 10 seconds at most."),
+]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description="Only if the `ETag` is still this one.")]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="304 without a body while the `ETag` is this one.")
+]

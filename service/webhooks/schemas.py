@@ -1,0 +1,85 @@
+"""Webhooks as callers send and get them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field, model_validator
+
+from service.plans.errors import FieldProblem
+from service.plans.fields import Document, Name, reject
+from service.plans.resources import Resource
+from service.webhooks.events import Event
+from service.webhooks.repository import DeliveryStatus
+from service.webhooks.signatures import SecretError, key_of
+
+
+class WebhookDocument(Document):
+    """Where to send which events."""
+
+    url: Annotated[str, Field(min_length=1, examples=["https://receiver.example.org/sutler"])]
+    """An https or http URL with a public host: what answers 2xx there has taken an event."""
+    events: Annotated[tuple[Event, ...], Field(strict=False, min_length=1)]
+    """Which events to send."""
+    description: Name | None = None
+    """What it is for, in the caller's words."""
+    secret: Annotated[str | None, Field(repr=False)] = None
+    """whsec_ and the base64 of 24 to 64 random bytes, which sign the events; unset: one is made."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_secret(cls, data: Any) -> Any:
+        """Here, because errors of a field show its value."""
+        given = data.get("secret") if isinstance(data, Mapping) else None
+        try:
+            if given is not None:
+                key_of(given if isinstance(given, str) else "")
+        except SecretError as error:
+            reject([FieldProblem("secret", None, str(error))])
+        return data
+
+
+class WebhookResource(Resource):
+    """A webhook; its secret is shown only once, when it is made."""
+
+    id: UUID
+    """Identity of the webhook."""
+    url: str
+    """Where events are sent."""
+    events: tuple[str, ...]
+    """Which events are sent."""
+    description: str
+    """What it is for."""
+    created_by: str
+    """The key that made it."""
+    created_at: datetime
+    """When it was made."""
+
+
+class NewWebhookResource(WebhookResource):
+    """A webhook as its maker sees it."""
+
+    secret: str
+    """Signs the events; it is not shown again."""
+
+
+class DeliveryResource(Resource):
+    """One event for one webhook."""
+
+    id: UUID
+    """The `webhook-id` of its requests."""
+    event: str
+    """Its type."""
+    status: DeliveryStatus
+    """pending until the receiver has answered 2xx (delivered) or ten attempts have failed (failed)."""
+    attempts: int
+    """How often it was sent so far."""
+    last_status_code: int | None
+    """What the receiver answered last."""
+    last_error: str | None
+    """What was wrong with the last attempt."""
+    created_at: datetime
+    """When the event was announced."""
+    finished_at: datetime | None
+    """When it was delivered or given up."""

@@ -1,0 +1,195 @@
+"""Webhooks: registered here, told of events in the transaction of their cause, and delivered to by the workers.
+
+Each event reaches each receiver at least once, or is given up after three days; nothing that was delivered is sent
+again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Protocol
+from uuid import UUID, uuid4
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.auth import audit
+from service.auth.principal import Principal
+from service.db.asynchronous import begun, reading
+from service.plans.errors import DocumentError, FieldProblem
+from service.queue import Queue
+from service.web.errors import ConflictError, NotFoundError
+from service.webhooks import repository
+from service.webhooks.addresses import Network
+from service.webhooks.destinations import DestinationError, check_url
+from service.webhooks.events import TEST_EVENT, body_of
+from service.webhooks.repository import Delivery, DeliveryStatus, Outgoing, Webhook
+from service.webhooks.retries import wait_s
+from service.webhooks.schemas import WebhookDocument
+from service.webhooks.sending import USUAL_SENDER, Attempt, Message
+from service.webhooks.signatures import new_secret
+
+logger = logging.getLogger("sutler.webhooks")
+
+MOST_WEBHOOKS: Final = 100
+SENT_AT_ONCE: Final = 8
+RECEIVER: Final = Principal("receiver", "read")  # who is said to have removed a webhook that wants no more events
+
+_THREADS: Final = ThreadPoolExecutor(SENT_AT_ONCE, "delivery")  # receivers may be slow: not the threads of others
+
+
+class Send(Protocol):
+    """One attempt; blocks, and raises nothing."""
+
+    def __call__(self, message: Message, *, allowed: tuple[Network, ...]) -> Attempt: ...
+
+
+async def register(
+    connection: AsyncConnection,
+    document: WebhookDocument,
+    *,
+    principal: Principal,
+    request_id: str,
+    allowed: tuple[Network, ...],
+    now: datetime,
+) -> tuple[Webhook, str]:
+    """The new webhook and its secret, which nothing shows again. Raises DocumentError, ConflictError."""
+    try:
+        check_url(document.url, allowed=allowed)
+    except DestinationError as error:
+        raise DocumentError([FieldProblem("url", error.shown, error.remedy)]) from None
+    secret = document.secret or new_secret()
+    events = tuple(dict.fromkeys(document.events))
+    webhook = Webhook(uuid4(), document.url, events, document.description or "", principal.actor, now)
+    if not await repository.add(connection, webhook, secret=secret, most=MOST_WEBHOOKS):
+        raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most there may be: delete one that is not used")
+    await _note(connection, principal, "webhook.create", webhook.id, request_id, {"events": list(events)})
+    return webhook, secret
+
+
+async def get(connection: AsyncConnection, webhook_id: UUID) -> Webhook:
+    """Raises NotFoundError."""
+    found = await repository.find(connection, webhook_id)
+    if found is None:
+        raise _not_found(webhook_id)
+    return found
+
+
+async def remove(connection: AsyncConnection, webhook_id: UUID, *, principal: Principal, request_id: str) -> None:
+    """With all its deliveries, also those under way. Raises NotFoundError."""
+    if not await repository.remove(connection, webhook_id):
+        raise _not_found(webhook_id)
+    await _note(connection, principal, "webhook.delete", webhook_id, request_id)
+
+
+async def test(
+    connection: AsyncConnection, queue: Queue, webhook_id: UUID, *, principal: Principal, request_id: str
+) -> Delivery:
+    """Sends an event that means nothing, whatever events are wanted. Raises NotFoundError."""
+    if not await repository.lock(connection, webhook_id):
+        raise _not_found(webhook_id)
+    data = {"webhook": {"id": str(webhook_id)}}
+    (delivery_id,) = await _send_to([webhook_id], connection, queue, event=TEST_EVENT, data=data)
+    await _note(connection, principal, "webhook.test", webhook_id, request_id)
+    found = await repository.find_delivery(connection, delivery_id)
+    assert found is not None
+    return found
+
+
+async def announce(connection: AsyncConnection, queue: Queue, *, event: str, data: Mapping[str, Any]) -> None:
+    """Tells every webhook that wants the event, once this transaction is committed."""
+    await _send_to(await repository.wanting(connection, event), connection, queue, event=event, data=data)
+
+
+async def deliver(
+    engine: AsyncEngine,
+    queue: Queue,
+    delivery_id: UUID,
+    *,
+    allowed: tuple[Network, ...],
+    send: Send = USUAL_SENDER,
+    chance: Callable[[], float] = random.random,
+) -> Attempt | None:
+    """One attempt and what follows from it: the end, or a job for the next one. None: there was nothing to send.
+
+    Raises DatabaseError.
+    """
+    async with reading(engine) as connection:
+        outgoing = await repository.outgoing(connection, delivery_id)
+    if outgoing is None:
+        return None
+    work = partial(send, outgoing.message, allowed=allowed)
+    attempt = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    async with begun(engine) as connection:
+        await _conclude(connection, queue, outgoing, attempt, chance())
+    return attempt
+
+
+async def put_back_lost(connection: AsyncConnection, queue: Queue, *, before: datetime) -> Sequence[UUID]:
+    """Gives jobs to deliveries from before then that lost theirs; returns which those were."""
+    lost = await repository.without_job(connection, before=before)
+    for delivery_id in lost:
+        logger.warning("delivery %s has no job: it is put into the queue again", delivery_id)
+        await queue.deliver(connection, delivery_id)
+    return lost
+
+
+async def _send_to(
+    webhook_ids: Sequence[UUID], connection: AsyncConnection, queue: Queue, *, event: str, data: Mapping[str, Any]
+) -> list[UUID]:
+    if not webhook_ids:
+        return []
+    at: datetime = (await connection.execute(select(func.now()))).scalar_one()
+    ids = [uuid4() for _ in webhook_ids]
+    await repository.add_deliveries(connection, ids, webhook_ids, event=event, body=body_of(event, data, at=at))
+    for delivery_id in ids:
+        await queue.deliver(connection, delivery_id)
+    return ids
+
+
+async def _conclude(
+    connection: AsyncConnection, queue: Queue, sent: Outgoing, attempt: Attempt, chance: float
+) -> None:
+    if attempt.is_unwanted:
+        await _unsubscribe(connection, sent.webhook_id)
+        return
+    next_s = None if attempt.ok else wait_s(sent.attempts + 1, stated_s=attempt.wait_s, chance=chance)
+    status: DeliveryStatus = "delivered" if attempt.ok else "failed" if next_s is None else "pending"
+    _log(sent, attempt, status)
+    is_ours = await repository.store(connection, sent, attempt, status)
+    if is_ours and next_s is not None and not await repository.has_job(connection, sent.id):
+        await queue.deliver(connection, sent.id, delay_s=next_s)
+
+
+async def _unsubscribe(connection: AsyncConnection, webhook_id: UUID) -> None:
+    if await repository.remove(connection, webhook_id):
+        logger.warning("webhook %s is removed: its receiver answers 410 Gone", webhook_id)
+        await _note(connection, RECEIVER, "webhook.delete", webhook_id, None, {"reason": "410 Gone"})
+
+
+def _log(sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> None:
+    said = "" if attempt.error is None else f": {attempt.error}"
+    level = logging.INFO if attempt.ok else logging.WARNING
+    logger.log(level, "delivery %s is %s after attempt %d%s", sent.id, status, sent.attempts + 1, said)
+
+
+def _not_found(webhook_id: UUID) -> NotFoundError:
+    return NotFoundError(f"there is no webhook {webhook_id}: see GET /v1/webhooks")
+
+
+async def _note(
+    connection: AsyncConnection,
+    principal: Principal,
+    action: str,
+    webhook_id: UUID,
+    request_id: str | None,
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    target = f"webhook/{webhook_id}"
+    await audit.record(
+        connection, principal=principal, action=action, target=target, request_id=request_id, detail=detail
+    )

@@ -1,0 +1,83 @@
+"""The OpenAPI document is true: Schemathesis sends what it allows, and what it does not, to a running service.
+
+No answer is a 5xx that is not documented, none has an undocumented status, type, header or shape, none ignores a
+missing key. https://schemathesis.readthedocs.io
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.service.api.conftest import Guarded
+from tests.service.running import Running
+
+LEAST_CASES: Final = 1_000
+# Rules that several fields break together cannot be said in a schema, so not all that it allows is accepted.
+NOT_CHECKED: Final = "positive_data_acceptance"
+# Tags of a group, and examples per operation so that the group gets its thousand cases: groups differ in parameters.
+GROUPS: Final = {
+    "plans": (("plans",), 25),
+    "deployments": (("deployments",), 12),
+    "market": (("market",), 400),
+    "administration": (("webhooks", "audit", "operation"), 130),
+}
+GENERATED: Final = re.compile(r"([\d,]+) generated")
+
+
+def schemathesis(running: Running, key: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{running.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {key}", "--exclude-checks", NOT_CHECKED, "--seed", "1"),
+        *("--generation-database", "none", "--suppress-health-check", "all", "--warnings", "off", "--no-color"),
+        *arguments,
+    ]
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=300
+    )
+
+
+@pytest.mark.parametrize("group", sorted(GROUPS))
+def test_a_thousand_requests_of_every_kind_get_documented_answers(
+    guarded: Guarded, group: str, tmp_path: Path
+) -> None:
+    running, key = guarded.running, guarded.keys["admin"]
+    tags, examples = GROUPS[group]
+    chosen = [word for tag in tags for word in ("--include-tag", tag)]
+    arguments = ("--phases", "examples,coverage,fuzzing", "--max-examples", str(examples), *chosen)
+    done = schemathesis(running, key, *arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stdout[-8_000:]
+    generated = GENERATED.search(done.stdout)
+    assert generated is not None
+    assert int(generated[1].replace(",", "")) >= LEAST_CASES
+    assert "a defect of sutler" not in running.said()
+
+
+def test_calls_that_follow_from_each_other_get_documented_answers(guarded: Guarded, tmp_path: Path) -> None:
+    running, key = guarded.running, guarded.keys["admin"]
+    done = schemathesis(running, key, "--phases", "stateful", "--max-examples", "20", folder=tmp_path)
+    assert done.returncode == 0, done.stdout[-8_000:]
+    assert "a defect of sutler" not in running.said()
+
+
+def test_every_call_has_a_group_a_summary_and_documented_problems(service: Running) -> None:
+    document: dict[str, Any] = service.get("/openapi.json").json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    assert {tag for operation in operations for tag in operation["tags"]} == {
+        tag for tags, _ in GROUPS.values() for tag in tags
+    }
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["description"] for operation in operations)
+    for operation in operations:
+        for status, response in operation["responses"].items():
+            problems = response.get("content", {})
+            assert (
+                status[0] not in "45"
+                or operation["operationId"] == "readyz"
+                or set(problems) == {"application/problem+json"}
+            ), (operation["operationId"], status)
