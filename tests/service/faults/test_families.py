@@ -96,6 +96,7 @@ def next_plan(family: Running) -> Response:
 
 def test_a_killed_scheduler_is_started_again(family: Running) -> None:
     before = family.child("scheduler")
+    until(lambda: "polling file" in family.said())
     kill(before)
     replaced(family, "scheduler", before)
     until(lambda: family.said().count("polling file") == 2)
