@@ -252,13 +252,13 @@ def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr
 def _supply_curves(problem: Problem, supply: Supply) -> IntArray:
     """Untied classes of one pool and machine size: a plan rents the cheaper ones first, so only their sum counts."""
     tied = {index for coupling in supply.couplings for index, _ in coupling.terms}
-    numbers: dict[tuple[int, int], int] = {}
+    numbers: dict[tuple[int, int, bool], int] = {}
     curve = np.full(len(supply.classes), -1, dtype=np.int64)
     if problem.limits.max_gpus_per_provider:
         return curve
     for index, offer_class in enumerate(supply.classes):
         if index not in tied:
-            curve[index] = numbers.setdefault((offer_class.pool, offer_class.gpus), len(numbers))
+            curve[index] = numbers.setdefault((offer_class.pool, offer_class.gpus, offer_class.held), len(numbers))
     steps = np.bincount(curve[curve >= 0], minlength=len(numbers))
     curve[curve >= 0] = np.where(steps[curve[curve >= 0]] > 1, curve[curve >= 0], -1)
     return np.unique(np.append(curve, -1), return_inverse=True)[1][:-1].astype(np.int64) - 1

@@ -53,6 +53,14 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipeline:
+    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above."""
+
+    stages: tuple[tuple[int, int, int], ...]
+    one_piece: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Shapes:
     """Pipelines without a model: pool, tensor_parallel [N, S]; one_piece [N]."""
 
@@ -70,9 +78,29 @@ def enumerate_candidates(problem: Problem, supply: Supply) -> Candidates:
         shapes = _shapes(problem, supply, model, needs[index])
         if len(shapes.one_piece):
             parts.append(_rated(problem, supply, index, shapes, needs[index], most_workloads))
-    if not parts:
-        return _no_candidates(most_workloads)
-    return _concatenate(parts)
+    return joined(parts, most_workloads)
+
+
+def candidates_of_pipelines(
+    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
+) -> Candidates:
+    """One candidate for each pipeline of a model as it stands, in their order, also where it serves nothing."""
+    longest = max(len(pipeline.stages) for pipeline in pipelines)
+    shapes = _Shapes(
+        np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
+        np.array([_padded([degree for _, degree, _ in p.stages], longest, 0) for p in pipelines], dtype=np.int64),
+        np.array([p.one_piece for p in pipelines], dtype=np.bool_),
+    )
+    layers = np.array([_padded([layers for _, _, layers in p.stages], longest, 0) for p in pipelines], dtype=np.int64)
+    most_workloads = max(len(m.workloads) for m in problem.models)
+    need_gb = disk_needed_gb(problem)[model]
+    known = layers if layers.any() else None
+    return _rated(problem, supply, model, shapes, need_gb, most_workloads, layers=known, keeps_all=True)
+
+
+def joined(parts: Sequence[Candidates], most_workloads: int) -> Candidates:
+    """All of them, in order."""
+    return _concatenate(parts) if parts else _no_candidates(most_workloads)
 
 
 def layouts_of(
@@ -279,12 +307,21 @@ def rounded_piece(gpus: int) -> int | None:
 
 
 def _rated(
-    problem: Problem, supply: Supply, index: int, shapes: _Shapes, need_gb: float, most_workloads: int
+    problem: Problem,
+    supply: Supply,
+    index: int,
+    shapes: _Shapes,
+    need_gb: float,
+    most_workloads: int,
+    *,
+    layers: IntArray | None = None,
+    keeps_all: bool = False,
 ) -> Candidates:
-    """Rate the shapes of one model and keep those that serve something."""
-    layouts = layouts_of(problem, supply.pools, shapes, layers=None)
+    """Rate the shapes of one model and keep those that serve something, or all."""
+    layouts = layouts_of(problem, supply.pools, shapes, layers=layers)
     rates, _ = throughput.rates(problem, problem.models[index], layouts)
-    kept = np.flatnonzero(rates.fits & (rates.rps > 0).any(axis=1))
+    serves = rates.fits & (rates.rps > 0).any(axis=1)
+    kept = np.arange(len(serves)) if keeps_all else np.flatnonzero(serves)
     piece_pool, piece_size = _pieces(shapes.pool[kept], shapes.tensor_parallel[kept], shapes.one_piece[kept])
     return Candidates(
         model=np.full(len(kept), index),
@@ -294,7 +331,7 @@ def _rated(
         one_piece=shapes.one_piece[kept],
         piece_pool=piece_pool,
         piece_size=piece_size,
-        rps=_widen(rates.rps[kept], most_workloads, 0.0),
+        rps=_widen(np.where(serves[:, None], rates.rps, 0.0)[kept], most_workloads, 0.0),
         storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, need_gb),
     )
 
@@ -318,6 +355,10 @@ def _storage_usd_per_hour(
             table[index, size] = pool.storage_usd_per_hour(need_gb, size)
     charged: FloatArray = table[piece_pool, piece_size].sum(axis=1)
     return charged
+
+
+def _padded(row: list[int], width: int, filler: int) -> list[int]:
+    return row + [filler] * (width - len(row))
 
 
 def _widen(array: NDArray[Any], width: int, filler: float) -> NDArray[Any]:

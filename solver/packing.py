@@ -5,8 +5,8 @@ a machine's room is always a multiple of the size being placed, and the supply r
 finds a place (Coffman, Garey & Johnson 1987). Machines that end up empty are not rented.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from solver.allocation import Polytope
 from solver.milp import Allocation
 from solver.plan import Rental, Stage
 from solver.pools import disk_needed_gb
+from solver.supply import OfferClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,57 +31,147 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedReplica:
-    """One running replica: its candidate and its stages where they stand."""
+    """One running replica: its candidate and its stages where they stand; `stays`: where it was pinned to."""
 
     candidate: int
     stages: tuple[Stage, ...]
+    stays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a piece runs already: the offer, which of its held machines, which GPUs there."""
+
+    offer: int
+    copy: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedReplica:
+    """A replica of a candidate that runs already, one pin per piece."""
+
+    candidate: int
+    pins: tuple[Pin, ...]
 
 
 @dataclass(slots=True)
 class _Machine:
+    """`free`: its free GPUs in ascending order; `copy` counts the machines of its offer."""
+
     offer: int
+    copy: int
     pool: int
     gpus: int
     price_usd_per_hour: float
-    used: int
-    storage_gb: float
-    storage_usd_per_hour: float
+    free: list[int]
+    storage_gb: float = 0.0
+    storage_usd_per_hour: float = 0.0
+
+    @property
+    def is_used(self) -> bool:
+        return len(self.free) < self.gpus
+
+    def take(self, wanted: Sequence[int]) -> tuple[int, ...]:
+        for gpu in wanted:
+            self.free.remove(gpu)
+        return tuple(wanted)
 
 
 class PackingError(Exception):
     """A piece found no machine: the allocation broke its own supply rows, a defect of the solver."""
 
 
-def pack(polytope: Polytope, allocation: Allocation) -> tuple[tuple[Rental, ...], tuple[PlacedReplica, ...]]:
-    """Rentals and placed replicas of an allocation, replicas in candidate order."""
-    owners = [c for c, count in zip(allocation.candidate, allocation.replicas, strict=True) for _ in range(count)]
-    pieces = [piece for replica, c in enumerate(owners) for piece in _pieces_of(polytope, replica, int(c))]
-    pieces.sort(key=lambda piece: -piece.size)
-    needs = disk_needed_gb(polytope.problem)
-    machines = _rented_machines(polytope, allocation)
+def pack(
+    polytope: Polytope, allocation: Allocation, pinned: Sequence[PinnedReplica] = ()
+) -> tuple[tuple[Rental, ...], tuple[PlacedReplica, ...]]:
+    """Rentals and placed replicas of an allocation, replicas in candidate order.
+
+    Replicas that run already stay where they are as long as larger pieces leave them their place.
+    """
+    owners = [
+        int(c) for c, count in zip(allocation.candidate, allocation.replicas, strict=True) for _ in range(count)
+    ]
+    pieces = [piece for replica, c in enumerate(owners) for piece in _pieces_of(polytope, replica, c)]
+    pins = _pins_of(owners, pinned)
+    pieces.sort(key=lambda piece: (-piece.size, (piece.replica, piece.index) not in pins))
+    machines = _rented_machines(polytope, allocation, pins.values())
     machines += _direct_machines(polytope, pieces)
     machines.sort(key=lambda m: (m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
-    placed: dict[tuple[int, int], tuple[int, int]] = {}
+    placed, moved = _placed(polytope, pieces, machines, pins)
+    rentals, position = _rentals(polytope, machines)
+    stay = {replica for replica, _ in pins} - moved
+    replicas = [
+        PlacedReplica(c, _stages_of(polytope, replica, c, placed, position), replica in stay)
+        for replica, c in enumerate(owners)
+    ]
+    return rentals, tuple(replicas)
+
+
+def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tuple[int, int], Pin]:
+    """By (replica, piece), in the order given as far as there are replicas of the candidate."""
+    waiting: dict[int, list[PinnedReplica]] = defaultdict(list)
+    for one in pinned:
+        waiting[one.candidate].append(one)
+    pins = {}
+    for replica, candidate in enumerate(owners):
+        if waiting[candidate]:
+            one = waiting[candidate].pop(0)
+            pins.update({(replica, index): pin for index, pin in enumerate(one.pins)})
+    return pins
+
+
+def _placed(
+    polytope: Polytope, pieces: Sequence[Piece], machines: Sequence[_Machine], pins: Mapping[tuple[int, int], Pin]
+) -> tuple[dict[tuple[int, int], tuple[int, tuple[int, ...]]], set[int]]:
+    """(machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were pinned."""
+    needs = disk_needed_gb(polytope.problem)
     by_pool: dict[int, list[int]] = defaultdict(list)
+    by_copy = {}
     for index, machine in enumerate(machines):
         by_pool[machine.pool].append(index)
+        by_copy[machine.offer, machine.copy] = index
+    kept = {
+        (by_copy[pin.offer, pin.copy], gpu)
+        for pin in pins.values()
+        if (pin.offer, pin.copy) in by_copy
+        for gpu in pin.gpus
+    }
+    placed, moved = {}, set()
     for piece in pieces:
-        at = next((i for i in by_pool[piece.pool] if machines[i].gpus - machines[i].used >= piece.size), None)
+        pin = pins.get((piece.replica, piece.index))
+        at = None if pin is None else by_copy.get((pin.offer, pin.copy))
+        if pin is not None and (at is None or not _still_free(machines[at], pin, piece.size)):
+            moved.add(piece.replica)
+            at = None
         if at is None:
-            raise PackingError(f"piece of {piece.size} GPUs in pool {polytope.supply.pools[piece.pool].name}")
+            at = _roomiest(machines, by_pool[piece.pool], piece.size, kept)
+            if at is None:
+                raise PackingError(f"piece of {piece.size} GPUs in pool {polytope.supply.pools[piece.pool].name}")
+            pin = None
         machine, pool = machines[at], polytope.supply.pools[piece.pool]
-        placed[piece.replica, piece.index] = (at, machine.used)
-        machine.used += piece.size
+        first = list(pin.gpus) if pin else []
+        spare = sorted((gpu for gpu in machine.free if gpu not in first), key=lambda gpu: (at, gpu) in kept)
+        gpus = [*first, *spare[: piece.size - len(first)]]
+        placed[piece.replica, piece.index] = (at, machine.take(gpus if pin else sorted(gpus)))
         machine.storage_usd_per_hour += pool.storage_usd_per_hour(needs[piece.model], piece.size)
         machine.storage_gb += (
             pool.storage_gb(needs[piece.model], piece.size) if pool.storage_usd_per_gb_month else 0.0
         )
-    rentals, position = _rentals(polytope, machines)
-    replicas = [
-        PlacedReplica(int(c), _stages_of(polytope, replica, int(c), placed, position))
-        for replica, c in enumerate(owners)
-    ]
-    return rentals, tuple(replicas)
+    return placed, moved
+
+
+def _still_free(machine: _Machine, pin: Pin, size: int) -> bool:
+    return len(machine.free) >= size and set(pin.gpus) <= set(machine.free)
+
+
+def _roomiest(
+    machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]]
+) -> int | None:
+    """The first machine with room beside what is to stay on it, else the first with room at all."""
+    with_room = [i for i in in_pool if len(machines[i].free) >= size]
+    beside = (i for i in with_room if sum((i, gpu) not in kept for gpu in machines[i].free) >= size)
+    return next(beside, next(iter(with_room), None))
 
 
 def _pieces_of(polytope: Polytope, replica: int, candidate: int) -> Iterable[Piece]:
@@ -95,14 +186,25 @@ def _pieces_of(polytope: Polytope, replica: int, candidate: int) -> Iterable[Pie
             yield Piece(replica, index, model, pool, size, stages)
 
 
-def _rented_machines(polytope: Polytope, allocation: Allocation) -> list[_Machine]:
-    """The offers behind the counts, largest first; of equal slices of a machine those whose cards are still free."""
+def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[Pin]) -> list[_Machine]:
+    """The offers behind the counts, largest first; of equal slices of a machine those whose cards are still free.
+
+    Of held machines those are kept on which the most GPUs run what stays.
+    """
     offers, supply = polytope.problem.offers, polytope.supply
+    running: Counter[tuple[int, int]] = Counter()
+    for pin in pins:
+        running[pin.offer, pin.copy] += len(pin.gpus)
     cards_used: dict[tuple[str, str | None], set[int]] = defaultdict(set)
-    machines = []
+    machines: list[_Machine] = []
     order = sorted(range(len(supply.classes)), key=lambda k: -supply.classes[k].gpus)
     for k in order:
         offer_class, left = supply.classes[k], int(allocation.rented[k])
+        if offer_class.held:
+            copies = [(index, copy) for index, available in offer_class.offers for copy in range(available)]
+            chosen = sorted(copies, key=lambda copy: (-running[copy], copy))[:left]
+            machines += [_machine(index, copy, offer_class) for index, copy in chosen]
+            continue
         for index, available in offer_class.offers:
             offer = offers[index]
             cards = cards_used[offer.provider, offer.machine_id] if offer.machine_id else set()
@@ -110,13 +212,15 @@ def _rented_machines(polytope: Polytope, allocation: Allocation) -> list[_Machin
             left -= taken
             if taken:
                 cards.update(offer.gpu_ids or ())
-            machines += [
-                _Machine(index, offer_class.pool, offer_class.gpus, offer_class.price_usd_per_hour, 0, 0.0, 0.0)
-                for _ in range(taken)
-            ]
+            machines += [_machine(index, copy, offer_class) for copy in range(taken)]
         if left:
             raise PackingError(f"{left} more of {offers[offer_class.offers[0][0]].offer_id!r} than the machine has")
     return machines
+
+
+def _machine(offer: int, copy: int, offer_class: OfferClass) -> _Machine:
+    gpus, price = offer_class.gpus, offer_class.price_usd_per_hour
+    return _Machine(offer, copy, offer_class.pool, gpus, price, list(range(gpus)))
 
 
 def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machine]:
@@ -126,7 +230,7 @@ def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machi
     for index, pool in enumerate(supply.pool_of_offer):
         if pool in supply.gpu_price_usd_per_hour:
             rooms[pool] += [[index, offers[index].gpus] for _ in range(min(offers[index].available, len(pieces)))]
-    machines = []
+    machines: list[_Machine] = []
     for piece in pieces:
         if piece.pool not in supply.gpu_price_usd_per_hour:
             continue
@@ -136,7 +240,8 @@ def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machi
         machine[1] -= piece.size
         offer = offers[machine[0]]
         price = offer.price_usd_per_hour * piece.size / offer.gpus
-        machines.append(_Machine(machine[0], piece.pool, piece.size, price, 0, 0.0, 0.0))
+        gpus = list(range(piece.size))
+        machines.append(_Machine(machine[0], len(machines), piece.pool, piece.size, price, gpus))
     return machines
 
 
@@ -144,7 +249,7 @@ def _rentals(
     polytope: Polytope, machines: Sequence[_Machine]
 ) -> tuple[tuple[Rental, ...], dict[int, tuple[int, int]]]:
     """Consecutive equal machines become one rental; returns where each machine went: (rental, machine)."""
-    used = [(index, machine) for index, machine in enumerate(machines) if machine.used > 0]
+    used = [(index, machine) for index, machine in enumerate(machines) if machine.is_used]
     rentals: list[Rental] = []
     position: dict[int, tuple[int, int]] = {}
     for _, run in groupby(used, key=lambda item: (item[1].offer, item[1].gpus, round(item[1].storage_gb, 6))):
@@ -164,6 +269,7 @@ def _rentals(
                 contract=offer.contract,
                 storage_gb=machine.storage_gb,
                 storage_usd_per_hour=machine.storage_usd_per_hour,
+                held=offer.held,
             )
         )
     return tuple(rentals), position
@@ -173,15 +279,16 @@ def _stages_of(
     polytope: Polytope,
     replica: int,
     candidate: int,
-    placed: dict[tuple[int, int], tuple[int, int]],
-    position: dict[int, tuple[int, int]],
+    placed: Mapping[tuple[int, int], tuple[int, tuple[int, ...]]],
+    position: Mapping[int, tuple[int, int]],
 ) -> tuple[Stage, ...]:
     pools, candidates = polytope.supply.pools, polytope.candidates
     layers = candidates.layers[candidate]
     known = int(layers.sum()) > 0
     stages: list[Stage] = []
     for piece in _pieces_of(polytope, replica, candidate):
-        machine, start = placed[replica, piece.index]
+        machine, gpus = placed[replica, piece.index]
+        start = 0
         rental, number = position[machine]
         for degree in piece.stages:
             stages.append(
@@ -191,7 +298,7 @@ def _stages_of(
                     layers=int(layers[len(stages)]) if known else None,
                     rental=rental,
                     machine=number,
-                    gpu_indices=tuple(range(start, start + degree)),
+                    gpu_indices=gpus[start : start + degree],
                     piece=piece.index,
                 )
             )

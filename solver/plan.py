@@ -14,7 +14,7 @@ class Rental:
     """`count` machines (or slices) of one offer. Prices are per machine and hour.
 
     `price_usd_per_hour` is what one machine costs, storage included: the offer's price (for a divisible offer
-    the share of `gpus` GPUs) plus `storage_usd_per_hour`, so that total = price x count.
+    the share of `gpus` GPUs) plus `storage_usd_per_hour`, so that total = price x count. `held`: rented already.
     """
 
     offer_id: str
@@ -27,6 +27,7 @@ class Rental:
     contract: Contract
     storage_gb: float = 0.0
     storage_usd_per_hour: float = 0.0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

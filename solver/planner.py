@@ -8,11 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from solver import explain
 from solver.allocation import Polytope
-from solver.caveats import caveats
 from solver.checks import check
 from solver.conflicts import find_conflicts
 from solver.errors import PlanViolationError
@@ -26,14 +23,12 @@ from solver.objectives import (
     LEAST_LAM,
     finishes,
     first_goal,
-    maximises_rate,
-    total_demand,
 )
 from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
 from solver.preparation import prepare, scaled_to_one
 from solver.problem import Problem
 from solver.progress import Progress
-from solver.report import describe
+from solver.report import describe, in_unit, plan_of
 from solver.routing import without_idle
 from solver.verify import verify
 from solver.version import VERSION
@@ -142,7 +137,7 @@ def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
     goal = first_goal(polytope)
 
     def report(phase: str, value: float, bound: float) -> None:
-        run.tell(phase, _in_unit(polytope, value), _in_unit(polytope, bound))
+        run.tell(phase, in_unit(polytope, value), in_unit(polytope, bound))
 
     if options.method == "binary_search":
         outcome = binary_search.minimise(polytope, goal, seconds_left=run.first_phase_seconds_left, report=report)
@@ -158,18 +153,6 @@ def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
         run.limit = f"time limit of {options.time_limit_s:g} s"
     run.mark("solve")
     return outcome
-
-
-def _in_unit(polytope: Polytope, value: float) -> float | None:
-    """A minimised objective in the unit that plans state."""
-    if not np.isfinite(value):
-        return None
-    if not maximises_rate(polytope.problem.objective):
-        return value
-    rps = -value * polytope.scale_rps
-    if polytope.problem.objective.kind == "max_throughput":
-        return rps
-    return total_demand(polytope.problem) / rps if rps > 0 else None
 
 
 def _finish(run: _Run, polytope: Polytope, allocation: Allocation) -> Allocation:
@@ -191,40 +174,9 @@ def _finish(run: _Run, polytope: Polytope, allocation: Allocation) -> Allocation
 
 
 def _plan(run: _Run, polytope: Polytope, first: Outcome, allocation: Allocation) -> Plan:
-    objective = run.problem.objective
     fleet = describe(polytope, *without_idle(polytope, allocation))
-    value = fleet.value(objective.kind)
-    bound = _in_unit(polytope, first.bound)
-    bound = value if bound is None else bound
-    bound = max(bound, value) if objective.kind == "max_throughput" else min(bound, value)
-    gap = abs(bound - value) / abs(value) if value else 0.0
-    allowed = run.problem.options.relative_gap
-    if run.problem.options.method == "binary_search":
-        allowed = run.problem.options.tolerance_fraction
-    status: Status = "optimal" if gap <= allowed + 1e-9 else "feasible"
     run.mark("plan")
-    return Plan(
-        status=status,
-        objective=objective.kind,
-        value=value,
-        bound=bound,
-        relative_gap=gap,
-        throughput_rps=fleet.throughput_rps,
-        makespan_s=fleet.makespan_s,
-        load_multiple=fleet.load_multiple,
-        cost_usd_per_hour=fleet.cost_usd_per_hour,
-        power_watts=fleet.power_watts,
-        usd_per_million_tokens=fleet.usd_per_million_tokens,
-        rentals=fleet.rentals,
-        replicas=fleet.replicas,
-        routing=fleet.routing,
-        binding=(),
-        alternatives=(),
-        conflicts=(),
-        evidence=fleet.evidence,
-        warnings=caveats(run.problem, fleet.rentals, fleet.replicas),
-        solver=run.report(),
-    )
+    return plan_of(run.problem, fleet, bound=in_unit(polytope, first.bound), solver=run.report())
 
 
 def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:

@@ -61,6 +61,8 @@ class Offer:
     """Something for rent, as in the market snapshot (docs: `sutler schema market`).
 
     `price_usd_per_hour` is for the whole offer. `available` counts how many such offers can be rented.
+    `held`: rented already, at this price and with this many GPUs; such an offer names no machine, since nobody else
+    can take a slice of it, and may stand beside one of the same id that is still for rent.
     Bandwidths are 10^9 bytes/s, one direction, per GPU (intra) or per machine (inter).
     """
 
@@ -83,6 +85,8 @@ class Offer:
     disk_gb: float | None = None
     disk_included_gb: float = 0.0
     disk_usd_per_gb_month: float = 0.0
+    inet_down_gb_per_s: float | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

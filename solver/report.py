@@ -8,12 +8,13 @@ import numpy as np
 from solver import throughput
 from solver.allocation import Polytope
 from solver.candidates import layouts_of
+from solver.caveats import caveats
 from solver.engine_args import engine_args, engine_env
 from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
 from solver.packing import PlacedReplica, pack
-from solver.plan import Evidence, Rental, Replica, Route, Share, WorkloadRate
-from solver.problem import ObjectiveKind, ServedModel
+from solver.plan import Evidence, Plan, Rental, Replica, Route, Share, SolveReport, WorkloadRate
+from solver.problem import ObjectiveKind, Problem, ServedModel
 from solver.routing import Routing
 from solver.throughput.base import FloatArray, Rates
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
@@ -48,13 +49,30 @@ class Fleet:
         return value
 
 
-def describe(polytope: Polytope, allocation: Allocation, routing: Routing) -> Fleet:
-    """Pack, name and add up an allocation under its routing."""
-    problem = polytope.problem
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the replicas of an allocation stand, in candidate order, and what they are called."""
+
+    rentals: tuple[Rental, ...]
+    replicas: tuple[PlacedReplica, ...]
+    names: tuple[str, ...]
+
+
+def placed_anew(polytope: Polytope, allocation: Allocation) -> Placement:
+    """Packed without regard to what runs."""
     rentals, placed = pack(polytope, allocation)
+    return Placement(rentals, placed, tuple(_replica_names(polytope, placed)))
+
+
+def describe(
+    polytope: Polytope, allocation: Allocation, routing: Routing, placement: Placement | None = None
+) -> Fleet:
+    """Pack (unless it is given), name and add up an allocation under its routing."""
+    problem = polytope.problem
+    placement = placement or placed_anew(polytope, allocation)
+    rentals, placed, names = placement.rentals, placement.replicas, placement.names
     lam_rps = routing.lam * polytope.scale_rps
     whole_rps = lam_rps if maximises_rate(problem.objective) else total_demand(problem)
-    names = _replica_names(polytope, placed)
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
     known = {int(c): _what_is_known(polytope, int(c)) for c in allocation.candidate}
@@ -77,6 +95,50 @@ def describe(polytope: Polytope, allocation: Allocation, routing: Routing) -> Fl
         power_watts=_power_watts(polytope, rentals),
         usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
     )
+
+
+def plan_of(problem: Problem, fleet: Fleet, *, bound: float | None, solver: SolveReport) -> Plan:
+    """The plan of a fleet; `bound` in the objective's unit is what is proven of every plan, None if nothing is."""
+    kind, value = problem.objective.kind, fleet.value(problem.objective.kind)
+    bound = value if bound is None else bound
+    bound = max(bound, value) if kind == "max_throughput" else min(bound, value)
+    gap = abs(bound - value) / abs(value) if value else 0.0
+    options = problem.options
+    allowed = options.tolerance_fraction if options.method == "binary_search" else options.relative_gap
+    return Plan(
+        status="optimal" if gap <= allowed + 1e-9 else "feasible",
+        objective=kind,
+        value=value,
+        bound=bound,
+        relative_gap=gap,
+        throughput_rps=fleet.throughput_rps,
+        makespan_s=fleet.makespan_s,
+        load_multiple=fleet.load_multiple,
+        cost_usd_per_hour=fleet.cost_usd_per_hour,
+        power_watts=fleet.power_watts,
+        usd_per_million_tokens=fleet.usd_per_million_tokens,
+        rentals=fleet.rentals,
+        replicas=fleet.replicas,
+        routing=fleet.routing,
+        binding=(),
+        alternatives=(),
+        conflicts=(),
+        evidence=fleet.evidence,
+        warnings=caveats(problem, fleet.rentals, fleet.replicas),
+        solver=solver,
+    )
+
+
+def in_unit(polytope: Polytope, value: float) -> float | None:
+    """A minimised primary objective in the unit that plans state; None: it says nothing."""
+    if not np.isfinite(value):
+        return None
+    if not maximises_rate(polytope.problem.objective):
+        return value
+    rps = -value * polytope.scale_rps
+    if polytope.problem.objective.kind == "max_throughput":
+        return rps
+    return total_demand(polytope.problem) / rps if rps > 0 else None
 
 
 def _replica_names(polytope: Polytope, placed: Sequence[PlacedReplica]) -> list[str]:

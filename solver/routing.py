@@ -81,11 +81,25 @@ def without_idle(polytope: Polytope, allocation: Allocation) -> tuple[Allocation
     return (trimmed, rerouted) if rerouted.lam >= routing.lam * (1 - _IDLE_SHARE) else (allocation, routing)
 
 
+def balanced(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> Routing:
+    """The routing with these fractions [D, n], rows summing to 1, and what it carries: 0 where a demand has none."""
+    share = np.zeros((len(allocation.candidate), polytope.rate.shape[1]))
+    busy = np.zeros(len(allocation.candidate))
+    for row, demand in enumerate(polytope.demands):
+        rate = polytope.rate[allocation.candidate, demand.workload]
+        needed = np.divide(fraction[row], rate, out=np.zeros_like(rate), where=rate > 0)
+        share[:, demand.workload] += demand.fraction * needed
+        busy += demand.fraction * needed
+    served = bool((fraction.sum(axis=1) > 0).all())
+    with np.errstate(divide="ignore"):
+        lam = float(np.where(busy > 0, allocation.replicas / busy, np.inf).min()) if served else 0.0
+    return Routing(fraction, share * lam, lam)
+
+
 def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
     """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
     model = polytope.candidates.model[allocation.candidate]
     fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
-    busy = np.zeros(len(allocation.candidate))
     for row, demand in enumerate(polytope.demands):
         rate = np.where(model == demand.model, polytope.rate[allocation.candidate, demand.workload], 0.0)
         served = rate * allocation.share[:, demand.workload]
@@ -98,7 +112,4 @@ def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
         fraction[row] = served / served.sum()
         fraction[row, fraction[row] < _LEAST_FRACTION] = 0.0
         fraction[row] /= fraction[row].sum()
-        busy += demand.fraction * np.divide(fraction[row], rate, out=np.zeros_like(rate), where=rate > 0)
-    with np.errstate(divide="ignore"):
-        lam = np.where(busy > 0, allocation.replicas / busy, np.inf).min()
-    return Routing(fraction, allocation.share, float(lam))
+    return replace(balanced(polytope, allocation, fraction), share=allocation.share)

@@ -32,6 +32,7 @@ class OfferClass:
     count: int
     provider: str
     offers: tuple[tuple[int, int], ...]
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,9 @@ class _Caps:
 
 
 def _is_direct(offers: list[Offer]) -> bool:
+    """Pools that the replicas can pay for themselves; what is held must be told apart from what is for rent."""
+    if any(offer.held for offer in offers):
+        return False
     prices = [offer.price_usd_per_hour / offer.gpus for offer in offers]
     return all(offer.divisible or offer.gpus == 1 for offer in offers) and max(prices) - min(prices) <= 1e-9 * max(
         prices
@@ -160,24 +164,25 @@ def _supply_curve(problem: Problem, members: Iterable[int], pool: int, caps: _Ca
     """Independent offers: equal (GPUs, price, provider) merge, and what lies beyond the budget is dropped.
 
     A machine is rented only when all cheaper ones of its kind are: the curve is cut where their sum passes the
-    budget.
+    budget. What is held is a kind of its own: it may be kept although others have become cheaper.
     """
-    merged: dict[tuple[int, float, str], list[int]] = defaultdict(list)
+    merged: dict[tuple[bool, int, float, str], list[int]] = defaultdict(list)
     for index in members:
         offer = problem.offers[index]
-        merged[offer.gpus, offer.price_usd_per_hour, offer.provider].append(index)
-    spent: dict[tuple[int, str], float] = defaultdict(float)
+        merged[offer.held, offer.gpus, offer.price_usd_per_hour, offer.provider].append(index)
+    spent: dict[tuple[bool, int, str], float] = defaultdict(float)
     budget = float("inf") if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour * (1 + 1e-9)
     limited = bool(problem.limits.max_gpus_per_provider)
     curve = []
-    for (gpus, price, provider), indices in sorted(merged.items()):
+    for (held, gpus, price, provider), indices in sorted(merged.items()):
         available = sum(problem.offers[i].available for i in indices)
-        left = budget - spent[gpus, provider if limited else ""]
+        kind = (held, gpus, provider if limited else "")
+        left = budget - spent[kind]
         affordable = available if price == 0 or left == float("inf") else int(max(0.0, left) / price)
         count = min(available, affordable, caps.most_machines(problem.offers[indices[0]], gpus))
-        spent[gpus, provider if limited else ""] += price * available
+        spent[kind] += price * available
         filling = tuple((i, problem.offers[i].available) for i in indices)
-        curve.append(OfferClass(pool, gpus, price, count, provider, filling))
+        curve.append(OfferClass(pool, gpus, price, count, provider, filling, held))
     return curve
 
 

@@ -97,6 +97,15 @@ def first_incumbent(
     return search.incumbent
 
 
+def near_best(
+    polytope: Polytope, goal: Goal, relaxation: Relaxation, *, relative_gap: float, seconds: float, nodes: int
+) -> Allocation | None:
+    """As `first_incumbent`, over more candidates and from a relaxation that is known: what `minimise` starts from."""
+    search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds, lambda phase, value, bound: None)
+    search.improve(promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL), nodes)
+    return search.incumbent
+
+
 def _routes_last(polytope: Polytope, goal: Goal) -> bool:
     """Without rental variables the fleet alone is a small MILP: inequalities on it beat routing variables."""
     return len(polytope.cost_rent) == 0 and not polytope.limited_providers and goal.lam_weight < 0

@@ -33,8 +33,10 @@ _CHECKS = (
 )
 
 
-def verify(problem: Problem, plan: Plan) -> tuple[str, ...]:
+def verify(problem: Problem, plan: Plan, *, is_standing: bool = False) -> tuple[str, ...]:
     """Sentences that say what is wrong with the plan, each with field, value and expectation; empty: valid.
+
+    `is_standing`: the fleet runs already; its parts may idle, and stand wherever there is room.
 
     Later checks need what earlier ones establish (a stage that points nowhere has no pool), so a malformed plan
     is reported without them.
@@ -44,10 +46,10 @@ def verify(problem: Problem, plan: Plan) -> tuple[str, ...]:
         return tuple(found)
     if plan.status in ("infeasible", "unknown"):
         return tuple(_wrong_refusal(plan))
-    found = [*unknown_rentals(problem, plan), *broken_replicas(problem, plan)]
+    found = [*unknown_rentals(problem, plan), *broken_replicas(problem, plan, is_standing=is_standing)]
     if found:
         return tuple(found)
-    view: View = view_of(problem, plan)
+    view: View = view_of(problem, plan, is_standing=is_standing)
     return tuple(sentence for check in _CHECKS for sentence in check(view))
 
 

@@ -18,6 +18,10 @@ Machine = tuple[int, int]
 def misplaced_pieces(view: View) -> Iterator[str]:
     """Pieces elsewhere than first fit decreasing puts them, machines without a piece, and wrong storage."""
     machines = [(index, machine) for index, rental in enumerate(view.plan.rentals) for machine in range(rental.count)]
+    if view.is_standing:
+        yield from _overfull(view)
+        yield from _wrong_storage(view, machines)
+        return
     used = dict.fromkeys(machines, 0)
     in_pool: dict[Pool, list[Machine]] = defaultdict(list)
     for place in machines:
@@ -30,6 +34,23 @@ def misplaced_pieces(view: View) -> Iterator[str]:
         if gpus == 0
     )
     yield from _wrong_storage(view, machines)
+
+
+def _overfull(view: View) -> Iterator[str]:
+    """GPUs that two stages share or that a machine does not have, and machines with too many pieces."""
+    reserved: dict[Machine, int] = defaultdict(int)
+    taken: dict[Machine, set[int]] = defaultdict(set)
+    for piece in view.all_pieces():
+        place = (piece.rental, piece.machine)
+        reserved[place] += piece.size
+        for stage in piece.stages:
+            if len(stage.gpu_indices) != stage.tensor_parallel or taken[place].intersection(stage.gpu_indices):
+                yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {stage.tensor_parallel} free"
+            taken[place].update(stage.gpu_indices)
+    for place, gpus in reserved.items():
+        most = view.plan.rentals[place[0]].gpus
+        if gpus > most or not taken[place] <= set(range(most)):
+            yield f"rentals[{place[0]}]: machine {place[1]} has {most} GPUs, but {gpus} are reserved on it"
 
 
 def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Machine, int]) -> Iterator[str]:

@@ -7,16 +7,17 @@ from solver.plan import Plan, Rental
 from solver.pools import PIECE_SIZES
 from solver.problem import Offer, Problem
 from solver.verify.numbers import same
-from solver.verify.view import View, offers_by_key
+from solver.verify.view import View, offer_key, offers_by_key
 
 
 def unknown_rentals(problem: Problem, plan: Plan) -> Iterator[str]:
     """Rentals of offers that the market does not have."""
     known = offers_by_key(problem)
     for index, rental in enumerate(plan.rentals):
-        if (rental.provider, rental.offer_id, rental.contract) not in known:
+        if offer_key(rental) not in known:
+            held = "held " if rental.held else ""
             yield (
-                f"rentals[{index}]: no offer {rental.offer_id!r} of {rental.provider!r} on contract "
+                f"rentals[{index}]: no {held}offer {rental.offer_id!r} of {rental.provider!r} on contract "
                 f"{rental.contract!r}, expected one of the problem's offers"
             )
 
@@ -53,7 +54,7 @@ def oversupplied_machines(view: View) -> Iterator[str]:
     sizes: dict[int, list[int]] = defaultdict(list)
     index_of = offers_by_key(view.problem)
     for rental in view.plan.rentals:
-        offer_index = index_of[rental.provider, rental.offer_id, rental.contract]
+        offer_index = index_of[offer_key(rental)]
         sizes[offer_index].extend([rental.gpus] * rental.count)
     for offer_index, rented in sizes.items():
         yield from _oversupplied_offer(view.problem.offers[offer_index], rented)

@@ -10,9 +10,14 @@ from solver.problem import Problem, ServedModel
 from solver.verify.view import Piece, View, is_measured
 
 
-def broken_replicas(problem: Problem, plan: Plan) -> Iterator[str]:
-    """What keeps a replica from being looked at further: unknown model, dangling reference, scattered piece."""
+def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) -> Iterator[str]:
+    """What keeps a replica from being looked at further: unknown model, dangling reference, scattered piece.
+
+    Replicas that run on keep their names, so that those of a standing fleet need only be unique.
+    """
     models = {model.name: model for model in problem.models}
+    if is_standing and len({replica.id for replica in plan.replicas}) < len(plan.replicas):
+        yield f"replicas: ids {[replica.id for replica in plan.replicas]}, expected each once"
     counted: Counter[str] = Counter()
     for index, replica in enumerate(plan.replicas):
         path = f"replicas[{index}]"
@@ -21,7 +26,7 @@ def broken_replicas(problem: Problem, plan: Plan) -> Iterator[str]:
             continue
         expected = f"{replica.model}-{counted[replica.model]}"
         counted[replica.model] += 1
-        if replica.id != expected:
+        if replica.id != expected and not is_standing:
             yield f"{path}.id: {replica.id!r}, expected {expected!r} (replicas of a model count from 0)"
         if replica.role != "aggregated":
             yield f"{path}.role: {replica.role!r}, expected 'aggregated'"

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from solver.plan import Plan, Replica, Stage
+from solver.plan import Plan, Rental, Replica, Stage
 from solver.pools import PIECE_SIZES, Pool, disk_needed_gb, group_offers
 from solver.problem import Contract, MeasuredStage, Offer, Problem, ServedModel
 
-OfferKey = tuple[str, str, Contract]
+OfferKey = tuple[str, str, Contract, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`offers` and `pools` go by rental, `pieces` by replica."""
+    """`offers` and `pools` go by rental, `pieces` by replica.
+
+    `is_standing`: the fleet was not chosen for this problem, so parts of it may idle and stand anywhere.
+    """
 
     problem: Problem
     plan: Plan
@@ -35,6 +38,7 @@ class View:
     pieces: tuple[tuple[Piece, ...], ...]
     disk_needed_gb: dict[str, float]
     rates_rps: dict[tuple[str, str], float]
+    is_standing: bool = False
 
     def all_pieces(self) -> list[Piece]:
         return [piece for pieces in self.pieces for piece in pieces]
@@ -44,14 +48,20 @@ class View:
 
 
 def offers_by_key(problem: Problem) -> dict[OfferKey, int]:
-    """Offer index by (provider, offer_id, contract), the identity of an offer."""
-    return {(offer.provider, offer.offer_id, offer.contract): index for index, offer in enumerate(problem.offers)}
+    """Offer index by identity."""
+    return {offer_key(offer): index for index, offer in enumerate(problem.offers)}
 
 
-def view_of(problem: Problem, plan: Plan) -> View:
+def offer_key(offered: Offer | Rental) -> OfferKey:
+    """(provider, offer_id, contract, GPUs if it is held): what is for rent may be rented in slices."""
+    size = offered.gpus if offered.held else 0
+    return offered.provider, offered.offer_id, offered.contract, size
+
+
+def view_of(problem: Problem, plan: Plan, *, is_standing: bool = False) -> View:
     """Needs a plan without unknown rentals and broken replicas."""
     index_of = offers_by_key(problem)
-    indices = [index_of[rental.provider, rental.offer_id, rental.contract] for rental in plan.rentals]
+    indices = [index_of[offer_key(rental)] for rental in plan.rentals]
     pools, pool_of_offer = group_offers(problem)
     names = [model.name for model in problem.models]
     return View(
@@ -63,6 +73,7 @@ def view_of(problem: Problem, plan: Plan) -> View:
         pieces=tuple(pieces_of(number, replica) for number, replica in enumerate(plan.replicas)),
         disk_needed_gb=dict(zip(names, disk_needed_gb(problem), strict=True)),
         rates_rps=offered_rates_rps(problem, plan),
+        is_standing=is_standing,
     )
 
 

@@ -1,0 +1,32 @@
+"""Replanning: what the fleet that runs is worth under new facts, and which changes of it are worth their cost.
+
+holding.py       from a plan and what is held to what stands of it
+standing.py      the running fleet as an allocation of the polytope: what it carries, under any routing
+switching.py     what a change costs: machines that start and stop, engines that start anew
+steady.py        the best fleet when every change is charged
+considering.py   the front door: the options, least disruptive first
+"""
+
+from solver.replanning.considering import Consideration, Considered, Option, OptionKind, consider
+from solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
+from solver.replanning.proof import proven_by
+from solver.replanning.standing import Standing
+from solver.replanning.switching import Change, Switching
+
+__all__ = [
+    "Change",
+    "Consideration",
+    "Considered",
+    "Holding",
+    "HoldingKey",
+    "Option",
+    "OptionKind",
+    "Standing",
+    "Switching",
+    "consider",
+    "held_offer",
+    "holding_key",
+    "holdings_of",
+    "proven_by",
+    "standing_of",
+]

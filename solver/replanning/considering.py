@@ -1,0 +1,352 @@
+"""The options of a running fleet under new facts: keep, re-route, lay out anew, change the fleet; each valued.
+
+    keep       the routing that is in force, on what still stands
+    reroute    the best routing on what still stands                                an LP
+    relayout   the best replicas on the machines that are held                      a small MILP
+    refleet    the best fleet of held and new machines, every change charged        a MILP
+
+An option's benefit is against keeping, in USD/h: what it costs less, or what it carries more at what capacity is
+worth. Before any MILP is solved, the relaxation bounds the net benefit of every possible change: below what is worth
+doing, nothing better exists, and that is the proof of keeping.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from solver.checks import check
+from solver.conflicts import find_conflicts
+from solver.errors import PlanViolationError
+from solver.explain import binding
+from solver.objectives import first_goal, maximises_rate, total_demand
+from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
+from solver.problem import Problem
+from solver.progress import Progress
+from solver.relaxation import Relaxation, solve_relaxation
+from solver.replanning.proof import bounded
+from solver.replanning.standing import Standing, StandingFleet, capacity_rps, standing_fleet
+from solver.replanning.steady import (
+    SteadyProblem,
+    least_cost_usd_per_hour,
+    least_usd_per_hour,
+    may_start,
+    relaxed,
+    steady_fleet,
+    steady_problem,
+)
+from solver.replanning.switching import Change, Switching, change_of
+from solver.report import Fleet, in_unit, plan_of
+from solver.routing import Routing
+from solver.supply import build_supply
+from solver.units import SECONDS_PER_HOUR
+from solver.verify import verify
+from solver.version import VERSION
+
+Clock = Callable[[], float]
+OptionKind = Literal["keep", "reroute", "relayout", "refleet"]
+
+_CARRIES = 1e-6  # relative shortage below which a load counts as carried
+_STEADY_GAP = 0.002
+_SAME_CAPACITY = 1e-3
+_NO_CHANGE = Change(0, 0, 0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Consideration:
+    """What to consider. The problem's offers hold, with `held`, every machine of `standing`.
+
+    Nothing is sought beyond re-routing where no change can bring `least_net_usd` within the horizon, unless
+    `is_urgent` or the running fleet does not carry its load. `is_issued_anyway`: even `keep` needs its proof.
+    """
+
+    problem: Problem
+    standing: Standing
+    switching: Switching
+    least_net_usd: float = 0.0
+    is_urgent: bool = False
+    is_issued_anyway: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing to do. `plan` None: there is nothing to run (all is lost), or only `keep` describes it.
+
+    `carries`: the load, where there is one to carry; else, that everything is served at all. `is_valid`: the plan
+    holds under the problem's budget and limits, which may be other than when it was made.
+    """
+
+    kind: OptionKind
+    plan: Plan | None
+    capacity_rps: float
+    load_multiple: float | None
+    cost_usd_per_hour: float
+    carries: bool
+    change: Change
+    benefit_usd_per_hour: float
+    net_usd: float
+    is_valid: bool = True
+
+    @property
+    def break_even_s(self) -> float | None:
+        """Until the benefit has paid for the change; None: never."""
+        if self.change.usd <= 0:
+            return 0.0
+        return (
+            None if self.benefit_usd_per_hour <= 0 else self.change.usd / self.benefit_usd_per_hour * SECONDS_PER_HOUR
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """`options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon, proven.
+
+    `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does.
+    """
+
+    options: tuple[Option, ...]
+    most_net_usd: float
+    searched: bool
+    conflicts: tuple[Conflict, ...] = ()
+    seconds: float = 0.0
+
+    def option(self, kind: OptionKind) -> Option | None:
+        return next((option for option in self.options if option.kind == kind), None)
+
+    @property
+    def keep(self) -> Option:
+        return self.options[0]
+
+
+def consider(
+    consideration: Consideration,
+    *,
+    clock: Clock = time.monotonic,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Considered:
+    """The options, each verified but `keep`, which is what it is.
+
+    Raises InvalidProblemError, and PlanViolationError for an option that does not hold, a defect of sutler.
+    """
+    if not consideration.problem.offers and not consideration.standing.rentals:
+        return _nothing(consideration)
+    check(consideration.problem)
+    run = _Run(consideration, clock, on_progress or (lambda progress: None))
+    return run.considered()
+
+
+def _nothing(consideration: Consideration) -> Considered:
+    """Nothing is held, nothing for rent."""
+    cost = consideration.standing.cost_usd_per_hour
+    keep = Option("keep", None, 0.0, 0.0, cost, False, _NO_CHANGE, 0.0, 0.0)
+    missing = Conflict("offers", 1.0, 0.0, "machines for rent", "wait for the market, or widen the market's filter")
+    return Considered((keep,), float("-inf"), searched=True, conflicts=(missing,))
+
+
+@dataclass(slots=True)
+class _Run:
+    consideration: Consideration
+    clock: Clock
+    on_progress: Callable[[Progress], None]
+    options: list[Option] = field(default_factory=list)
+    started: float = field(init=False)
+    switching: Switching = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started, self.switching = self.clock(), self.consideration.switching
+
+    @property
+    def problem(self) -> Problem:
+        return self.consideration.problem
+
+    def considered(self) -> Considered:
+        running = standing_fleet(self.problem, build_supply(self.problem), self.consideration.standing)
+        steady = self._steady(self.problem)
+        if steady is None:
+            self._add_standing(running)
+            return self._ended(float("-inf"), searched=True, conflicts=find_conflicts(self.problem))
+        relaxation = relaxed(steady)
+        if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
+            steady = self._steady(_without_headroom(self.problem)) or steady
+            relaxation = relaxed(steady)
+        self._add_standing(running)
+        self._tell("routing")
+        if not self.options[0].carries and self.switching.needed_weight > self.switching.weight > 0:
+            steady = steady.weighed(self.switching.needed_weight / self.switching.weight)
+            relaxation = relaxed(steady)
+            self.switching = replace(self.switching, weight=self.switching.needed_weight)
+        most = self._most_net_usd(steady, relaxation)
+        self._tell("relaxation")
+        keep = self.options[0]
+        needed = self.consideration.is_urgent or not keep.carries
+        searched = needed or most >= self.consideration.least_net_usd
+        if searched:
+            self._add_changes(steady, relaxation)
+        if needed or self.consideration.is_issued_anyway or len(self.options) > 1:  # else, nothing is issued
+            self._prove(steady)
+        if not searched:
+            return self._ended(most, searched=False)
+        best = self.options[-1]
+        conflicts = () if best.carries or maximises_rate(self.problem.objective) else find_conflicts(self.problem)
+        return self._ended(most, searched=True, conflicts=conflicts)
+
+    def _prove(self, steady: SteadyProblem) -> None:
+        """Every plan gets what no plan on this market can beat, and what binds there."""
+        relaxation = solve_relaxation(steady.polytope, first_goal(steady.polytope))  # changes cost nothing
+        if not np.isfinite(relaxation.objective):
+            return
+        bound, binds = in_unit(steady.polytope, relaxation.bound), binding(steady.polytope, relaxation)
+        self.options = [
+            option
+            if option.plan is None
+            else replace(option, plan=replace(bounded(option.plan, bound, self.problem), binding=binds))
+            for option in self.options
+        ]
+
+    def _add_standing(self, running: StandingFleet | None) -> None:
+        standing = self.consideration.standing
+        kept = None if running is None else running.as_routed(standing.routing)
+        self.options.append(self._standing_option("keep", running, kept))
+        if running is None:
+            return
+        best = running.rerouted()
+        carries_more = kept is None or best.lam > kept.lam * (1 + _CARRIES)
+        if carries_more or not self.options[0].is_valid:
+            option = self._standing_option("reroute", running, best)
+            if carries_more or (option.plan is not None and option.is_valid):
+                self.options.append(option)
+
+    def _standing_option(self, kind: OptionKind, running: StandingFleet | None, routing: Routing | None) -> Option:
+        standing = self.consideration.standing
+        if running is None or routing is None or routing.lam <= 0:
+            return self._valued(Option(kind, None, 0.0, 0.0, standing.cost_usd_per_hour, False, _NO_CHANGE, 0.0, 0.0))
+        fleet = running.under(routing)
+        plan = self._plan(fleet)
+        valid = not verify(self.problem, plan, is_standing=True)
+        return replace(self._option(kind, fleet, plan, _NO_CHANGE), is_valid=valid)
+
+    def _add_changes(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
+        """The best fleet; and, where that moves machines, the best on the machines that are held."""
+        changed = self._change("refleet", steady, relaxation)
+        is_none = changed is not None and changed.change.is_none
+        if is_none and not may_start(self.problem):
+            return  # it was sought on what is held alone
+        if changed is None or is_none or changed.change.started or changed.change.stopped:
+            held = self._steady(_held_only(steady.polytope.problem))
+            if held is not None and self.consideration.standing.replicas:
+                on_held = self._change("relayout", held, relaxed(held))
+                if on_held is not None and not on_held.change.is_none:
+                    self.options.append(on_held)
+            if changed is not None and not is_none:
+                self.options.append(changed)
+        elif changed.change.restarted:
+            self.options.append(replace(changed, kind="relayout"))
+
+    def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> Option | None:
+        standing = self.consideration.standing
+        if not np.isfinite(relaxation.objective):
+            return None
+        gap = max(self.problem.options.relative_gap, _STEADY_GAP)
+        found = steady_fleet(steady, standing, relaxation, relative_gap=gap, seconds_left=self._seconds_left)
+        self._tell(kind)
+        if found is None:
+            return None
+        plan = self._plan(found)
+        self._verify(plan)
+        return self._option(kind, found, plan, change_of(self.problem, standing, plan, self.switching))
+
+    def _steady(self, problem: Problem) -> SteadyProblem | None:
+        return steady_problem(problem, self.consideration.standing, self.switching, usd_per_watt=self._usd_per_watt())
+
+    def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:
+        """Of any change against keeping, within the horizon; inf where keeping does not carry the load."""
+        if not np.isfinite(relaxation.objective):
+            return float("-inf")
+        keep = self.options[0]
+        if not keep.carries:
+            return float("inf")
+        more = self._usd_per_hour(keep) - least_usd_per_hour(steady)
+        if maximises_rate(self.problem.objective):
+            same_rps = keep.capacity_rps * (1 - _SAME_CAPACITY)
+            more = max(more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, rps=same_rps))
+        return more * self.switching.horizon_h
+
+    def _usd_per_hour(self, option: Option) -> float:
+        """What the steady goal says of an option, switching aside."""
+        kind = self.problem.objective.kind
+        if kind == "min_cost":
+            return option.cost_usd_per_hour
+        if kind == "min_power":
+            return self._usd_per_watt() * (option.plan.power_watts or 0.0 if option.plan else 0.0)
+        return -self.switching.usd_per_rps * option.capacity_rps
+
+    def _usd_per_watt(self) -> float:
+        """What the fleet pays per watt now."""
+        standing = self.consideration.standing
+        watts = sum((self.problem.gpus[r.gpu].tdp_watts or 0.0) * r.gpus * r.count for r in standing.rentals)
+        return standing.cost_usd_per_hour / watts if watts > 0 else 0.002
+
+    def _option(self, kind: OptionKind, fleet: Fleet, plan: Plan, change: Change) -> Option:
+        capacity = capacity_rps(fleet, total_demand(self.problem))
+        cost, carries = fleet.cost_usd_per_hour, self._carries(fleet)
+        return self._valued(Option(kind, plan, capacity, fleet.load_multiple, cost, carries, change, 0.0, 0.0))
+
+    def _carries(self, fleet: Fleet) -> bool:
+        if fleet.load_multiple is None:
+            return fleet.throughput_rps > 0
+        return fleet.load_multiple >= 1.0 - _CARRIES
+
+    def _valued(self, option: Option) -> Option:
+        """With its benefit against keeping."""
+        if not self.options:
+            return option
+        keep, switching = self.options[0], self.switching
+        more_rps = option.capacity_rps - keep.capacity_rps
+        saved = keep.cost_usd_per_hour - option.cost_usd_per_hour
+        if maximises_rate(self.problem.objective):
+            same = abs(more_rps) <= _SAME_CAPACITY * max(keep.capacity_rps, 1e-12)
+            benefit = max(saved, 0.0) if same else more_rps * switching.usd_per_rps
+        elif self.problem.objective.kind == "min_power" and option.plan and keep.plan:
+            watts = (keep.plan.power_watts or 0.0) - (option.plan.power_watts or 0.0)
+            benefit = watts * self._usd_per_watt() + self._unserved_usd(more_rps)
+        else:
+            benefit = saved + self._unserved_usd(more_rps)
+        net = benefit * switching.horizon_h - switching.weight * option.change.usd
+        return replace(option, benefit_usd_per_hour=benefit, net_usd=net)
+
+    def _unserved_usd(self, more_rps: float) -> float:
+        return more_rps * self.switching.usd_per_rps * self.switching.unserved_factor
+
+    def _plan(self, fleet: Fleet) -> Plan:
+        return bounded(plan_of(self.problem, fleet, bound=None, solver=self._report()), None, self.problem)
+
+    def _verify(self, plan: Plan) -> None:
+        violations = verify(self.problem, plan, is_standing=True)
+        if violations:
+            raise PlanViolationError(violations)
+
+    def _report(self) -> SolveReport:
+        seconds = self.clock() - self.started
+        phases = (PhaseSeconds("consider", seconds),)
+        return SolveReport(self.problem.options.method, seconds, 0, phases, VERSION)
+
+    def _seconds_left(self) -> float:
+        return self.problem.options.time_limit_s - (self.clock() - self.started)
+
+    def _tell(self, phase: str) -> None:
+        self.on_progress(Progress(phase, self.clock() - self.started, None, None, None, None))
+
+    def _ended(self, most: float, *, searched: bool, conflicts: tuple[Conflict, ...] = ()) -> Considered:
+        return Considered(tuple(self.options), most, searched, conflicts, self.clock() - self.started)
+
+
+def _without_headroom(problem: Problem) -> Problem:
+    """Where no fleet has room to spare, one that just carries the load is better than none."""
+    return replace(problem, objective=replace(problem.objective, headroom_fraction=0.0))
+
+
+def _held_only(problem: Problem) -> Problem:
+    """Nothing more can be rented; pools stay what they are."""
+    return replace(problem, offers=tuple(o if o.held else replace(o, available=0) for o in problem.offers))

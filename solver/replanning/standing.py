@@ -1,0 +1,197 @@
+"""The fleet that runs, as an allocation of the polytope in which every replica is a candidate of its own.
+
+With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP (routing.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from solver.allocation import Polytope, build_polytope
+from solver.candidates import Candidates, Pipeline, candidates_of_pipelines, joined
+from solver.errors import InvalidProblemError
+from solver.milp import Allocation
+from solver.packing import Pin, PinnedReplica, PlacedReplica
+from solver.plan import Rental, Replica, Route
+from solver.problem import Problem
+from solver.report import Fleet, Placement, describe
+from solver.routing import Routing, balanced, route
+from solver.supply import Supply
+from solver.verify.view import offer_key
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What runs on machines that are still there. Every rental is a held offer of the problem.
+
+    `names_used`: of replicas that are gone, so that no new one is taken for them.
+    """
+
+    rentals: tuple[Rental, ...]
+    replicas: tuple[Replica, ...]
+    routing: tuple[Route, ...]
+    names_used: frozenset[str] = frozenset()
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        return sum(rental.price_usd_per_hour * rental.count for rental in self.rentals)
+
+    def without_idle_machines(self) -> "Standing":
+        """Rentals on which nothing runs are left out; those that stay keep their order."""
+        used = sorted({stage.rental for replica in self.replicas for stage in replica.stages})
+        renumbered = {rental: index for index, rental in enumerate(used)}
+        replicas = tuple(
+            replace(r, stages=tuple(replace(s, rental=renumbered[s.rental]) for s in r.stages)) for r in self.replicas
+        )
+        return replace(self, rentals=tuple(self.rentals[rental] for rental in used), replicas=replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingFleet:
+    """The polytope of the running replicas, in the order of `replicas`."""
+
+    polytope: Polytope
+    allocation: Allocation
+    placement: Placement
+    replicas: tuple[Replica, ...]
+
+    def under(self, routing: Routing) -> Fleet:
+        """What it does under a routing; engines keep the arguments that they were started with."""
+        fleet = describe(self.polytope, self.allocation, routing, self.placement)
+        started = {replica.id: replica for replica in self.replicas}
+        return replace(fleet, replicas=tuple(as_started(replica, started) for replica in fleet.replicas))
+
+    def as_routed(self, routes: Sequence[Route]) -> Routing:
+        """The routing that is in force, where shares of replicas that are gone fall to the others."""
+        names = [replica.id for replica in self.replicas]
+        shares = {
+            (route.model, route.workload): {share.replica: share.fraction for share in route.shares}
+            for route in routes
+        }
+        fraction = np.zeros((len(self.polytope.demands), len(names)))
+        for row, demand in enumerate(self.polytope.demands):
+            model = self.polytope.problem.models[demand.model]
+            given = shares.get((model.name, model.workloads[demand.workload].name), {})
+            serves = self.polytope.rate[:, demand.workload] > 0
+            fraction[row] = [given.get(name, 0.0) if can else 0.0 for name, can in zip(names, serves, strict=True)]
+            if fraction[row].sum() > 0:
+                fraction[row] /= fraction[row].sum()
+        return balanced(self.polytope, self.allocation, fraction)
+
+    def rerouted(self) -> Routing:
+        """The routing under which it carries the most."""
+        return route(self.polytope, self.allocation)
+
+
+def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
+    """With the arguments of the running engine of that name, if there is one."""
+    engine = started.get(replica.id)
+    if engine is None:
+        return replica
+    return replace(replica, max_batch=engine.max_batch, engine_args=engine.engine_args, engine_env=engine.engine_env)
+
+
+def standing_fleet(problem: Problem, supply: Supply, standing: Standing) -> StandingFleet | None:
+    """None where nothing runs. Raises InvalidProblemError where it runs on offers that the problem does not hold."""
+    candidates, replicas = standing_candidates(problem, supply, standing)
+    if not replicas:
+        return None
+    polytope = build_polytope(problem, supply, candidates)
+    count = len(replicas)
+    allocation = Allocation(
+        np.arange(count),
+        np.ones(count, dtype=np.int64),
+        np.zeros((count, polytope.rate.shape[1])),
+        np.zeros(len(supply.classes), dtype=np.int64),
+        0.0,
+    )
+    placed = tuple(PlacedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
+    placement = Placement(standing.rentals, placed, tuple(replica.id for replica in replicas))
+    return StandingFleet(polytope, allocation, placement, replicas)
+
+
+def standing_candidates(
+    problem: Problem, supply: Supply, standing: Standing
+) -> tuple[Candidates, tuple[Replica, ...]]:
+    """One candidate per replica, by model; replicas of models that the problem no longer has are left out."""
+    pools = _pools_of_rentals(problem, supply, standing)
+    parts, replicas = [], []
+    for index, model in enumerate(problem.models):
+        members = [replica for replica in standing.replicas if replica.model == model.name]
+        if members:
+            pipelines = [_pipeline(replica, pools) for replica in members]
+            parts.append(candidates_of_pipelines(problem, supply, index, pipelines))
+            replicas += members
+    most_workloads = max(len(model.workloads) for model in problem.models)
+    return joined(parts, most_workloads), tuple(replicas)
+
+
+def pinned(standing: Standing, problem: Problem, replicas: Sequence[Replica]) -> list[PinnedReplica]:
+    """Where the replicas stand; `candidate` is their position."""
+    offers = _offers_of_rentals(problem, standing)
+    first = _first_copies(standing)
+    return [PinnedReplica(index, tuple(_pins(replica, offers, first))) for index, replica in enumerate(replicas)]
+
+
+def _pins(replica: Replica, offers: Sequence[int], first: Sequence[int]) -> list[Pin]:
+    pins = []
+    for _, stages in groupby(replica.stages, key=lambda stage: stage.piece):
+        members = list(stages)
+        gpus = tuple(gpu for stage in members for gpu in stage.gpu_indices)
+        pins.append(Pin(offers[members[0].rental], first[members[0].rental] + members[0].machine, gpus))
+    return pins
+
+
+def _first_copies(standing: Standing) -> list[int]:
+    """Two rentals of one offer count its machines on."""
+    seen: dict[object, int] = {}
+    first = []
+    for rental in standing.rentals:
+        key = offer_key(rental)
+        first.append(seen.get(key, 0))
+        seen[key] = first[-1] + rental.count
+    return first
+
+
+def _offers_of_rentals(problem: Problem, standing: Standing) -> list[int]:
+    held = {offer_key(offer): index for index, offer in enumerate(problem.offers) if offer.held}
+    found = []
+    for number, rental in enumerate(standing.rentals):
+        index = held.get(offer_key(rental))
+        if index is None:
+            remedy = "add the machines that run to the problem's offers, with held=True"
+            raise InvalidProblemError(f"standing.rentals[{number}]", rental.offer_id, remedy)
+        found.append(index)
+    return found
+
+
+def _pools_of_rentals(problem: Problem, supply: Supply, standing: Standing) -> list[int]:
+    return [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
+
+
+def _pipeline(replica: Replica, pools: Sequence[int]) -> Pipeline:
+    stages = tuple((pools[stage.rental], stage.tensor_parallel, stage.layers or 0) for stage in replica.stages)
+    return Pipeline(stages, one_piece=len({stage.piece for stage in replica.stages}) == 1)
+
+
+def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
+    """What candidates have in common that are the same replica: model, stages and pieces."""
+    return [
+        (
+            int(candidates.model[c]),
+            tuple(candidates.pool[c].tolist()),
+            tuple(candidates.tensor_parallel[c].tolist()),
+            tuple(candidates.layers[c].tolist()),
+            bool(candidates.one_piece[c]),
+        )
+        for c in range(len(candidates))
+    ]
+
+
+def capacity_rps(fleet: Fleet, demand_rps: float) -> float:
+    """Requests/s that it carries: of the whole mix, or of a load that is to be carried."""
+    if fleet.load_multiple is None:
+        return fleet.throughput_rps
+    return demand_rps * min(1.0, fleet.load_multiple)

@@ -1,0 +1,374 @@
+"""The best fleet when every change is charged: the polytope with switching costs spread over the horizon.
+
+    maximise   usd_per_rps * requests/s                     (max_throughput, min_makespan)
+    or minimise  USD/h, or watts at what a watt costs now   (min_cost, min_power), with lam >= 1 + headroom
+    plus       start_usd(k) / horizon  per machine of class k that is for rent,
+    minus      stop_usd(k) / horizon   per machine of class k that is held,
+    plus       restart_usd(c) / horizon  per replica of c beyond those that run as they are.
+
+The relaxation of this bounds what any change can bring. The fleet itself is sought over the candidates that the
+relaxation finds promising: what it is proven against is the optimum without any switching cost, which plans state as
+their bound. The first phase leaves the restarts out; the second, near its answer, has for every running shape a
+column of its own that costs no restart and has as many replicas as run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.allocation import Goal, Polytope, build_polytope
+from solver.candidates import Candidates, enumerate_candidates, joined
+from solver.dominance import prune_dominated
+from solver.methods import exact
+from solver.milp import Allocation
+from solver.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal, maximises_rate
+from solver.packing import PinnedReplica, pack
+from solver.plan import Replica
+from solver.pools import disk_needed_gb
+from solver.preparation import scaled_to_one
+from solver.problem import Problem
+from solver.relaxation import Relaxation, solve_relaxation
+from solver.replanning.standing import Standing, as_started, pinned, shapes_of, standing_candidates
+from solver.replanning.switching import Switching
+from solver.report import Fleet, Placement, describe
+from solver.routing import without_idle
+from solver.supply import Supply, build_supply
+from solver.throughput.base import FloatArray, IntArray
+
+_NODES = 300
+_FINISH_NODES = 60
+_FINISH_GAP = 0.001
+_TIE = 0.003  # of its price: what runs is kept where nothing else speaks for change
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSwitching:
+    """What no change is cheaper than, USD/h over the horizon: start, stop [K], start_per_use [C].
+
+    Of the smallest model over the fastest line. `stop` holds where something starts; `stop_alone` where nothing does,
+    so that what stops has nothing to wait for.
+    """
+
+    start: FloatArray
+    stop: FloatArray
+    stop_alone: FloatArray
+    start_per_use: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyProblem:
+    """The polytope over all candidates, those that run included, and what changes cost in it.
+
+    running: candidates that run, as positions in the polytope; replicas: which they are, by position
+    of_replica [replicas]: the candidate of each
+    start, stop [K], restart [C]: USD/h over the horizon
+    """
+
+    polytope: Polytope
+    replicas: tuple[Replica, ...]
+    of_replica: IntArray
+    start: FloatArray
+    stop: FloatArray
+    start_per_use: FloatArray
+    restart: FloatArray
+    usd_per_unit: float
+    least: "LeastSwitching"
+
+    def weighed(self, factor: float) -> "SteadyProblem":
+        """With changes that cost so many times as much."""
+        least = self.least
+        return replace(
+            self,
+            start=self.start * factor,
+            stop=self.stop * factor,
+            start_per_use=self.start_per_use * factor,
+            restart=self.restart * factor,
+            least=LeastSwitching(
+                least.start * factor, least.stop * factor, least.stop_alone * factor, least.start_per_use * factor
+            ),
+        )
+
+    def goal(self) -> Goal:
+        """The first phase."""
+        base = first_goal(self.polytope)
+        lam_weight = base.lam_weight * self.usd_per_unit * (self.polytope.scale_rps if base.lam_weight else 1.0)
+        return Goal(
+            lam_weight,
+            base.use_cost * self.usd_per_unit + self.start_per_use,
+            base.rent_cost * self.usd_per_unit + self.start - self.stop,
+            base.lam_lower,
+        )
+
+
+def steady_problem(
+    problem: Problem, standing: Standing, switching: Switching, *, usd_per_watt: float
+) -> SteadyProblem | None:
+    """None where nothing that is for rent or held carries anything."""
+    supply = build_supply(problem)
+    found, replicas = standing_candidates(problem, supply, standing)
+    workloads = max(len(model.workloads) for model in problem.models)
+    enumerated = prune_dominated(enumerate_candidates(problem, supply))
+    of_replica = _distinct(found)
+    first_of = np.unique(of_replica, return_index=True)[1]
+    candidates = joined([part for part in (enumerated, found.take(first_of)) if len(part)], workloads)
+    if not len(candidates):
+        return None
+    polytope = scaled_to_one(build_polytope(problem, supply, candidates))
+    if polytope is None:
+        return None
+    per_hour = switching.weight / switching.horizon_h
+    start_s, least_s = switching.start_s(max(disk_needed_gb(problem))), _least_start_s(problem, switching)
+    start = _start_usd(supply, switching, _class_start_s(problem, supply, switching))
+    stop = _stop_usd(supply, switching, overlap_s=start_s if may_start(problem) else 0.0)
+    least_start = _start_usd(supply, switching, [least_s] * len(supply.classes))
+    least_stop = _stop_usd(supply, switching, overlap_s=least_s)
+    stop_alone = _stop_usd(supply, switching, overlap_s=0.0)
+    per_use = _start_usd_per_use(supply, candidates, switching, start_s)
+    least_per_use = _start_usd_per_use(supply, candidates, switching, least_s)
+    return SteadyProblem(
+        polytope=polytope,
+        replicas=replicas,
+        of_replica=len(enumerated) + of_replica,
+        start=start * per_hour,
+        stop=stop * per_hour,
+        start_per_use=per_use * per_hour,
+        restart=_restart_usd(supply, candidates, switching) * per_hour,
+        usd_per_unit=_usd_per_unit(problem, switching, usd_per_watt),
+        least=LeastSwitching(
+            least_start * per_hour, least_stop * per_hour, stop_alone * per_hour, least_per_use * per_hour
+        ),
+    )
+
+
+def relaxed(steady: SteadyProblem) -> Relaxation:
+    """Where the search starts."""
+    return solve_relaxation(steady.polytope, steady.goal())
+
+
+def least_usd_per_hour(steady: SteadyProblem) -> float:
+    """What the goal and the change come to at least, of any fleet; inf: there is none."""
+    return min(_least(case, case.goal()) for case in _cases(steady))
+
+
+def least_cost_usd_per_hour(steady: SteadyProblem, *, rps: float) -> float:
+    """What a fleet that carries `rps` and the change to it cost at least; inf: there is none."""
+    polytope = steady.polytope
+    lam = rps / polytope.scale_rps
+    return min(
+        _least(
+            case,
+            Goal(0.0, polytope.cost_use + case.start_per_use, polytope.cost_rent + case.start - case.stop, lam),
+        )
+        for case in _cases(steady)
+    )
+
+
+def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
+    """Something starts, or what is held is all there is."""
+    least, polytope = steady.least, steady.polytope
+    starting = replace(steady, start=least.start, stop=least.stop, start_per_use=least.start_per_use)
+    held = np.array([c.held for c in polytope.supply.classes], dtype=np.bool_)
+    on_held = replace(polytope, rent_upper=np.where(held, polytope.rent_upper, 0))
+    return starting, replace(starting, polytope=on_held, stop=least.stop_alone)
+
+
+def _least(case: SteadyProblem, goal: Goal) -> float:
+    found = solve_relaxation(case.polytope, goal)
+    counts = np.array([float(c.count) for c in case.polytope.supply.classes])
+    return found.bound + float(case.stop @ counts) if np.isfinite(found.objective) else float("inf")
+
+
+def steady_fleet(
+    steady: SteadyProblem,
+    standing: Standing,
+    relaxation: Relaxation,
+    *,
+    relative_gap: float,
+    seconds_left: Callable[[], float],
+) -> Fleet | None:
+    """The fleet of the two phases; None where none carries what is asked for, or none was found in time."""
+    polytope = steady.polytope
+    allocation = exact.near_best(
+        polytope, steady.goal(), relaxation, relative_gap=relative_gap, seconds=seconds_left(), nodes=_NODES
+    )
+    if allocation is None or allocation.lam < LEAST_LAM:
+        return None
+    wide, allocation, kept_from = _with_running_columns(steady, allocation)
+    if seconds_left() > 0:
+        allocation = exact.finish(
+            wide,
+            _finish_goal(steady, wide, allocation, kept_from),
+            allocation,
+            relative_gap=_FINISH_GAP,
+            seconds_left=seconds_left,
+            node_limit=_FINISH_NODES,
+        )
+    return _described(steady, standing, wide, allocation, kept_from)
+
+
+def _usd_per_unit(problem: Problem, switching: Switching, usd_per_watt: float) -> float:
+    if maximises_rate(problem.objective):
+        return switching.usd_per_rps
+    return usd_per_watt if problem.objective.kind == "min_power" else 1.0
+
+
+def _distinct(found: Candidates) -> IntArray:
+    """[replicas] the same number for replicas of the same shape, counted from 0 in order of first appearance."""
+    numbers: dict[tuple[object, ...], int] = {}
+    return np.array([numbers.setdefault(shape, len(numbers)) for shape in shapes_of(found)], dtype=np.int64)
+
+
+def may_start(problem: Problem) -> bool:
+    """Whether what stops can have new machines to wait for."""
+    return any(offer.available > 0 and not offer.held for offer in problem.offers)
+
+
+def _least_start_s(problem: Problem, switching: Switching) -> float:
+    speeds = [offer.inet_down_gb_per_s or switching.download_gb_per_s for offer in problem.offers]
+    return switching.start_s(min(disk_needed_gb(problem)), max(speeds))
+
+
+def _class_start_s(problem: Problem, supply: Supply, switching: Switching) -> list[float]:
+    """[K] of the largest model, over the slowest line that machines of the class have."""
+    weights_gb = max(disk_needed_gb(problem))
+    lines = [[problem.offers[index].inet_down_gb_per_s for index, _ in c.offers] for c in supply.classes]
+    return [max(switching.start_s(weights_gb, line) for line in each) for each in lines]
+
+
+def _start_usd(supply: Supply, switching: Switching, start_s: Sequence[float]) -> FloatArray:
+    """[K] of machines that are for rent."""
+    usd = [
+        0.0 if c.held else switching.start_usd(c.price_usd_per_hour, seconds)
+        for c, seconds in zip(supply.classes, start_s, strict=True)
+    ]
+    return np.array(usd, dtype=np.float64)
+
+
+def _stop_usd(supply: Supply, switching: Switching, *, overlap_s: float) -> FloatArray:
+    """[K] of machines that are held."""
+    usd = [switching.stop_usd(c.price_usd_per_hour, overlap_s) if c.held else 0.0 for c in supply.classes]
+    return np.array(usd, dtype=np.float64)
+
+
+def _start_usd_per_use(supply: Supply, candidates: Candidates, switching: Switching, start_s: float) -> FloatArray:
+    """[C] in pools without rental variables; nothing there is held."""
+    prices = [supply.gpu_price_usd_per_hour.get(pool, 0.0) for pool in range(len(supply.pools))]
+    usd = np.array([switching.start_usd(price, start_s) for price in prices] + [0.0])
+    per_use: FloatArray = (usd[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
+    return per_use
+
+
+def _restart_usd(supply: Supply, candidates: Candidates, switching: Switching) -> FloatArray:
+    """[C] at the cheapest price of each pool's GPUs."""
+    prices = [supply.cheapest_gpu_usd_per_hour(pool) for pool in range(len(supply.pools))]
+    usd = np.array([switching.restart_usd(price) if np.isfinite(price) else 0.0 for price in prices] + [0.0])
+    restart: FloatArray = (usd[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
+    return restart
+
+
+def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tuple[Polytope, Allocation, int]:
+    """The polytope with a column more per running shape; replicas of those shapes move to them as far as they run."""
+    base = steady.polytope
+    shapes, counts = np.unique(steady.of_replica, return_counts=True)
+    kept_from = len(base.candidates)
+    candidates = joined([base.candidates, base.candidates.take(shapes)], base.rate.shape[1])
+    wide = build_polytope(base.problem, base.supply, candidates).scaled(base.scale_rps)
+    upper = wide.use_upper.copy()
+    upper[kept_from:] = np.minimum(upper[kept_from:], counts)
+    wide = replace(wide, use_upper=upper)
+    replicas = np.zeros(len(candidates), dtype=np.int64)
+    share = np.zeros((len(candidates), base.rate.shape[1]))
+    replicas[allocation.candidate] = allocation.replicas
+    share[allocation.candidate] = allocation.share
+    for column, (shape, most) in enumerate(zip(shapes.tolist(), counts.tolist(), strict=True), start=kept_from):
+        moved = min(int(replicas[shape]), int(most))
+        if moved:
+            part = moved / replicas[shape]
+            share[column], share[shape] = share[shape] * part, share[shape] * (1 - part)
+            replicas[column] = moved
+            replicas[shape] -= moved
+    used = np.flatnonzero(replicas)
+    return wide, replace(allocation, candidate=used, replicas=replicas[used], share=share[used]), kept_from
+
+
+def _finish_goal(steady: SteadyProblem, wide: Polytope, allocation: Allocation, kept_from: int) -> Goal:
+    """Least cost with restarts charged, at the throughput of the first phase; among equals, what runs."""
+    objective = wide.problem.objective
+    first = steady.goal()
+    shapes = np.unique(steady.of_replica)
+    tie = _TIE * wide.cost_use[:kept_from] + _TIE * _gpu_prices(wide)[:kept_from]
+    restart = np.concatenate([steady.restart + tie, np.zeros(len(shapes))])
+    start = np.concatenate([steady.start_per_use, steady.start_per_use[shapes]])
+    new = np.array([0.0 if c.held else _TIE * c.price_usd_per_hour for c in wide.supply.classes])
+    if maximises_rate(objective):
+        held = allocation.lam * (1 - HELD_GAP_SHARE * wide.problem.options.relative_gap)
+        return Goal(0.0, wide.cost_use + start + restart, wide.cost_rent + steady.start - steady.stop + new, held)
+    use = np.concatenate([first.use_cost, first.use_cost[shapes]])
+    return Goal(0.0, use + restart, first.rent_cost + new, first.lam_lower)
+
+
+def _gpu_prices(polytope: Polytope) -> FloatArray:
+    """[C] what a replica's GPUs cost at least, USD/h."""
+    supply, candidates = polytope.supply, polytope.candidates
+    cheapest = [supply.cheapest_gpu_usd_per_hour(pool) for pool in range(len(supply.pools))]
+    prices = np.array([price if np.isfinite(price) else 0.0 for price in cheapest] + [0.0])
+    total: FloatArray = (prices[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
+    return total
+
+
+def _described(
+    steady: SteadyProblem, standing: Standing, wide: Polytope, allocation: Allocation, kept_from: int
+) -> Fleet | None:
+    allocation, routing = without_idle(wide, allocation)
+    if routing.lam <= LEAST_LAM:
+        return None
+    pins = _pins(steady, standing, wide.problem, kept_from)
+    rentals, placed = pack(wide, allocation, [pin for pin, _ in pins])
+    names = _names(wide, allocation, standing, pins, [replica.stays for replica in placed])
+    fleet = describe(wide, allocation, routing, Placement(rentals, placed, names))
+    running = {replica.id: replica for replica in steady.replicas}
+    replicas = tuple(as_started(replica, running) for replica in fleet.replicas)
+    return replace(fleet, replicas=replicas)
+
+
+def _pins(
+    steady: SteadyProblem, standing: Standing, problem: Problem, kept_from: int
+) -> list[tuple[PinnedReplica, str]]:
+    """Where the running replicas stand, as replicas of the columns that cost no restart, with their names."""
+    column = {shape: kept_from + index for index, shape in enumerate(np.unique(steady.of_replica).tolist())}
+    pins = pinned(standing, problem, steady.replicas)
+    return [
+        (replace(pin, candidate=column[int(shape)]), replica.id)
+        for pin, shape, replica in zip(pins, steady.of_replica, steady.replicas, strict=True)
+    ]
+
+
+def _names(
+    polytope: Polytope,
+    allocation: Allocation,
+    standing: Standing,
+    pins: list[tuple[PinnedReplica, str]],
+    stays: list[bool],
+) -> tuple[str, ...]:
+    """Replicas that stay keep their names; others get numbers that were not used."""
+    used = {replica.id for replica in standing.replicas} | standing.names_used
+    waiting: dict[int, list[str]] = {}
+    for pin, name in pins:
+        waiting.setdefault(pin.candidate, []).append(name)
+    owners = [int(c) for c, n in zip(allocation.candidate, allocation.replicas, strict=True) for _ in range(n)]
+    numbers: dict[str, int] = {}
+    names = []
+    for candidate, stay in zip(owners, stays, strict=True):
+        pinned_name = waiting[candidate].pop(0) if waiting.get(candidate) else None
+        model = polytope.problem.models[int(polytope.candidates.model[candidate])].name
+        names.append(pinned_name if stay and pinned_name else _next_name(model, numbers, used))
+    return tuple(names)
+
+
+def _next_name(model: str, numbers: dict[str, int], used: set[str] | frozenset[str]) -> str:
+    while True:
+        number = numbers.get(model, 0)
+        numbers[model] = number + 1
+        if f"{model}-{number}" not in used:
+            return f"{model}-{number}"

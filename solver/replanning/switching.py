@@ -1,0 +1,122 @@
+"""What changing a fleet costs, in USD: machines are paid while they start and while they drain.
+
+A change has two phases, as in Cauchy (section 3.5.2): new machines start and are checked, traffic moves, then old
+ones stop. So a machine that starts is paid for without serving, one that stops is paid for until the new ones serve,
+and an engine that is started anew on a machine that stays leaves its GPUs idle meanwhile.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from solver.plan import Plan, Rental, Stage
+from solver.pools import disk_needed_gb
+from solver.problem import Problem
+from solver.replanning.standing import Standing
+from solver.units import SECONDS_PER_HOUR
+from solver.verify.view import OfferKey, offer_key
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """Seconds, and what capacity is worth.
+
+    `usd_per_rps` is the value of one request/s for an hour where capacity is what is bought: what the fleet pays for
+    it now. `weight`: how many times its plain cost a change has to pay for within `horizon_s`, and at least
+    `needed_weight` times where what runs does not carry its load: what is added then is no reason to change the rest.
+    `unserved_factor`: a request of a load that must be carried is worth that many times as much.
+    """
+
+    startup_s: float = 0.0
+    download_gb_per_s: float = 0.25
+    restart_s: float = 0.0
+    drain_s: float = 0.0
+    min_rental_s: float = 0.0
+    horizon_s: float = 3600.0
+    usd_per_rps: float = 0.0
+    weight: float = 1.0
+    needed_weight: float = 1.0
+    unserved_factor: float = 10.0
+
+    @property
+    def horizon_h(self) -> float:
+        return self.horizon_s / SECONDS_PER_HOUR
+
+    def start_s(self, weights_gb: float, inet_down_gb_per_s: float | None = None) -> float:
+        """Until a new machine serves. Nothing takes any time where `startup_s` is 0."""
+        if self.startup_s == 0:
+            return 0.0
+        return self.startup_s + weights_gb / (inet_down_gb_per_s or self.download_gb_per_s)
+
+    def start_usd(self, usd_per_hour: float, start_s: float) -> float:
+        """Of a new machine: it does not serve yet, and may have to be paid for longer than it is needed."""
+        return usd_per_hour * (start_s + max(0.0, self.min_rental_s - self.horizon_s)) / SECONDS_PER_HOUR
+
+    def stop_usd(self, usd_per_hour: float, overlap_s: float) -> float:
+        """Of an old machine: it runs until the new ones serve, and then drains."""
+        return usd_per_hour * (overlap_s + self.drain_s) / SECONDS_PER_HOUR
+
+    def restart_usd(self, usd_per_hour: float) -> float:
+        """Of GPUs whose engine starts anew."""
+        return usd_per_hour * self.restart_s / SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a plan changes about the fleet: machines started and stopped, engines started anew, and what that costs.
+
+    `ready_s`: until the last of it serves.
+    """
+
+    started: int
+    stopped: int
+    restarted: int
+    usd: float
+    ready_s: float
+
+    @property
+    def is_none(self) -> bool:
+        return self.started == self.stopped == self.restarted == 0
+
+
+def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switching) -> Change:
+    """From what stands to the plan. Engines of the same name run on."""
+    offers = {offer_key(offer): offer for offer in problem.offers}
+    needs = dict(zip((model.name for model in problem.models), disk_needed_gb(problem), strict=True))
+    start_usd, ready_s = 0.0, 0.0
+    for index, rental in enumerate(plan.rentals):
+        if not rental.held:
+            weights = max((needs[r.model] for r in plan.replicas if _stands_on(r.stages, index)), default=0.0)
+            seconds = switching.start_s(weights, offers[offer_key(rental)].inet_down_gb_per_s)
+            start_usd += rental.count * switching.start_usd(rental.price_usd_per_hour, seconds)
+            ready_s = max(ready_s, seconds)
+    stopped = _machines(standing.rentals)
+    stopped.subtract(_machines(rental for rental in plan.rentals if rental.held))
+    prices = {offer_key(rental): rental.price_usd_per_hour for rental in standing.rentals}
+    stop_usd = sum(max(0, n) * switching.stop_usd(prices.get(key, 0.0), ready_s) for key, n in stopped.items())
+    running = {replica.id for replica in standing.replicas}
+    anew = [r for r in plan.replicas if r.id not in running and any(plan.rentals[s.rental].held for s in r.stages)]
+    restart_usd = sum(switching.restart_usd(_gpu_usd_per_hour(plan, replica.stages)) for replica in anew)
+    return Change(
+        started=sum(rental.count for rental in plan.rentals if not rental.held),
+        stopped=sum(max(0, count) for count in stopped.values()),
+        restarted=len(anew),
+        usd=start_usd + stop_usd + restart_usd,
+        ready_s=max(ready_s, switching.restart_s if anew else 0.0),
+    )
+
+
+def _stands_on(stages: Iterable[Stage], rental: int) -> bool:
+    return any(stage.rental == rental for stage in stages)
+
+
+def _machines(rentals: Iterable[Rental]) -> "Counter[OfferKey]":
+    found: Counter[OfferKey] = Counter()
+    for rental in rentals:
+        found[offer_key(rental)] += rental.count
+    return found
+
+
+def _gpu_usd_per_hour(plan: Plan, stages: Iterable[Stage]) -> float:
+    rented = [(plan.rentals[stage.rental], stage.tensor_parallel) for stage in stages]
+    return sum(rental.price_usd_per_hour * gpus / rental.gpus for rental, gpus in rented)
