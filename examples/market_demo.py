@@ -29,9 +29,9 @@ PAUSE_BEFORE_STEP = {3: 10.0}
 
 
 @contextmanager
-def played_clouds(folder: Path) -> Iterator[Mapping[str, str]]:
+def played_clouds(folder: Path, *, speed: int = 600) -> Iterator[Mapping[str, str]]:
     """Plays the clouds; yields the settings that make sutler ask them, with a store in `folder`."""
-    command = [*SUTLER, "dev", "fake-cloud", "--port", "0", "--speed", "600"]
+    command = [*SUTLER, "dev", "fake-cloud", "--port", "0", "--speed", str(speed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -10,6 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.auth.repository import forget_old_use
+from service.replanning import repository as replanning
+from service.traffic import repository as traffic
 from service.web import idempotency
 from service.webhooks import repository as webhooks
 
@@ -29,4 +31,6 @@ async def tidy(connection: AsyncConnection, now: datetime) -> None:
     await idempotency.forget_old(connection, now)
     await forget_old_use(connection, now - USE_KEPT)
     await webhooks.forget_old(connection, now - DELIVERIES_KEPT)
+    await traffic.forget_old(connection, now - traffic.KEPT)
+    await replanning.forget_old(connection, now - replanning.DECISIONS_KEPT)
     await connection.execute(_OLD_JOBS, {"before": now - JOBS_KEPT})

@@ -8,14 +8,22 @@ from typing import Any, Final
 from uuid import UUID
 
 from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.queue_schema import SEARCH_PATH
 
 SOLVES: Final = "solves"
 DELIVERIES: Final = "deliveries"
+LOOKS: Final = "looks"
 SOLVE: Final = "solve_plan"
 DELIVER: Final = "deliver_webhook"
+LOOK: Final = "look_at_deployment"
+
+
+def look_lock(deployment_id: object) -> str:
+    """Of all jobs that look at this deployment."""
+    return f"look/{deployment_id}"
 
 
 class Queue:
@@ -42,10 +50,32 @@ class Queue:
         """An event is to be delivered, `delay_s` after this transaction is committed."""
         await self._put(connection, DELIVER, DELIVERIES, delay_s=delay_s, delivery_id=str(delivery_id))
 
+    async def look(self, connection: AsyncConnection, deployment_id: UUID) -> bool:
+        """A deployment is to be looked at; False where that is in the queue already. One look of each at a time."""
+        name = look_lock(deployment_id)
+        try:
+            async with connection.begin_nested():
+                await self._put(
+                    connection, LOOK, LOOKS, lock=name, queueing_lock=name, deployment_id=str(deployment_id)
+                )
+        except AlreadyEnqueued:
+            return False
+        return True
+
     async def _put(
-        self, connection: AsyncConnection, task: str, queue: str, *, delay_s: float = 0.0, **arguments: str
+        self,
+        connection: AsyncConnection,
+        task: str,
+        queue: str,
+        *,
+        delay_s: float = 0.0,
+        lock: str | None = None,
+        queueing_lock: str | None = None,
+        **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"schedule_in": {"seconds": delay_s}} if delay_s else {}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": queueing_lock}
+        if delay_s:
+            options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)
         await deferrer.defer_async(**arguments)

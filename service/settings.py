@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from adapters.base import PriceBand
@@ -101,6 +102,14 @@ class ServiceSettings:
     log_format: Literal["text", "json"] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallerSettings:
+    """The service that commands call over HTTP, and the key that they show it, if it asks for one."""
+
+    url: str = "http://127.0.0.1:8400"
+    key: str | None = field(default=None, repr=False)
+
+
 def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
     """What every command needs."""
     return Settings(debug=bool(environment.get("SUTLER_DEBUG")), no_color=bool(environment.get("NO_COLOR")))
@@ -156,6 +165,28 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
         outgoing_networks=_networks(values, "SUTLER_OUTGOING_NETWORKS"),
         log_format=_log_format(values),
     )
+
+
+def caller_settings(environment: Mapping[str, str] = os.environ) -> CallerSettings:
+    """Raises SettingsError."""
+    values = _with_dotenv(environment)
+    usual = CallerSettings()
+    url = values.get("SUTLER_URL", "").strip().rstrip("/") or usual.url
+    if _is_no_service(url):
+        raise SettingsError("SUTLER_URL: must be http(s)://HOST[:PORT] and, at most, a path; the key is SUTLER_KEY")
+    key = values.get("SUTLER_KEY", "").strip() or None
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise SettingsError("SUTLER_KEY: must be a key as `sutler keys create` prints it")
+    return CallerSettings(url, key)
+
+
+def _is_no_service(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and parts.hostname and (parts.port or True)
+    except ValueError:
+        return True
+    return not known or bool(parts.query or parts.fragment or "@" in url or " " in url)
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:

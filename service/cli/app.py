@@ -7,6 +7,7 @@ import typer
 
 from service.cli.catalog import catalog
 from service.cli.db import db
+from service.cli.deployments import deployments
 from service.cli.dev import dev
 from service.cli.estimate import estimate
 from service.cli.exits import guarded
@@ -32,6 +33,7 @@ app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPil
 app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
+app.add_typer(deployments, name="deployments", short_help="Keep plans up to date with a running service.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
 app.add_typer(keys, name="keys", short_help="Say who may call the service.")
 app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")

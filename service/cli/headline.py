@@ -39,6 +39,8 @@ def _proof(plan: PlanDocument) -> str:
     if plan.status == "optimal":
         return f"Optimal{known}{by}"
     limit = plan.solver.limit or "a limit"
+    if plan.status == "feasible" and plan.solver.limit is None and plan.revision > 1:
+        return f"Not proven optimal, since what a change costs counts, too{known}{by}"
     return {
         "feasible": f"Not proven optimal, {limit} ended the search{known}{by}",
         "unknown": f"Neither a plan nor a proof that there is none: {limit} ended the search{known}",

@@ -21,15 +21,20 @@ from service.plans.plan_schema import (
 
 MOST_MATRIX_COLUMNS = 8
 MOST_BINDINGS = 8
+MOST_RUNS = 3
+MOST_MATRIX_WIDTH = 70
 
 
-def plan_view(plan: PlanDocument) -> Iterator[RenderableType]:
-    """The parts to print, in order: what, proof, rent, run, route, why, what else, how sure."""
+def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iterator[RenderableType]:
+    """The parts to print, in order: what, proof, rent, run, route, why, what else, how sure.
+
+    `calls_replicas_by_id`: as a deployment's other documents call them, which have no letters for groups of them.
+    """
     yield headline(plan)
     if plan.conflicts:
         yield from section("What has to give", _conflicts(plan))
     if plan.rentals:
-        groups = group_replicas(plan.replicas)
+        groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id)
         yield from section("Rent", _rentals(plan.rentals))
         yield from section("Run", _replicas(groups))
         yield from section("Route", *_routing(plan, groups))
@@ -58,14 +63,14 @@ class ReplicaGroup:
         return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
 
 
-def group_replicas(replicas: Iterable[ReplicaDocument]) -> list[ReplicaGroup]:
-    """Groups in the order of their first replica, named A, B, ... AA."""
+def group_replicas(replicas: Iterable[ReplicaDocument], *, by_id: bool = False) -> list[ReplicaGroup]:
+    """Groups in the order of their first replica, named A, B, ... AA, or by the ids of their replicas."""
     members: dict[tuple[str, str, str], list[ReplicaDocument]] = defaultdict(list)
     for replica in replicas:
         words = layout(replica.stages) + ("" if replica.role == "aggregated" else f", {replica.role}")
         members[replica.model, replica.role, words].append(replica)
     return [
-        ReplicaGroup(_letters(i), model, words, tuple(found))
+        ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, words, tuple(found))
         for i, ((model, _, words), found) in enumerate(members.items())
     ]
 
@@ -73,6 +78,30 @@ def group_replicas(replicas: Iterable[ReplicaDocument]) -> list[ReplicaGroup]:
 def _letters(index: int) -> str:
     last = chr(ord("A") + index % 26)
     return last if index < 26 else _letters(index // 26 - 1) + last
+
+
+def _ids_of(replicas: Sequence[ReplicaDocument]) -> str:
+    """`chat-0`, `chat-0–3`, `chat-0–3, 7`, or, of many apart, the first ones and how many there are more."""
+    runs: list[list[tuple[str, int, str]]] = []
+    for prefix, place, digits in sorted(_numbered(replica.id) for replica in replicas):
+        if runs and digits and (runs[-1][-1][0], runs[-1][-1][1] + 1) == (prefix, place):
+            runs[-1].append((prefix, place, digits))
+        else:
+            runs.append([(prefix, place, digits)])
+    words, last = [], None
+    for run in runs[:MOST_RUNS]:
+        prefix, _, digits = run[0]
+        first = digits if prefix == last else f"{prefix}{digits}"
+        words.append(first if len(run) == 1 else f"{first}–{run[-1][2]}")
+        last = prefix
+    more = sum(len(run) for run in runs[MOST_RUNS:])
+    return ", ".join([*words, *([f"+{more}"] if more else [])])
+
+
+def _numbered(replica_id: str) -> tuple[str, int, str]:
+    prefix = replica_id.rstrip("0123456789")
+    digits = replica_id[len(prefix) :]
+    return prefix, int(digits or 0), digits
 
 
 def _rentals(rentals: Sequence[RentalDocument]) -> Table:
@@ -104,7 +133,7 @@ def _routing(plan: PlanDocument, groups: Sequence[ReplicaGroup]) -> Iterator[Tab
     group_of = {replica.id: group.name for group in groups for replica in group.replicas}
     for model in dict.fromkeys(route.model for route in plan.routing):
         names = [group.name for group in groups if group.model == model]
-        is_matrix = len(names) <= MOST_MATRIX_COLUMNS
+        is_matrix = len(names) <= MOST_MATRIX_COLUMNS and sum(len(n) + 2 for n in names) <= MOST_MATRIX_WIDTH
         table = table_of(texts=(model,), numbers=names if is_matrix else ())
         if not is_matrix:
             table.add_column("to", overflow="fold")

@@ -1,6 +1,7 @@
 """Numbers, units and layouts in words, as people read them."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import floor, log10
 
 from service.plans.plan_schema import StageDocument
@@ -88,3 +89,23 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """`12 minutes ago`; where clocks differ, nothing lies ahead."""
+    return f"{age(max(0.0, (now - then).total_seconds()))} ago"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 machine`, `2 machines`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def machine(gpu: str, gpus: int) -> str:
+    """`h100-sxm`, or `4 × h100-sxm`."""
+    return gpu if gpus == 1 else f"{gpus} × {gpu}"
+
+
+def moment(time: datetime) -> str:
+    """2026-11-20T12:00:00Z, as logs have it."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

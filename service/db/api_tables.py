@@ -92,7 +92,8 @@ class PlanRow(Base):
 
     `status` is queued, running, cancelled, failed, or the status of the finished plan, whose document is kept as the
     text that callers get. `attempt` counts how often a worker has taken it up: only the last one may finish it;
-    `deaths` how many of them died.
+    `deaths` how many of them died. `reason` says why a deployment has it, `diff` (JSON) what is to be done about the
+    plan that held before.
     """
 
     __tablename__ = "plan"
@@ -119,6 +120,8 @@ class PlanRow(Base):
     finished_at: Mapped[datetime | None]
     market_read_at: Mapped[datetime | None]
     solve_seconds: Mapped[float | None]
+    reason: Mapped[str | None]
+    diff: Mapped[str | None]
 
     __table_args__ = (UniqueConstraint("deployment_id", "revision", name="uq_plan_deployment_id_revision"),)
 

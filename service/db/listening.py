@@ -8,7 +8,7 @@ from psycopg import AsyncConnection, Notify
 from psycopg.sql import SQL, Identifier
 
 CONNECT_TIMEOUT_S: Final = 10
-PROBE_S: Final = 5.0  # a server that is cut off says nothing, and is believed to have nothing to say
+PROBE_S: Final = 2.0  # a server that is cut off says nothing, and is believed to have nothing to say
 
 
 async def listened(conninfo: str, *channels: str, called: str) -> AsyncGenerator[Notify | None]:

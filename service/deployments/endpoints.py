@@ -1,6 +1,7 @@
 """`/v1/deployments`: standing problems, their current plans and their history, also as Terraform state."""
 
 import asyncio
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,17 +14,15 @@ from service.auth.principal import Principal
 from service.db.asynchronous import begun, reading
 from service.deployments import repository
 from service.deployments import service as deployments
-from service.deployments.repository import CurrentRow, Deployment
+from service.deployments.repository import CurrentRow
 from service.deployments.schemas import (
     NAME_PATTERN,
-    CurrentPlanResource,
     DeploymentDocument,
     DeploymentResource,
     DeploymentSummary,
-    LastFailureResource,
     NewDeploymentDocument,
-    PendingPlanResource,
 )
+from service.deployments.showing import resource, summary, url_of
 from service.deployments.terraform import state_document
 from service.plans import repository as plan_repository
 from service.plans import service as plans
@@ -31,7 +30,6 @@ from service.plans.endpoints import MOST_WAIT_S, before_of, job_of, page_of, sho
 from service.plans.errors import DocumentError
 from service.plans.examples import CHAT
 from service.plans.plan_schema import PlanDocument
-from service.plans.repository import PlanRecord
 from service.plans.resources import PlanJobResource, PlanSummary
 from service.web import idempotency
 from service.web.bodies import body_docs, body_of
@@ -95,12 +93,12 @@ async def _create(
         await deployments.create(
             services, connection, name, document, principal=principal, request_id=request_id_of(request)
         )
-        return await _created(connection, name, ticket)
+        return await _created(connection, name, ticket, services.now())
 
 
-async def _created(connection: AsyncConnection, name: str, ticket: Ticket) -> Response:
+async def _created(connection: AsyncConnection, name: str, ticket: Ticket, now: datetime) -> Response:
     deployment = await deployments.found(connection, name)
-    body, location = (await _resource(connection, deployment)).model_dump_json(), _url(name)
+    body, location = (await resource(connection, deployment, now)).model_dump_json(), url_of(name)
     await idempotency.remember(connection, ticket, for_answer(201, location=location, body=body))
     return _answer(body, 201, location=location, etag=deployments.version_etag(deployment))
 
@@ -113,8 +111,8 @@ async def list_deployments(
     after = None if cursor is None else decode_cursor(cursor, parts=1)[0]
     async with reading(services.engine) as connection:
         found = await repository.page(connection, limit=limit + 1, after=after)
-    following = encode_cursor(found[limit - 1].name) if len(found) > limit else None
-    return Page(items=[_summary(deployment) for deployment in found[:limit]], next=following)
+    following = encode_cursor(found[limit - 1].deployment.name) if len(found) > limit else None
+    return Page(items=[summary(listed) for listed in found[:limit]], next=following)
 
 
 @router.get(
@@ -126,7 +124,7 @@ async def get_deployment(services: Service, _reader: Reader, name: Name) -> Resp
     """A deployment with its current plan, the one that is being made, and why the last attempt failed, if it did."""
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
-        body = (await _resource(connection, deployment)).model_dump_json()
+        body = (await resource(connection, deployment, services.now())).model_dump_json()
     return _answer(body, 200, etag=deployments.version_etag(deployment))
 
 
@@ -170,9 +168,9 @@ async def put_deployment(
                 services, connection, deployment, document, principal=principal, request_id=request_id
             )
         stored = await deployments.found(connection, name)
-        body = (await _resource(connection, stored)).model_dump_json()
+        body = (await resource(connection, stored, services.now())).model_dump_json()
     status, etag = (201 if deployment is None else 200), deployments.version_etag(stored)
-    return _answer(body, status, location=_url(name), etag=etag)
+    return _answer(body, status, location=url_of(name), etag=etag)
 
 
 @router.delete("/{name}", status_code=204, responses=responses(401, 403, 404, 412, 422, 429, 503))
@@ -275,52 +273,3 @@ def _answer(body: str, status: int, *, location: str | None = None, etag: str | 
     given = {"Location": location, "ETag": etag, "Cache-Control": "no-cache"}
     headers = {name: value for name, value in given.items() if value is not None}
     return Response(body, status, media_type="application/json", headers=headers)
-
-
-def _url(name: str) -> str:
-    return f"/v1/deployments/{name}"
-
-
-async def _resource(connection: AsyncConnection, deployment: Deployment) -> DeploymentResource:
-    held = None if deployment.plan_id is None else await plan_repository.find(connection, deployment.plan_id)
-    newest = await plan_repository.find_revision(connection, deployment.id, deployment.revision)
-    last = await plan_repository.last_of(connection, deployment.id)
-    pending = await plan_repository.pending_of(connection, deployment.id)
-    return DeploymentResource(
-        id=deployment.id,
-        name=deployment.name,
-        version=deployment.version,
-        problem=deployment.problem,
-        policy=deployments.policy_of(deployment),
-        created_at=deployment.created_at,
-        updated_at=deployment.updated_at,
-        plan=_issued(held),
-        latest=_issued(newest),
-        pending=None if pending is None else _pending(pending),
-        last_failure=None if last is None or last.failure is None else _failure(last),
-    )
-
-
-def _issued(record: PlanRecord | None) -> CurrentPlanResource | None:
-    if record is None or record.revision is None:
-        return None
-    cost = record.cost_usd_per_hour
-    return CurrentPlanResource(
-        id=record.id, revision=record.revision, status=record.status, cost_usd_per_hour=cost, url=record.url
-    )
-
-
-def _pending(record: PlanRecord) -> PendingPlanResource:
-    job = job_of(record)
-    return PendingPlanResource(id=job.id, status=job.status, progress=job.progress, url=job.url)
-
-
-def _failure(record: PlanRecord) -> LastFailureResource:
-    return LastFailureResource(
-        id=record.id, status=record.status, problem=record.failure, finished_at=record.finished_at
-    )
-
-
-def _summary(deployment: Deployment) -> DeploymentSummary:
-    names = [name for name in DeploymentSummary.model_fields if name != "url"]
-    return DeploymentSummary(**{name: getattr(deployment, name) for name in names}, url=_url(deployment.name))

@@ -4,7 +4,6 @@ A plan that serves nothing never replaces one that does: who reads the current p
 in the history, and the event `plan.infeasible` says so.
 """
 
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,7 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.notices import deployment_topic, notify
 from service.deployments import repository
+from service.deployments.diff_schema import DiffDocument
 from service.deployments.repository import Deployment
+from service.deployments.watching import touch
+from service.holdings import repository as holdings
+from service.holdings.comparison import held_by
 from service.plans.plan_schema import PlanDocument
 from service.queue import Queue
 from service.webhooks.service import announce
@@ -26,9 +29,18 @@ async def locked(connection: AsyncConnection, deployment_id: UUID | None) -> Dep
 
 
 async def issue(
-    connection: AsyncConnection, queue: Queue, deployment: Deployment, plan: PlanDocument, *, now: datetime
+    connection: AsyncConnection,
+    queue: Queue,
+    deployment: Deployment,
+    plan: PlanDocument,
+    *,
+    reason: str,
+    diff: DiffDocument | None,
 ) -> None:
-    """Makes it the current plan, unless it serves nothing and there is one that does."""
+    """Makes it the current plan, unless it serves nothing and there is one that does.
+
+    `diff` is to the plan that held before; None: there was none, or this one does not take its place.
+    """
     serves = plan.status in SERVES
     holds = serves or not await _has_serving(connection, deployment)
     await repository.set_current(connection, deployment, revision=plan.revision, plan_id=plan.id if holds else None)
@@ -41,9 +53,26 @@ async def issue(
             "plan": {"id": str(plan.id), "revision": plan.revision, "status": plan.status, "url": _url(plan.id)},
             "objective": plan.objective.model_dump(mode="json"),
             "cost_usd_per_hour": plan.cost_usd_per_hour,
+            "reason": reason,
+            "diff": None if diff is None else _summary(diff),
         },
     )
+    if holds:
+        await holdings.plan_issued(connection, deployment.id, counted_on=held_by(plan))
+    else:
+        await touch(connection, deployment.id)
     await notify(connection, deployment_topic(deployment.name))
+
+
+def _summary(diff: DiffDocument) -> dict[str, Any]:
+    """How much there is to do."""
+    return {
+        "from": diff.from_,
+        "keep": sum(item.count for item in diff.keep),
+        "start": sum(item.count for item in diff.start),
+        "stop": sum(item.count for item in diff.stop if item.held),
+        "reroute": len(diff.reroute),
+    }
 
 
 async def failed(

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.api_tables import DeploymentRow, PlanRow
+from service.db.watch_tables import WatchRow
 from service.plans.resources import PlanStatus
 
 
@@ -41,7 +42,43 @@ class CurrentRow:
     document: str
 
 
+@dataclass(frozen=True, slots=True)
+class ListedPlan:
+    """The plan that holds, without its document."""
+
+    id: UUID
+    revision: int
+    status: PlanStatus
+    cost_usd_per_hour: float | None
+    issued_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListedWatch:
+    """What the last look found."""
+
+    state: dict[str, Any]
+    looked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A deployment as in lists; None for what there is not yet."""
+
+    deployment: Deployment
+    plan: ListedPlan | None
+    watch: ListedWatch | None
+
+
 _COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
+_OF_PLAN: Final[tuple[Any, ...]] = (
+    PlanRow.id,
+    PlanRow.revision,
+    PlanRow.status,
+    PlanRow.cost_usd_per_hour,
+    PlanRow.finished_at,
+)
+_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
 
 
 async def add(
@@ -73,13 +110,25 @@ async def find_by_id(connection: AsyncConnection, deployment_id: UUID, *, lock: 
     return await _one(connection, select(*_COLUMNS).where(DeploymentRow.id == deployment_id), lock=lock)
 
 
-async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Deployment]:
+async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Listed]:
     """By name."""
-    wanted = select(*_COLUMNS).order_by(DeploymentRow.name).limit(limit)
+    wanted = (
+        select(*_COLUMNS, *_OF_PLAN, *_OF_WATCH)
+        .outerjoin(PlanRow, PlanRow.id == DeploymentRow.plan_id)
+        .outerjoin(WatchRow, WatchRow.deployment_id == DeploymentRow.id)
+        .order_by(DeploymentRow.name)
+        .limit(limit)
+    )
     if after is not None:
         wanted = wanted.where(DeploymentRow.name > after)
     rows: Sequence[Row[Any]] = (await connection.execute(wanted)).all()
-    return [Deployment(*tuple(row)) for row in rows]
+    return [_listed(tuple(row)) for row in rows]
+
+
+def _listed(row: tuple[Any, ...]) -> Listed:
+    mine, watch = len(_COLUMNS), len(row) - len(_OF_WATCH)
+    held, looked = ListedPlan(*row[mine:watch]), ListedWatch(*row[watch:])
+    return Listed(Deployment(*row[:mine]), held if held.id else None, looked if looked.state else None)
 
 
 async def change(

@@ -6,34 +6,61 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.plans.fields import Document, Fraction, Seconds
+from service.plans.fields import Document, Fraction, PositiveFraction, Seconds
 from service.plans.problem_schema import ProblemDocument
 from service.plans.resources import PlanStatus, ProgressResource, Resource
+from service.replanning.resources import WatchResource, WatchSummary
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DeploymentName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
 
 
 class PolicyDocument(Document):
-    """When a new plan is to be made without being asked for, and how steady plans are to be.
+    """When a new plan is issued without being asked for, and how steady plans are to be.
 
-    It is kept with the deployment; until replanning is there, only a changed problem and `/replan` bring a plan.
+    Every change is charged what it costs: machines are paid while they start, old ones until the new ones serve.
     """
 
+    automatic: bool = True
+    """Issue plans by itself; false: watch and say what would be done, until `/replan` asks for it."""
     rate_drift_fraction: Annotated[float, Field(gt=0, le=10)] = 0.2
-    """Change of a model's request rate that calls for a new plan."""
-    mix_drift: Fraction = 0.2
+    """Change of a model's request rate that calls for a new plan (objectives with a load to carry)."""
+    mix_drift: PositiveFraction = 0.2
     """Change of a model's mix of workloads that calls for one: half the sum of the changes of their shares."""
+    at_least_stated: bool = False
+    """Plan for no fewer requests than the problem states, however few are seen: for traffic that is yet to come."""
     window_s: Seconds = 120.0
-    """Seconds of traffic that drift is judged by."""
+    """Seconds of traffic that drift is judged by; more where these hold too few requests to tell."""
+    shrink_after_s: Annotated[float, Field(ge=0, le=604_800)] = 10_800.0
+    """Seconds for which traffic must have been lower before capacity is given up; growth counts at once."""
     refine_s: Seconds = 1800.0
-    """Seconds after which a plan is looked over without any drift."""
-    cooldown_s: Seconds = 300.0
-    """Seconds between two plans at least, unless what is rented is lost."""
-    horizon_s: Seconds = 3600.0
-    """Seconds over which the cost of a change has to pay off."""
+    """Seconds of calm after which a plan is looked over without any drift."""
+    cooldown_s: Annotated[float, Field(ge=0, le=604_800)] = 900.0
+    """Seconds between two plans at least, unless the current one cannot carry its load."""
+    horizon_s: Seconds = 14_400.0
+    """Seconds for which what a change brings is counted on."""
+    payback_s: Seconds = 3600.0
+    """Seconds within which every change has to pay for itself."""
+    urgent_payback_s: Seconds = 120.0
+    """The same where machines are lost or traffic has drifted: what cannot wait changes as little as it can."""
     max_age_s: Seconds | None = None
-    """Seconds after which a plan is no longer good at all."""
+    """Seconds after which a plan is made anew in any case."""
+    carry_out_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+    """Seconds after a plan is issued in which its machines that leave the market are taken to be rented by you."""
+    settle_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+    """Seconds for which a lower price or a new offer must have held before anything is moved for it."""
+    least_gain_fraction: Fraction = 0.05
+    """Share of what the fleet costs within the horizon that a change must bring, net of its own cost."""
+    startup_s: Annotated[float, Field(ge=0, le=86_400)] = 90.0
+    """Seconds until a new machine's engine serves, without the download of the weights."""
+    download_gb_per_s: Annotated[float, Field(gt=0, le=1000)] = 0.25
+    """GB per second at which a new machine fetches the weights, where its offer does not state its connection."""
+    restart_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """Seconds for which the GPUs of an engine that is started anew on a machine that stays do not serve."""
+    drain_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    """Seconds for which a machine is still paid after its last request."""
+    min_rental_s: Annotated[float, Field(ge=0, le=31_622_400)] = 0.0
+    """Seconds that a rental is paid for at least."""
 
 
 class NewDeploymentDocument(Document):
@@ -69,6 +96,8 @@ class CurrentPlanResource(Resource):
     """As in the plan."""
     cost_usd_per_hour: float | None
     """USD per hour of all rentals."""
+    issued_at: datetime
+    """When it was there."""
     url: str
     """Where it is; the deployment's `/plan` is always the current one."""
 
@@ -124,6 +153,8 @@ class DeploymentResource(Resource):
     """The plan that is being made."""
     last_failure: LastFailureResource | None
     """Unless a plan came after it."""
+    watch: WatchResource | None
+    """What the last look at it found; null before the first."""
 
 
 class DeploymentSummary(Resource):
@@ -139,6 +170,10 @@ class DeploymentSummary(Resource):
     """Plans so far."""
     plan_id: UUID | None
     """The plan that holds."""
+    plan: CurrentPlanResource | None
+    """The same with its revision, its cost and its age; null before the first."""
+    watch: WatchSummary | None
+    """What the last look at it found; null before the first."""
     created_at: datetime
     """When it was made."""
     updated_at: datetime

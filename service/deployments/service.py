@@ -9,7 +9,7 @@ from service.auth import audit
 from service.auth.principal import Principal
 from service.db.asynchronous import begun, reading
 from service.db.notices import deployment_topic, notify, plan_topic
-from service.deployments import repository
+from service.deployments import repository, watching
 from service.deployments.repository import CurrentRow, Deployment
 from service.deployments.schemas import DeploymentDocument, PolicyDocument
 from service.plans import repository as plan_repository
@@ -43,6 +43,7 @@ async def create(
         remedy = f"PUT /v1/deployments/{name} changes it, another name makes another"
         raise ConflictError(f"there is a deployment {name} already: {remedy}")
     deployment = await found(connection, name, lock=True)
+    await watching.begin(connection, deployment.id)
     await order_plan(services, connection, deployment, document.problem, by=principal.actor, request_id=request_id)
     await _record(connection, principal, "deployment.create", deployment, request_id)
 
@@ -61,6 +62,7 @@ async def change(
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
     await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())
+    await watching.touch(connection, deployment.id)
     if problem != deployment.problem:
         await _supersede(services, connection, deployment, "the deployment's problem was changed")
         await order_plan(
@@ -119,7 +121,9 @@ async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -
     """Raises NotFoundError."""
     deployment = await repository.find(connection, name, lock=lock)
     if deployment is None:
-        raise NotFoundError(f"there is no deployment {name!r}: GET /v1/deployments lists all")
+        raise NotFoundError(
+            f"there is no deployment {name!r}: GET /v1/deployments (`sutler deployments list`) lists all"
+        )
     return deployment
 
 

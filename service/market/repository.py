@@ -1,4 +1,7 @@
-"""The market's tables: recording what a poll changed, and reading offers as of an instant. SQL lives here only."""
+"""The market's tables: recording what a poll changed, and reading offers as of an instant.
+
+What offers were over a stretch of time is in settled.py, who has fallen silent in silence.py.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,6 +189,8 @@ def write_poll(
         "asked_to_wait_until": then.asked_to_wait_until,
         "failures_in_a_row": then.failures_in_a_row,
     }
+    if found.begun or found.ended:
+        values["changes"] = ProviderRow.changes + 1  # deployments on this market are to be looked at
     if poll.is_usable:
         values["suspected_feeds"] = list(found.suspected)
     connection.execute(update(ProviderRow).where(ProviderRow.id == provider_id).values(values))

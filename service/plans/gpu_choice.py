@@ -1,6 +1,6 @@
 """Which GPUs a problem knows: its catalogue's and the caller's own, checked for what the problem asks of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from service.plans.errors import DocumentError, FieldProblem, short_repr
 from service.plans.market_source import MarketView
@@ -25,8 +25,8 @@ class GpuChoice:
         """Raises DocumentError for every name in the problem that no GPU has."""
         self._raise_unknown(self._named_in_problem())
 
-    def used(self, market: MarketView) -> dict[str, Gpu]:
-        """Every GPU that an offer or a measured rate names, in the order of their slugs.
+    def used(self, market: MarketView, rented: Iterable[str] = ()) -> dict[str, Gpu]:
+        """Every GPU that an offer or a measured rate names or that is rented, in the order of their slugs.
 
         Raises DocumentError for unknown names, and for GPUs of the caller's own without the figures that this
         problem needs.
@@ -34,7 +34,7 @@ class GpuChoice:
         offered = [(f"{market.path}offers[{i}].gpu", offer.gpu) for i, offer in market.offers]
         self._raise_unknown(offered)
         measured = {stage.gpu for row in self._document.throughput.table for stage in row.stages}
-        for_rent = {slug for _, slug in offered}
+        for_rent = {slug for _, slug in offered} | {slug for slug in rented if slug in self._known}
         self._check_figures(for_rent, measured)
         return {slug: self._known[slug] for slug in sorted(for_rent | measured)}
 

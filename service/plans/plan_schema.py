@@ -50,6 +50,8 @@ class RentalDocument(Document):
     """Disk to rent with each machine, GB; 0 where the offer does not price or limit its disk."""
     storage_usd_per_hour: float
     """USD per hour and machine for disk above what the price includes; part of the price."""
+    held: bool = False
+    """Rented already, as reported in the deployment's holdings."""
 
 
 class StageDocument(Document):

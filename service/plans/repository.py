@@ -41,6 +41,7 @@ class PlanRecord:
     started_at: datetime | None
     finished_at: datetime | None
     solve_seconds: float | None
+    reason: str | None
 
     @property
     def is_pending(self) -> bool:
@@ -83,6 +84,53 @@ _LISTED: Final = tuple(column for column in _WHOLE if column.key not in {"docume
 async def add(connection: AsyncConnection, order: Order, now: datetime) -> None:
     values = {name: getattr(order, name) for name in Order.__slots__}
     await connection.execute(insert(PlanRow).values(created_at=now, **values))
+
+
+async def add_finished(
+    connection: AsyncConnection,
+    plan: PlanDocument,
+    *,
+    problem: dict[str, Any],
+    created_by: str,
+    deployment_id: UUID,
+    deployment_name: str,
+    now: datetime,
+    reason: str,
+    diff: str,
+) -> None:
+    """A plan that nobody had to ask for. Raises IntegrityError where the deployment has one of that revision."""
+    await connection.execute(
+        insert(PlanRow).values(
+            id=plan.id,
+            deployment_id=deployment_id,
+            deployment_name=deployment_name,
+            revision=plan.revision,
+            status=plan.status,
+            problem=problem,
+            objective=plan.objective.kind,
+            document=plan.model_dump_json(by_alias=True),
+            value=plan.objective.value,
+            relative_gap=plan.objective.relative_gap,
+            cost_usd_per_hour=plan.cost_usd_per_hour,
+            attempt=1,
+            created_by=created_by,
+            created_at=now,
+            started_at=now,
+            finished_at=now,
+            market_read_at=now,
+            solve_seconds=plan.solver.seconds,
+            reason=reason,
+            diff=diff,
+        )
+    )
+
+
+async def explain(
+    connection: AsyncConnection, plan_id: UUID, *, problem: dict[str, Any], reason: str, diff: str | None
+) -> None:
+    """Why a deployment has this plan, what is to be done about the one before, and the traffic that it is for."""
+    explained = update(PlanRow).where(PlanRow.id == plan_id)
+    await connection.execute(explained.values(problem=problem, reason=reason, diff=diff))
 
 
 async def find(connection: AsyncConnection, plan_id: UUID) -> PlanRecord | None:

@@ -85,5 +85,7 @@ class PlanSummary(Resource):
     """When it was there."""
     solve_seconds: float | None
     """Seconds of the solve."""
+    reason: str | None
+    """Why the deployment has it."""
     url: str
     """Where the plan is."""

@@ -4,7 +4,7 @@ Names are looked up in the catalogue and in the caller's own `gpus`, traces beco
 filtered. The way back, from the solver's plan to a document, is in issue.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -58,9 +58,16 @@ class Translation:
 
 
 def to_problem(
-    document: ProblemDocument, *, folder: Path | None, now: datetime, store: MarketStore | None = None
+    document: ProblemDocument,
+    *,
+    folder: Path | None,
+    now: datetime,
+    store: MarketStore | None = None,
+    rented_gpus: Collection[str] = (),
 ) -> Translation:
     """The solver's problem; paths are relative to `folder` (None: paths are refused).
+
+    `rented_gpus`: GPUs that it must know although none of them may be for rent.
 
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
     """
@@ -72,7 +79,7 @@ def to_problem(
         objective=_objective(document),
         models=models,
         offers=tuple(_offer(offer) for _, offer in market.offers),
-        gpus=gpus.used(market),
+        gpus=gpus.used(market, rented_gpus),
         budget_usd_per_hour=document.budget_usd_per_hour,
         limits=Limits(**document.limits.model_dump()),
         search=Search(**document.search.model_dump()),

@@ -6,6 +6,10 @@ SolvingError
 """
 
 
+class StoppingError(Exception):
+    """The worker is told to end: others are to do it."""
+
+
 class SolvingError(Exception):
     """Root of both."""
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.plans import repository
-from service.queue import SOLVE
+from service.queue import LOOK, SOLVE
 
 logger = logging.getLogger("sutler.worker")
 
@@ -23,6 +23,7 @@ _AGAIN: Final = text("""
     WITH lost AS (DELETE FROM procrastinate_jobs WHERE id = :job_id RETURNING queue_name, task_name, args)
     INSERT INTO procrastinate_jobs (queue_name, task_name, args) SELECT * FROM lost
 """)
+_FORGET: Final = text("DELETE FROM procrastinate_jobs WHERE id = :job_id")
 
 
 class Watch:
@@ -50,4 +51,7 @@ async def give_back(connection: AsyncConnection, *, silent_s: float) -> None:
         logger.warning("job %s (%s): its worker is silent: it is taken up again", job.id, job.task_name)
         if job.task_name == SOLVE:
             await repository.count_death(connection, job.args["plan_id"])
+        if job.task_name == LOOK:
+            await connection.execute(_FORGET, {"job_id": job.id})  # what is due is asked for anew every second
+            continue
         await connection.execute(_AGAIN, {"job_id": job.id})

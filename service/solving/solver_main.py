@@ -1,4 +1,4 @@
-"""The solver process: `python -m service.solving.solver_main`. Problems come in, progress and plans go out.
+"""The solver process: `python -m service.solving.solver_main`. Questions come in, progress and answers go out.
 
 It ends with its worker: when its input closes, even in the middle of a solve. What libraries print goes to stderr.
 """
@@ -14,40 +14,44 @@ from typing import BinaryIO, Final
 from service.solving.frames import packed, read
 from solver import solve
 from solver.errors import InvalidProblemError
-from solver.plan import Plan
 from solver.problem import Problem
 from solver.progress import Progress
+from solver.replanning import Consideration, consider
 
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1
+
+Question = Problem | Consideration
 
 
 def main() -> None:
     os.nice(NICENESS)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    problems: queue.SimpleQueue[Problem] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, problems), daemon=True).start()
+    questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, questions), daemon=True).start()
     while True:
-        _tell(out, _solved(problems.get(), out))
+        _tell(out, _answered(questions.get(), out))
 
 
-def _receive(stream: BinaryIO, problems: "queue.SimpleQueue[Problem]") -> None:
+def _receive(stream: BinaryIO, questions: "queue.SimpleQueue[Question]") -> None:
     while True:
         try:
-            problems.put(read(stream))
+            questions.put(read(stream))
         except EOFError:
             os._exit(0)  # nobody is left to tell
 
 
-def _solved(problem: Problem, out: BinaryIO) -> tuple[str, object]:
+def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
+    telling = _Telling(out).progress
     try:
-        plan: Plan = solve(problem, on_progress=_Telling(out).progress)
+        if isinstance(question, Consideration):
+            return "considered", consider(question, on_progress=telling)
+        return "plan", solve(question, on_progress=telling)
     except InvalidProblemError as error:
         return "invalid", (error.field, error.value, error.remedy)
     except Exception:
         return "defect", traceback.format_exc()
-    return "plan", plan
 
 
 class _Telling:

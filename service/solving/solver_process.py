@@ -15,8 +15,11 @@ from solver.errors import InvalidProblemError
 from solver.plan import Plan
 from solver.problem import Problem
 from solver.progress import Progress
+from solver.replanning import Consideration, Considered
 
 MODULE: Final = "service.solving.solver_main"
+
+Question = Problem | Consideration
 
 
 class SolverProcess:
@@ -37,9 +40,20 @@ class SolverProcess:
 
         Raises InvalidProblemError, SolverDefectError, SolverLostError.
         """
+        plan: Plan = await self._answer(problem, on_progress, limit_s=limit_s)
+        return plan
+
+    async def consider(
+        self, consideration: Consideration, on_progress: Callable[[Progress], None], *, limit_s: float
+    ) -> Considered:
+        """The options of a running fleet; as `solve`."""
+        considered: Considered = await self._answer(consideration, on_progress, limit_s=limit_s)
+        return considered
+
+    async def _answer(self, question: Question, on_progress: Callable[[Progress], None], *, limit_s: float) -> Any:
         try:
             async with asyncio.timeout(limit_s):
-                return await self._solve(problem, on_progress)
+                return await self._solve(question, on_progress)
         except TimeoutError:
             raise SolverLostError(f"the solver did not end within {limit_s:.0f} s and was stopped") from None
         finally:
@@ -49,22 +63,22 @@ class SolverProcess:
     _is_busy = False
     _has_spoken = False
 
-    async def _solve(self, problem: Problem, on_progress: Callable[[Progress], None]) -> Plan:
+    async def _solve(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
         """A process that has died since its last plan says nothing, and is replaced."""
         try:
-            return await self._asked(problem, on_progress)
+            return await self._asked(question, on_progress)
         except SolverLostError:
             if self._has_spoken:
                 raise
-        return await self._asked(problem, on_progress)
+        return await self._asked(question, on_progress)
 
-    async def _asked(self, problem: Problem, on_progress: Callable[[Progress], None]) -> Plan:
+    async def _asked(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
         process = await self.start()
         assert process.stdin is not None
         assert process.stdout is not None
         self._is_busy, self._has_spoken = True, False
         try:
-            process.stdin.write(packed(problem))
+            process.stdin.write(packed(question))
             await process.stdin.drain()
             while True:
                 kind, content = await receive(process.stdout)
@@ -76,7 +90,7 @@ class SolverProcess:
             status = await process.wait()
             raise SolverLostError(f"the solver process ended with status {status}: out of memory?") from None
         self._is_busy = False
-        return _plan(kind, content)
+        return _answered(kind, content)
 
     async def stop(self) -> None:
         """Ends the process, whatever it does."""
@@ -88,10 +102,9 @@ class SolverProcess:
                 process.stdin.close()
 
 
-def _plan(kind: str, content: Any) -> Plan:
+def _answered(kind: str, content: Any) -> Any:
     if kind == "invalid":
         raise InvalidProblemError(*content)
     if kind == "defect":
         raise SolverDefectError(content)
-    plan: Plan = content
-    return plan
+    return content

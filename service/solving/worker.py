@@ -19,21 +19,30 @@ from service.db.asynchronous import begun
 from service.db.errors import DatabaseError
 from service.deployments import waiting
 from service.logs import bound
+from service.market import silence
 from service.market.service import MarketService
+from service.outgoing.destinations import networks
 from service.plans import repository
-from service.queue import DELIVER, DELIVERIES, SOLVE, SOLVES, Queue
+from service.plans.market_source import STORE_MAX_AGE_S
+from service.queue import DELIVER, DELIVERIES, LOOK, LOOKS, SOLVE, SOLVES, Queue
+from service.replanning.looking import Looker
+from service.replanning.market_view import MarketView
 from service.settings import ServiceSettings
 from service.solving import orphans
 from service.solving.making import Maker
 from service.solving.solver_process import SolverProcess
 from service.solving.store_queue import store_app
-from service.webhooks.destinations import networks
+from service.traffic.reader import FeedReader
 from service.webhooks.service import deliver, put_back_lost
 
 logger = logging.getLogger("sutler.worker")
 
 DELIVERIES_AT_ONCE: Final = 8
+LOOKERS_PER_SOLVER: Final = 2  # solves take half of the machine by default; all are looked at after every poll
 BEGIN_AGAIN_S: Final = 1.0
+WATCH_S: Final = 1.0
+SILENCE_S: Final = 10.0
+POLLS_MISSED: Final = 3
 LOOK_FOR_JOBS_S: Final = 0.5  # a notice that comes while a job is being fetched wakes nobody
 HEARTBEATS: Final = 4  # in the time after which silence means death
 FORGOTTEN_S: Final = 86_400.0  # after a shorter silence a worker is still known when it is heard of again
@@ -53,11 +62,14 @@ class Worker:
     ) -> None:
         self._settings, self._engine, self._queue = settings, engine, queue
         self._solvers = [SolverProcess() for _ in range(settings.solves_at_once)]
-        free: asyncio.Queue[SolverProcess] = asyncio.Queue()
-        for solver in self._solvers:
-            free.put_nowait(solver)
-        self._now = now
-        self._maker = Maker(engine, queue, market, free, asyncio.Event(), now)
+        self._lookers = [  # a look waits for no long solve
+            SolverProcess() for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
+        ]
+        self._now, self._market, self._began_at = now, market, now()
+        stopping = asyncio.Event()
+        self._looker = Looker(engine, queue, MarketView(market), _free(self._lookers), now, stopping)
+        self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
+        self._maker = Maker(engine, queue, market, _free(self._solvers), stopping, now, self._looker)
         self._watch = orphans.Watch(settings.worker_silent_s)
         self._app = store_app(engine)
         self._add_tasks(self._app)
@@ -75,6 +87,11 @@ class Worker:
             with bound(job_id=context.job.id, delivery_id=delivery_id):  # type: ignore[attr-defined]
                 await deliver(self._engine, self._queue, UUID(delivery_id), allowed=allowed)
 
+        @app.task(name=LOOK, queue=LOOKS, pass_context=True)
+        async def look_at_deployment(context: object, deployment_id: str) -> None:
+            with bound(job_id=context.job.id, deployment_id=deployment_id):  # type: ignore[attr-defined]
+                await self._looker.look(UUID(deployment_id))
+
     async def run(self) -> None:
         """Until cancelled: solves under way are then left to other workers."""
         await asyncio.gather(*(solver.start() for solver in self._solvers))
@@ -83,8 +100,11 @@ class Worker:
                 group.create_task(self._work())
                 group.create_task(self._every(self._settings.worker_silent_s / HEARTBEATS, self._adopt))
                 group.create_task(self._every(housekeeping.EVERY_S, self._tidy))
+                group.create_task(self._every(WATCH_S, self._looker.ask_for_looks))
+                group.create_task(self._every(SILENCE_S, self._look_for_silence))
+                group.create_task(self._read_feeds())
         finally:
-            await asyncio.gather(*(solver.stop() for solver in self._solvers))
+            await asyncio.gather(*(solver.stop() for solver in [*self._solvers, *self._lookers]))
 
     async def _work(self) -> None:
         while True:
@@ -99,6 +119,7 @@ class Worker:
         taking = {
             asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
             asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
+            asyncio.ensure_future(self._take(LOOKS, len(self._lookers))),
         }
         try:
             done, _ = await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
@@ -134,8 +155,29 @@ class Worker:
             except (ConnectorException, DatabaseError) as error:
                 logger.warning("%s: %s", work.__name__.strip("_"), error)
 
+    async def _read_feeds(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                await self._feeds.run()
+            except DatabaseError as error:
+                logger.warning("feeds are not read: %s", error)
+
     async def _tidy(self, connection: AsyncConnection) -> None:
         await housekeeping.tidy(connection, self._now())
+
+    async def _look_for_silence(self, connection: AsyncConnection) -> None:
+        """Tells of clouds that have stopped answering."""
+        now, market = self._now(), self._market
+        slowest_s = max((market.poller.interval_s(provider) for provider in market.providers()), default=0.0)
+        await silence.look(
+            connection,
+            self._queue,
+            now=now,
+            stale_after_s=max(STORE_MAX_AGE_S, POLLS_MISSED * slowest_s),
+            providers=market.settings.providers,
+            awake_since=self._began_at,
+        )
 
     async def _adopt(self, connection: AsyncConnection) -> None:
         """Puts what silent workers left back into the queue, and what no job would make or deliver."""
@@ -148,3 +190,11 @@ class Worker:
             await self._queue.solve(connection, plan_id)
         await put_back_lost(connection, self._queue, before=before)
         await waiting.try_again(connection, self._queue, now=self._now())
+
+
+def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
+    """Those that nobody uses, to be taken and put back."""
+    free: asyncio.Queue[SolverProcess] = asyncio.Queue()
+    for solver in solvers:
+        free.put_nowait(solver)
+    return free

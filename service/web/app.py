@@ -8,9 +8,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from service.auth.endpoints import router as audit
+from service.deployments.diff_endpoints import router as diffs
 from service.deployments.endpoints import router as deployments
+from service.holdings.endpoints import router as holdings
 from service.market.endpoints import router as market
 from service.plans.endpoints import router as plans
+from service.replanning.endpoints import router as decisions
+from service.traffic.endpoints import router as traffic
+from service.traffic.feed_endpoints import router as feeds
 from service.web import openapi, problems
 from service.web.access_log import AccessLog
 from service.web.guard import Guard
@@ -21,7 +26,7 @@ from service.webhooks.endpoints import router as webhooks
 from solver.version import VERSION
 
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
-ROUTERS = (plans, deployments, market, webhooks, audit, health)
+ROUTERS = (plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds)
 
 
 def build_app(opened: Opened) -> FastAPI:

@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db.asynchronous import reading
 from service.db.errors import DatabaseError
 from service.plans.resources import PlanStatus
-from service.queue import DELIVERIES, SOLVES
+from service.queue import DELIVERIES, LOOKS, SOLVES
+from service.replanning.resources import DecisionResource, Status
 from service.settings import ServiceSettings
 
 logger = logging.getLogger("sutler.metrics")
@@ -31,8 +32,9 @@ QUESTION_LIMIT_S: Final = 3.0
 PATIENCE_S: Final = 8.0
 SOLVE_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 GAP_BUCKETS: Final = (0.0, 0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-QUEUES: Final = (SOLVES, DELIVERIES)
+QUEUES: Final = (SOLVES, DELIVERIES, LOOKS)
 DELIVERY_STATUSES: Final = ("pending", "delivered", "failed")
+FEED_STATES: Final = ("ok", "failing", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,36 @@ _QUESTIONS: Final = (
         text("SELECT count(*) FROM deployment"),
     ),
     _Question(
+        "sutler_deployments_watched",
+        "Deployments by what the last look at them found; none: there was no look yet.",
+        ("status",),
+        text("""
+            SELECT coalesce(w.state ->> 'status', 'none'), count(*)
+            FROM deployment d LEFT JOIN watch w ON w.deployment_id = d.id GROUP BY 1
+        """),
+        always=tuple((status,) for status in (*get_args(Status), "none")),
+    ),
+    _Question(
+        "sutler_feeds",
+        "URLs that traffic is read from, by how the last reading went; none: there was none yet.",
+        ("state",),
+        text("""
+            SELECT CASE WHEN error IS NOT NULL THEN 'failing' WHEN read_at IS NULL THEN 'none' ELSE 'ok' END, count(*)
+            FROM feed GROUP BY 1
+        """),
+        always=tuple((state,) for state in FEED_STATES),
+    ),
+    _Question(
+        "sutler_decisions",
+        "Decisions of the last 24 hours about plans that hold, by what was chosen.",
+        ("chosen",),
+        text("""
+            SELECT chosen, count(*) FROM decision
+            WHERE at > CAST(:now AS timestamptz) - interval '24 hours' GROUP BY chosen
+        """),
+        always=tuple((chosen,) for chosen in get_args(DecisionResource.model_fields["chosen"].annotation)),
+    ),
+    _Question(
         "sutler_queue_depth",
         "Jobs in the queue: todo, also those that wait for a later attempt, and doing.",
         ("queue", "status"),
@@ -181,7 +213,7 @@ _QUESTIONS: Final = (
     ),
     _Question(
         "sutler_workers",
-        "Takers of jobs that gave a sign of life lately: a worker process is one for each of the two queues.",
+        "Takers of jobs that gave a sign of life lately: a worker process is three, one per queue.",
         (),
         text("""
             SELECT count(*) FROM procrastinate_workers

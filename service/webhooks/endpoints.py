@@ -1,33 +1,33 @@
-"""`/v1/webhooks`: who is told of plans."""
+"""`/v1/webhooks`: who is told of plans. What was sent is in `delivery_endpoints`, which are part of this router."""
 
-from datetime import datetime
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from service.auth.dependency import Admin
 from service.db.asynchronous import begun, reading
+from service.outgoing.destinations import networks
 from service.web.bodies import body_docs, body_of
-from service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
+from service.web.paging import Cursor, Limit, Page
 from service.web.problems import responses
 from service.web.request_id import request_id_of
-from service.web.state import Services, services_of
 from service.webhooks import repository
 from service.webhooks import service as webhooks
-from service.webhooks.destinations import networks
+from service.webhooks.delivery_endpoints import Service, shown_delivery
+from service.webhooks.delivery_endpoints import router as deliveries
 from service.webhooks.events import EVENTS
-from service.webhooks.repository import Before, Delivery, Webhook
+from service.webhooks.paging import before, following
+from service.webhooks.repository import Webhook
 from service.webhooks.schemas import DeliveryResource, NewWebhookResource, WebhookDocument, WebhookResource
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
-
-Service = Annotated[Services, Depends(services_of)]
+router = APIRouter(prefix="/v1", tags=["webhooks"])
+router.include_router(deliveries)
 EXAMPLE: Final = {"url": "https://receiver.example.org/sutler", "events": list(EVENTS), "description": "on-call"}
 
 
 @router.post(
-    "",
+    "/webhooks",
     status_code=201,
     responses=responses(401, 403, 408, 409, 413, 415, 422, 429, 503),
     openapi_extra=body_docs(WebhookDocument, all_events=EXAMPLE),
@@ -57,24 +57,24 @@ async def create_webhook(
     return NewWebhookResource(**_shown(webhook).model_dump(), secret=secret)
 
 
-@router.get("", responses=responses(401, 403, 422, 429, 503))
+@router.get("/webhooks", responses=responses(401, 403, 422, 429, 503))
 async def list_webhooks(
     services: Service, _admin: Admin, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[WebhookResource]:
     """All webhooks, the newest first."""
     async with reading(services.engine) as connection:
-        found = await repository.page(connection, limit=limit + 1, before=_before(cursor))
-    return Page(items=[_shown(webhook) for webhook in found[:limit]], next=_next(found, limit))
+        found = await repository.page(connection, limit=limit + 1, before=before(cursor))
+    return Page(items=[_shown(webhook) for webhook in found[:limit]], next=following(found, limit))
 
 
-@router.get("/{webhook_id}", responses=responses(401, 403, 404, 422, 429, 503))
+@router.get("/webhooks/{webhook_id}", responses=responses(401, 403, 404, 422, 429, 503))
 async def get_webhook(services: Service, _admin: Admin, webhook_id: UUID) -> WebhookResource:
     """One webhook, without its secret."""
     async with reading(services.engine) as connection:
         return _shown(await webhooks.get(connection, webhook_id))
 
 
-@router.delete("/{webhook_id}", status_code=204, responses=responses(401, 403, 404, 422, 429, 503))
+@router.delete("/webhooks/{webhook_id}", status_code=204, responses=responses(401, 403, 404, 422, 429, 503))
 async def delete_webhook(request: Request, services: Service, principal: Admin, webhook_id: UUID) -> None:
     """Send nothing there any more, also not what is under way."""
     async with begun(services.engine) as connection:
@@ -82,18 +82,7 @@ async def delete_webhook(request: Request, services: Service, principal: Admin, 
         await webhooks.remove(connection, webhook_id, principal=principal, request_id=request_id_of(request))
 
 
-@router.get("/{webhook_id}/deliveries", responses=responses(401, 403, 404, 422, 429, 503))
-async def list_deliveries(
-    services: Service, _admin: Admin, webhook_id: UUID, limit: Limit = 50, cursor: Cursor = None
-) -> Page[DeliveryResource]:
-    """What was sent there, and how it went, the newest first."""
-    async with reading(services.engine) as connection:
-        await webhooks.get(connection, webhook_id)
-        found = await repository.delivery_page(connection, webhook_id, limit=limit + 1, before=_before(cursor))
-    return Page(items=[_shown_delivery(delivery) for delivery in found[:limit]], next=_next(found, limit))
-
-
-@router.post("/{webhook_id}/test", status_code=202, responses=responses(401, 403, 404, 422, 429, 503))
+@router.post("/webhooks/{webhook_id}/test", status_code=202, responses=responses(401, 403, 404, 422, 429, 503))
 async def test_webhook(
     request: Request, response: Response, services: Service, principal: Admin, webhook_id: UUID
 ) -> DeliveryResource:
@@ -104,34 +93,8 @@ async def test_webhook(
             connection, services.queue, webhook_id, principal=principal, request_id=request_id_of(request)
         )
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
-    return _shown_delivery(delivery)
+    return shown_delivery(delivery)
 
 
 def _shown(webhook: Webhook) -> WebhookResource:
     return WebhookResource(**{name: getattr(webhook, name) for name in WebhookResource.model_fields})
-
-
-def _shown_delivery(delivery: Delivery) -> DeliveryResource:
-    return DeliveryResource(**{name: getattr(delivery, name) for name in DeliveryResource.model_fields})
-
-
-def _before(cursor: str | None) -> Before | None:
-    """Raises BadParameterError."""
-    if cursor is None:
-        return None
-    at, last_id = decode_cursor(cursor, parts=2)
-    try:
-        found = datetime.fromisoformat(at), UUID(last_id)
-    except ValueError:
-        raise bad_cursor() from None
-    if found[0].tzinfo is None:
-        raise bad_cursor()
-    return found
-
-
-def _next(found: list[Webhook] | list[Delivery], limit: int) -> str | None:
-    """One more than wanted says that there is a next page."""
-    if len(found) <= limit:
-        return None
-    last = found[limit - 1]
-    return encode_cursor(last.created_at.isoformat(), str(last.id))

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
-Event = Literal["plan.issued", "plan.infeasible", "plan.failed"]
+Event = Literal[
+    "plan.issued", "plan.infeasible", "plan.failed", "deployment.attention", "market.stale", "market.fresh"
+]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 TEST_EVENT: Final = "webhook.test"
 

@@ -1,9 +1,9 @@
-"""Webhooks and deliveries in the store. SQL lives here only."""
+"""Webhooks in the store, and what attempts at deliveries read and write. SQL lives here only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Row, delete, func, insert, select, text, tuple_, update
@@ -11,10 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.api_tables import DeliveryRow, WebhookRow
 from service.queue import DELIVER
+from service.webhooks.delivery_repository import Before, DeliveryStatus
 from service.webhooks.sending import Attempt, Message
-
-DeliveryStatus = Literal["pending", "delivered", "failed"]
-Before = tuple[datetime, UUID]
 
 _COUNT_LOCK: Final = 0x7765_6268  # any number that no other advisory lock has
 _HAS_JOB: Final = text(
@@ -41,20 +39,6 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """One event for one webhook, and how far it is."""
-
-    id: UUID
-    event: str
-    status: DeliveryStatus
-    attempts: int
-    last_status_code: int | None
-    last_error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Outgoing:
     """A delivery to be attempted once more."""
 
@@ -65,7 +49,6 @@ class Outgoing:
 
 
 _WEBHOOK: Final = tuple(getattr(WebhookRow, name) for name in Webhook.__slots__)
-_DELIVERY: Final = tuple(getattr(DeliveryRow, name) for name in Delivery.__slots__)
 
 
 async def add(connection: AsyncConnection, webhook: Webhook, *, secret: str, most: int) -> bool:
@@ -118,22 +101,6 @@ async def add_deliveries(
     await connection.execute(insert(DeliveryRow), rows)
 
 
-async def delivery_page(
-    connection: AsyncConnection, webhook_id: UUID, *, limit: int, before: Before | None = None
-) -> list[Delivery]:
-    """The newest first."""
-    wanted = select(*_DELIVERY).where(DeliveryRow.webhook_id == webhook_id)
-    wanted = wanted.order_by(DeliveryRow.created_at.desc(), DeliveryRow.id.desc()).limit(limit)
-    if before is not None:
-        wanted = wanted.where(tuple_(DeliveryRow.created_at, DeliveryRow.id) < tuple_(*before))
-    return [Delivery(*row) for row in await connection.execute(wanted)]
-
-
-async def find_delivery(connection: AsyncConnection, delivery_id: UUID) -> Delivery | None:
-    row = (await connection.execute(select(*_DELIVERY).where(DeliveryRow.id == delivery_id))).one_or_none()
-    return None if row is None else Delivery(*row)
-
-
 async def outgoing(connection: AsyncConnection, delivery_id: UUID) -> Outgoing | None:
     """What is to be sent; None where it was sent, was given up, or is gone with its webhook."""
     columns = (DeliveryRow.webhook_id, DeliveryRow.attempts, WebhookRow.url, WebhookRow.secret, DeliveryRow.body)
@@ -176,9 +143,8 @@ async def without_job(connection: AsyncConnection, *, before: datetime) -> Seque
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> int:
-    """Removes deliveries that ended before then, or that have been pending since before; returns how many."""
-    ended = func.coalesce(DeliveryRow.finished_at, DeliveryRow.created_at)
-    return (await connection.execute(delete(DeliveryRow).where(ended < before))).rowcount
+    """Removes deliveries that ended before then, not those that are pending, again or still; returns how many."""
+    return (await connection.execute(delete(DeliveryRow).where(DeliveryRow.finished_at < before))).rowcount
 
 
 def _webhook(row: Row[Any]) -> Webhook:

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field, model_validator
 
 from service.plans.errors import FieldProblem
-from service.plans.fields import Document, Name, reject
+from service.plans.fields import Document, Name, Timestamp, reject
 from service.plans.resources import Resource
+from service.webhooks.delivery_repository import DeliveryStatus
 from service.webhooks.events import Event
-from service.webhooks.repository import DeliveryStatus
 from service.webhooks.signatures import SecretError, key_of
 
 
@@ -69,12 +69,14 @@ class DeliveryResource(Resource):
 
     id: UUID
     """The `webhook-id` of its requests."""
+    webhook_id: UUID
+    """Identity of the webhook that it is for."""
     event: str
     """Its type."""
     status: DeliveryStatus
     """pending until the receiver has answered 2xx (delivered) or ten attempts have failed (failed)."""
     attempts: int
-    """How often it was sent so far."""
+    """How often it was sent so far, or since it was replayed."""
     last_status_code: int | None
     """What the receiver answered last."""
     last_error: str | None
@@ -83,3 +85,30 @@ class DeliveryResource(Resource):
     """When the event was announced."""
     finished_at: datetime | None
     """When it was delivered or given up."""
+
+
+class SentResource(DeliveryResource):
+    """One event for one webhook, with what is sent."""
+
+    body: str
+    """The requests' body, as it is signed."""
+    next_attempt_at: datetime | None
+    """When it is tried next; null: not before a worker is free, or never."""
+
+
+class ReplayDocument(Document):
+    """Which of a webhook's failed deliveries are sent again."""
+
+    since: Timestamp | None = None
+    """Those announced then or later; unset: whenever."""
+    events: Annotated[tuple[Event | Literal["webhook.test"], ...] | None, Field(strict=False, min_length=1)] = None
+    """Those of these events; unset: of all."""
+
+
+class ReplayedResource(Resource):
+    """What became of a replay."""
+
+    replayed: int
+    """Deliveries that are pending again."""
+    remaining: int
+    """Failed deliveries that were meant too: ask again for them."""

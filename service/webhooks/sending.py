@@ -4,42 +4,25 @@ Proxy variables are not looked at and redirects not followed. No error shows the
 """
 
 import http.client
-import socket
-import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 from adapters.stated_waits import stated_wait_s
-from service.webhooks.addresses import Address, Network
-from service.webhooks.destinations import (
-    USUAL_PORTS,
-    Destination,
-    DestinationError,
-    Lookup,
-    check_url,
-    resolve,
-    system_lookup,
-)
+from service.outgoing.addresses import Network
+from service.outgoing.calling import CallLimits, Connector, said_by_the_system
+from service.outgoing.destinations import DestinationError
+from service.outgoing.wire import Deadline, NoConnectionError
 from service.webhooks.signatures import signed_headers
-from service.webhooks.wire import Deadline, NoConnectionError, Wire, connected, secured
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """`whole_s` is for everything, from the look-up of the name to the answer's headers.
+class Limits(CallLimits):
+    """What follows the headers is read so that the receiver can finish: `most_answer_bytes` in `farewell_s`."""
 
-    What follows them is read so that the receiver can finish: `most_answer_bytes` in `farewell_s`, no more.
-    """
-
-    connect_s: float = 5.0
-    whole_s: float = 15.0
     farewell_s: float = 1.0
     most_answer_bytes: int = 4_096
 
@@ -74,12 +57,10 @@ USUAL_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """Sends messages; `tls` says whom to trust: by default the authorities of the system and of `requests`."""
+class Sender(Connector):
+    """Sends messages."""
 
-    lookup: Lookup = system_lookup
     limits: Limits = USUAL_LIMITS
-    tls: ssl.SSLContext | None = None
     epoch_s: Callable[[], float] = time.time
 
     def __call__(self, message: Message, *, allowed: tuple[Network, ...]) -> Attempt:
@@ -95,14 +76,9 @@ class Sender:
 
     def _exchange(self, message: Message, allowed: tuple[Network, ...]) -> tuple[int, float | None]:
         deadline = Deadline(self.limits.whole_s)
-        destination = check_url(message.url, allowed=allowed)
-        addresses = self._addresses(destination, allowed, deadline)
-        with self._opened(destination, addresses, deadline) as opened:
-            connection = http.client.HTTPConnection(destination.host, destination.port)
-            connection.default_port = USUAL_PORTS["https" if destination.is_https else "http"]
-            connection.sock = cast(socket.socket, Wire(opened, deadline))
+        with self.called(message.url, allowed=allowed, deadline=deadline) as (connection, target):
             content = message.body.encode()
-            connection.request("POST", destination.target, body=content, headers=self._headers(message, content))
+            connection.request("POST", target, body=content, headers=self._headers(message, content))
             with connection.getresponse() as response:
                 deadline.shorten(self.limits.farewell_s)
                 with suppress(OSError, http.client.HTTPException, ValueError):
@@ -114,46 +90,8 @@ class Sender:
         signed = signed_headers(message.secret, message_id=message.id, at_s=int(self.epoch_s()), body=content)
         return {"Content-Type": "application/json", "User-Agent": "sutler", "Connection": "close", **signed}
 
-    def _addresses(
-        self, destination: Destination, allowed: tuple[Network, ...], deadline: Deadline
-    ) -> tuple[Address, ...]:
-        """Resolvers know no time limit: one that takes too long is left behind."""
-        if destination.address is not None:
-            return (destination.address,)
-        found: Future[tuple[Address, ...]] = Future()
-
-        def look_up() -> None:
-            try:
-                found.set_result(resolve(destination.host, destination.port, allowed=allowed, lookup=self.lookup))
-            except Exception as error:
-                found.set_exception(error)
-
-        threading.Thread(target=look_up, name="look-up", daemon=True).start()
-        return found.result(deadline.left_s)
-
-    @contextmanager
-    def _opened(
-        self, destination: Destination, addresses: tuple[Address, ...], deadline: Deadline
-    ) -> Iterator[socket.socket]:
-        limit_s = self.limits.connect_s
-        with connected(addresses, destination.port, limit_s=limit_s, deadline=deadline) as opened:
-            if not destination.is_https:
-                yield opened
-                return
-            with secured(opened, destination.host, context=self.tls or _usual_tls(), deadline=deadline) as secure:
-                yield secure
-
 
 USUAL_SENDER: Final = Sender()
-
-
-@cache
-def _usual_tls() -> ssl.SSLContext:
-    from requests.utils import DEFAULT_CA_BUNDLE_PATH
-
-    context = ssl.create_default_context()
-    context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
-    return context
 
 
 def _objection(status_code: int) -> str | None:
@@ -177,14 +115,4 @@ def _said(failure: Exception, limits: Limits) -> str:
         return f"no answer within {limits.whole_s:g} s"
     if isinstance(failure, http.client.HTTPException):
         return f"no HTTP answer ({type(failure).__name__})"
-    return _said_by_the_system(failure)
-
-
-def _said_by_the_system(failure: Exception) -> str:
-    if isinstance(failure, socket.gaierror):
-        return "the name cannot be resolved: correct it, or try again later"
-    if isinstance(failure, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {failure.verify_message}"
-    if isinstance(failure, ssl.SSLError):
-        return f"no TLS connection: {failure.reason}"
-    return f"no connection: {getattr(failure, 'strerror', None) or type(failure).__name__}"
+    return said_by_the_system(failure)

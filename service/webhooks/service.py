@@ -1,7 +1,7 @@
 """Webhooks: registered here, told of events in the transaction of their cause, and delivered to by the workers.
 
 Each event reaches each receiver at least once, or is given up after three days; nothing that was delivered is sent
-again.
+again, unless somebody asks for that (`replays`).
 """
 
 import asyncio
@@ -20,14 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.auth import audit
 from service.auth.principal import Principal
 from service.db.asynchronous import begun, reading
+from service.outgoing.addresses import Network
+from service.outgoing.destinations import DestinationError, check_url
 from service.plans.errors import DocumentError, FieldProblem
 from service.queue import Queue
 from service.web.errors import ConflictError, NotFoundError
-from service.webhooks import repository
-from service.webhooks.addresses import Network
-from service.webhooks.destinations import DestinationError, check_url
+from service.webhooks import delivery_repository, repository
+from service.webhooks.delivery_repository import Delivery, DeliveryStatus
 from service.webhooks.events import TEST_EVENT, body_of
-from service.webhooks.repository import Delivery, DeliveryStatus, Outgoing, Webhook
+from service.webhooks.repository import Outgoing, Webhook
 from service.webhooks.retries import wait_s
 from service.webhooks.schemas import WebhookDocument
 from service.webhooks.sending import USUAL_SENDER, Attempt, Message
@@ -95,7 +96,7 @@ async def test(
     data = {"webhook": {"id": str(webhook_id)}}
     (delivery_id,) = await _send_to([webhook_id], connection, queue, event=TEST_EVENT, data=data)
     await _note(connection, principal, "webhook.test", webhook_id, request_id)
-    found = await repository.find_delivery(connection, delivery_id)
+    found = await delivery_repository.find(connection, delivery_id)
     assert found is not None
     return found
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import jsonschema
 import pytest
 
+from service.deployments.schemas import NewDeploymentDocument
 from service.plans.documents import read_document
 from service.plans.issue import issue_plan, plan_json
 from service.plans.schemas import DOCUMENTS, DocumentName, ProblemDocument, json_schema
@@ -19,6 +20,8 @@ from tests.service.builders import NOW, a_plan, a_problem, a_snapshot, an_infeas
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ON_THE_STORE = "live_market.yaml"
+DEPLOYMENT = "standing.yaml"
+PROBLEMS = [path for path in sorted(EXAMPLES.glob("*.yaml")) if path.name != DEPLOYMENT]
 PLAN_ID = UUID("00000000-0000-4000-8000-000000000001")
 
 
@@ -79,7 +82,7 @@ def test_a_solved_plan_fits_its_schema() -> None:
     assert document["throughput_rps"] == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.name)
 def test_an_example_problem_fits_its_schema_and_translates(path: Path) -> None:
     document: Any = read_document(path)
     check("problem", document)
@@ -87,6 +90,12 @@ def test_an_example_problem_fits_its_schema_and_translates(path: Path) -> None:
         document["market"]["offers"] = a_snapshot(an_offer(reliability_fraction=0.99))
     translation = to_problem(validate(ProblemDocument, document), folder=EXAMPLES, now=NOW)
     assert translation.problem.offers
+
+
+def test_the_example_deployment_is_a_problem_that_stands() -> None:
+    document: Any = read_document(EXAMPLES / DEPLOYMENT)
+    check("problem", document["problem"])
+    assert validate(NewDeploymentDocument, document).name == document["name"]
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*market.json")), ids=lambda path: path.name)

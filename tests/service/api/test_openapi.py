@@ -23,6 +23,7 @@ NOT_CHECKED: Final = "positive_data_acceptance"
 GROUPS: Final = {
     "plans": (("plans",), 25),
     "deployments": (("deployments",), 12),
+    "traffic": (("traffic",), 140),
     "market": (("market",), 400),
     "administration": (("webhooks", "audit", "operation"), 130),
 }

@@ -13,7 +13,7 @@ from tests.service.api.conftest import MOST_BODY_BYTES, Guarded
 from tests.service.running import Running, until
 
 OPEN: Final = {"/healthz", "/readyz"}
-OF_ADMINS: Final = ("/v1/webhooks", "/v1/audit")
+OF_ADMINS: Final = ("/v1/webhooks", "/v1/deliveries", "/v1/audit")
 BOMB: Final = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 9)}]" for i in range(12)
 )
@@ -22,7 +22,8 @@ YAML: Final = {"Content-Type": "application/yaml"}
 
 def operations(running: Running) -> list[tuple[str, str]]:
     paths: dict[str, Any] = running.get("/openapi.json").json()["paths"]
-    named = {"{name}": "nobody", "{plan_id}": str(uuid4()), "{webhook_id}": str(uuid4())}
+    ids = {"{plan_id}", "{webhook_id}", "{delivery_id}"}
+    named = {"{name}": "nobody", **{placeholder: str(uuid4()) for placeholder in ids}}
     rest = {"{format}": "vllm", "{revision}": "1"}
     found = []
     for path, methods in paths.items():

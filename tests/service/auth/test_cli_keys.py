@@ -207,6 +207,7 @@ def test_a_secret_is_nowhere_but_on_standard_output(engine: Engine, caplog: pyte
             wrong = new["key"].replace(secret, secret_of(guess))
             said = [str(await process.refusal(bearer(key))) for key in (wrong, guess)]
             await process.revoke(new["id"])
+            await process.refusal_soon(new["key"])
             said.append(str(await process.refusal(f"Bearer  {new['key']}")))
             said.append(repr(vars(process.authenticator)))
             return said, await everything_stored(process)

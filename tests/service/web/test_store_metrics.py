@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from math import inf
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine
@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
 from service.db.asynchronous import begun, conninfo
 from service.db.tables import OfferRow, PollRow
+from service.db.watch_tables import DecisionRow, FeedRow, WatchRow
 from service.queue import Queue
 from tests.service.web.applications import value
 from tests.service.web.stored import (
@@ -39,12 +40,18 @@ def test_an_empty_store_has_zeros_where_there_is_nothing(engine: Engine) -> None
     assert value(series, "sutler_database_up") == 1
     for status in ("queued", "running", "cancelled", "failed", "optimal", "feasible", "infeasible", "unknown"):
         assert value(series, "sutler_plans", {"status": status}) == 0
-    for queue in ("solves", "deliveries"):
+    for queue in ("solves", "deliveries", "looks"):
         assert value(series, "sutler_queue_oldest_seconds", {"queue": queue}) == 0
         for status in ("todo", "doing"):
             assert value(series, "sutler_queue_depth", {"queue": queue, "status": status}) == 0
     assert value(series, "sutler_solve_seconds_count") == 0
     assert value(series, "sutler_deployments") == 0
+    for status in ("calm", "kept", "waiting", "short", "manual", "blind", "none"):
+        assert value(series, "sutler_deployments_watched", {"status": status}) == 0
+    for state in ("ok", "failing", "none"):
+        assert value(series, "sutler_feeds", {"state": state}) == 0
+    for chosen in ("keep", "reroute", "relayout", "refleet"):
+        assert value(series, "sutler_decisions", {"chosen": chosen}) == 0
     assert value(series, "sutler_workers") == 0
 
 
@@ -156,6 +163,42 @@ def test_deployments_and_deliveries_are_counted(engine: Engine) -> None:
     assert value(series, "sutler_deployments") == 2
     assert value(series, "sutler_deliveries", {"status": "failed"}) == 2
     assert value(series, "sutler_deliveries", {"status": "pending"}) == 0
+
+
+def test_deployments_are_counted_by_what_the_last_look_found(engine: Engine) -> None:
+    calm, blind, not_looked_at, _ = put_deployments(engine, 4)
+    states = {calm: {"status": "calm"}, blind: {"status": "blind"}, not_looked_at: {}}
+    put(engine, WatchRow, *({"deployment_id": id_, "state": state} for id_, state in states.items()))
+    series = found(engine)
+    counts = {s.labels["status"]: s.value for s in series if s.name == "sutler_deployments_watched" and s.value}
+    assert counts == {"calm": 1, "blind": 1, "none": 2}
+
+
+def test_feeds_are_counted_by_how_the_last_reading_went(engine: Engine) -> None:
+    [deployment] = put_deployments(engine, 1)
+    went = [(None, None), (NOW, None), (NOW, None), (NOW, "answers 503"), (None, "answers 503")]
+    feed = {"deployment_id": deployment, "model": "chat", "kind": "vllm", "url": "http://10.0.0.5/metrics"}
+    put(engine, FeedRow, *({**feed, "id": uuid4(), "read_at": at, "error": error} for at, error in went))
+    series = found(engine)
+    counts = {s.labels["state"]: s.value for s in series if s.name == "sutler_feeds"}
+    assert counts == {"ok": 2, "failing": 2, "none": 1}
+
+
+def test_decisions_are_those_of_a_day_by_what_was_chosen(engine: Engine) -> None:
+    [deployment] = put_deployments(engine, 1)
+    made = [("keep", 1), ("keep", 1439), ("keep", 1441), ("refleet", 5)]
+    fixed = {"deployment_id": deployment, "reason": "", "drifts": [], "options": []}
+    rows = ({"id": uuid4(), "at": NOW - timedelta(minutes=ago), "chosen": chosen, **fixed} for chosen, ago in made)
+    put(engine, DecisionRow, *rows)
+    series = found(engine)
+    counts = {s.labels["chosen"]: s.value for s in series if s.name == "sutler_decisions" and s.value}
+    assert counts == {"keep": 2, "refleet": 1}
+
+
+def put_deployments(engine: Engine, count: int) -> list[UUID]:
+    ids = [uuid4() for _ in range(count)]
+    put(engine, DeploymentRow, *({"id": id_, "name": f"d-{id_}", "problem": {}, "policy": {}} for id_ in ids))
+    return ids
 
 
 def put_jobs(engine: Engine, *delays_s: float) -> None:

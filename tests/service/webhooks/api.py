@@ -37,7 +37,11 @@ class Api:
         self._client = await self._stack.enter_async_context(client)
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return self.office.run(self._client.request(method, f"/v1/webhooks{path}", **options))
+        return self.ask_at(method, f"/webhooks{path}", **options)
+
+    def ask_at(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Beside webhooks."""
+        return self.office.run(self._client.request(method, f"/v1{path}", **options))
 
     def get(self, path: str = "", **params: Any) -> httpx.Response:
         return self.ask("GET", path, params=params)

@@ -5,8 +5,8 @@ import hashlib
 import hmac
 from typing import Any, Final
 
-from service.webhooks.addresses import Network
-from service.webhooks.destinations import networks
+from service.outgoing.addresses import Network
+from service.outgoing.destinations import networks
 from service.webhooks.sending import Limits, Message
 from tests.adapters.server import Received
 

@@ -14,11 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.auth.principal import LOCAL
 from service.db.asynchronous import begun, conninfo, open_async_engine, reading
 from service.db.engine import connected, transaction
+from service.outgoing.addresses import Network
 from service.queue import DELIVERIES, Queue
-from service.webhooks import repository
+from service.webhooks import delivery_repository, replays, repository
 from service.webhooks import service as webhooks
-from service.webhooks.addresses import Network
-from service.webhooks.repository import Delivery, Webhook
+from service.webhooks.delivery_repository import Delivery, Failed
+from service.webhooks.replays import Caller, Replayed
+from service.webhooks.repository import Webhook
 from service.webhooks.schemas import WebhookDocument
 from service.webhooks.sending import USUAL_SENDER, Attempt
 from tests.service.webhooks.builders import LOOPBACK, SECRET
@@ -125,12 +127,32 @@ class Office:
         )
 
     def delivery(self, delivery_id: UUID) -> Delivery:
-        found = self.read(lambda connection: repository.find_delivery(connection, delivery_id))
+        found = self.read(lambda connection: delivery_repository.find(connection, delivery_id))
         assert found is not None
         return found
 
+    def replayed(self, delivery_id: UUID) -> Delivery:
+        return self.changed(lambda c: replays.replay(c, self.queue, delivery_id, caller=Caller(LOCAL, "r-3")))
+
+    def all_replayed(self, webhook: Webhook, **which: Any) -> Replayed:
+        """The failed ones."""
+        failed = Failed(webhook.id, **which)
+        return self.changed(lambda c: replays.replay_failed(c, self.queue, failed, caller=Caller(LOCAL, "r-4")))
+
+    def given_up(self, delivery_id: UUID, *, ago: str = "0 s") -> UUID:
+        """As after the last attempt."""
+        self.take_jobs()
+        self.execute(
+            "UPDATE delivery SET status = 'failed', attempts = 10, last_error = 'answers 500', "
+            "finished_at = now() - CAST(:ago AS interval), created_at = created_at - CAST(:ago AS interval) "
+            "WHERE id = :id",
+            id=delivery_id,
+            ago=ago,
+        )
+        return delivery_id
+
     def deliveries(self, webhook: Webhook) -> list[Delivery]:
-        return self.read(lambda connection: repository.delivery_page(connection, webhook.id, limit=100))
+        return self.read(lambda connection: delivery_repository.page(connection, webhook_id=webhook.id, limit=100))
 
     def webhooks(self) -> list[Webhook]:
         return self.read(lambda connection: repository.page(connection, limit=200))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.webhooks.addresses import Address, why_closed
-from service.webhooks.destinations import networks
+from service.outgoing.addresses import Address, why_closed
+from service.outgoing.destinations import networks
 from tests.service.webhooks.builders import NOWHERE
 
 CLOSED = {

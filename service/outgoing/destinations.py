@@ -1,6 +1,6 @@
-"""Where events may be sent: only to addresses of the public Internet, and to networks that the operator names.
+"""Where calls may go: only to addresses of the public Internet, and to networks that the operator names.
 
-A URL is checked when it is registered and again at every attempt. A name is resolved once per attempt, every address
+A URL is checked when it is given and again at every call. A name is resolved once per call, every address
 that it has must be allowed, and the connection goes to an address that was checked, never to the name.
 https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
 """
@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from service.webhooks.addresses import Address, Network, address_of, ipv4_of, looks_like_ipv4, why_closed
+from service.outgoing.addresses import Address, Network, address_of, ipv4_of, looks_like_ipv4, why_closed
 
 Lookup = Callable[[str, int], Iterable[str]]
 
@@ -55,7 +55,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def check_url(url: str, *, allowed: tuple[Network, ...]) -> Destination:
-    """The URL's parts, where events may be sent there as far as can be said without asking DNS.
+    """The URL's parts, where calls may go there as far as can be said without asking DNS.
 
     Addresses are recognised in every spelling that a resolver takes. Raises DestinationError.
     """
@@ -98,7 +98,7 @@ def system_lookup(host: str, port: int) -> list[str]:
 
 def _checked_netloc(netloc: str, usual_port: int, allowed: tuple[Network, ...]) -> tuple[str, int, Address | None]:
     if "@" in netloc:
-        raise DestinationError("has a user or password: remove them, events are signed instead")
+        raise DestinationError("has a user or password: remove them, nothing is sent with credentials")
     parts = _NETLOC.fullmatch(netloc)
     if parts is None:
         raise DestinationError("has a host or port that cannot be: write https://host:port/path")
@@ -136,4 +136,4 @@ def _check_address(address: Address, allowed: tuple[Network, ...], *, shown: str
 
 def _closed(kind: str, *, shown: str) -> DestinationError:
     remedy = "name a public one, or have the operator allow its network with SUTLER_OUTGOING_NETWORKS"
-    return DestinationError(f"no events are sent to this address ({kind}): {remedy}", shown=shown)
+    return DestinationError(f"nothing is sent to this address ({kind}): {remedy}", shown=shown)

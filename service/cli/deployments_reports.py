@@ -1,0 +1,204 @@
+"""What `sutler deployments` tells a service of the world, and what is known of it: rented machines and traffic."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.deployments_calls import (
+    INPUT,
+    AsJson,
+    Name,
+    all_items,
+    at,
+    print_json,
+    print_json_lines,
+    read,
+    read_item,
+)
+from service.cli.exits import guarded, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from service.cli.client import Answer, Client
+    from service.holdings.schemas import HoldingsResource
+
+    HoldingsView = Callable[[HoldingsResource], Iterator[RenderableType]]
+
+
+@guarded
+def ack(
+    name: Name,
+    revision: Annotated[
+        int | None, typer.Option(min=1, help="The plan that is carried out; refused if another one holds.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say that the plan is carried out: what it rents is what is rented.
+
+    Machines that were held already cost what they did, new ones what the plan says. Scripts name the revision that
+    they have carried out. Exit status: 0, 2 bad input or another plan holds, 5 there is no plan yet, 1 no answer from
+    the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_tables import acknowledged_view
+
+    with calling() as client:
+        body = None if revision is None else {"revision": revision}
+        answer = client.post(at(name, "holdings/ack"), body)
+    _show_holdings(answer, acknowledged_view, as_json=as_json)
+
+
+@guarded
+def holdings(
+    name: Name,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help=f"All that is rented now: a list of holdings. {INPUT}")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is rented now, all of it, or without FILE show what was said last.
+
+    What is lost by it, what the plan misses and what it does not know of is shown. Exit status: 0, 2 bad input, 1 no
+    answer from the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_files import plain_data
+    from service.cli.deployments_tables import holdings_view
+
+    body = None if file is None else plain_data(file)
+    with calling() as client:
+        answer = client.get(at(name, "holdings")) if file is None else client.put(at(name, "holdings"), body)
+    _show_holdings(answer, holdings_view, as_json=as_json)
+
+
+@guarded
+def observe(
+    name: Name,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Observations, YAML or JSON; JSON lines; or a CSV as the Azure LLM traces; - reads stdin.",
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="Whose traffic it is, where the file does not say; unset: the only model's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report traffic that was seen: observations, single requests, or a CSV of them.
+
+    The CSV has the columns TIMESTAMP, ContextTokens and GeneratedTokens. The same sent again counts once.
+    Exit status: 0, 2 bad input, 1 no answer from the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_files import observations
+    from service.cli.deployments_traffic_tables import accepted_words
+    from service.traffic.schemas import AcceptedResource
+
+    with calling() as client:
+        whose = model or _only_model(client, name)
+        answers = [client.post(at(name, "observations"), body) for body in observations(file, whose)]
+    if as_json:
+        print_json_lines(answers)
+    else:
+        for line in accepted_words(name, [read(AcceptedResource, answer) for answer in answers]):
+            typer.echo(line)
+
+
+@guarded
+def traffic(name: Name, as_json: AsJson = False) -> None:
+    """Show the traffic of each model and workload as it is known, beside what the plan is for.
+
+    Exit status: 0, 2 bad input, 1 no answer from the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_traffic_tables import traffic_view
+    from service.cli.output import show
+    from service.traffic.schemas import TrafficResource
+
+    with calling() as client:
+        answer = client.get(at(name, "traffic"))
+    if as_json:
+        print_json(answer)
+    else:
+        show(*traffic_view(read(TrafficResource, answer), datetime.now(UTC)))
+
+
+@guarded
+def feeds(
+    name: Name,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help=f"Read the traffic from these feeds, and no others. {INPUT}"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the traffic is read from and how the last readings went; with --file, say where.
+
+    The file has `feeds: [{model, kind, urls}]`, or the list alone; an empty list reads none. Exit status: 0, 2 bad
+    input, 1 no answer from the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_files import plain_data
+    from service.cli.deployments_traffic_tables import feeds_view
+    from service.cli.output import show
+    from service.traffic.feed_schema import FeedsResource
+
+    body: Any = None if file is None else plain_data(file)
+    whole = {"feeds": body} if isinstance(body, list) else body
+    with calling() as client:
+        answer = client.get(at(name, "feeds")) if file is None else client.put(at(name, "feeds"), whole)
+    if as_json:
+        print_json(answer)
+    else:
+        show(*feeds_view(read(FeedsResource, answer)))
+
+
+@guarded
+def decisions(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List what was decided about the plan, the newest first: new revisions, and changes that were not worth it.
+
+    Exit status: 0, 2 bad input, 1 no answer from the service.
+    """
+    from service.cli.client import calling
+    from service.cli.deployments_tables import decisions_view
+    from service.cli.output import show, write_json
+    from service.replanning.resources import DecisionResource
+
+    with calling() as client:
+        found = all_items(client, at(name, "decisions"), most=limit)
+    if as_json:
+        write_json({"items": found, "next": None})
+    elif found:
+        show(*decisions_view([read_item(DecisionResource, item) for item in found]))
+    else:
+        say(f"Nothing was decided about {name} yet: `sutler deployments show {name}` says what the last look found.")
+
+
+def _only_model(client: "Client", name: str) -> str | None:
+    """The model of a deployment that has one."""
+    from service.deployments.schemas import DeploymentResource
+
+    found = read(DeploymentResource, client.get(at(name)))
+    models: list[dict[str, Any]] = found.problem["models"]
+    return str(models[0]["name"]) if len(models) == 1 else None
+
+
+def _show_holdings(answer: "Answer", view: "HoldingsView", *, as_json: bool) -> None:
+    from service.cli.output import show
+    from service.holdings.schemas import HoldingsResource
+
+    if as_json:
+        print_json(answer)
+    else:
+        show(*view(read(HoldingsResource, answer)))

@@ -1,0 +1,107 @@
+"""Waiting for plans of a running service: for one, or for each new one of a deployment."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from service.cli.client import TOO_MANY, Answer, Client, RefusedError, UnreachableError
+from service.cli.deployments_calls import at, read
+from service.cli.deployments_diff_tables import revision_line
+from service.cli.exits import say
+from service.cli.wording import moment
+from service.deployments.diff_schema import DiffDocument
+from service.deployments.schemas import DeploymentResource
+from service.plans.plan_schema import PlanDocument
+from service.plans.resources import PENDING, PlanJobResource
+
+WAIT_S: Final = 30.0
+RETRY_S: Final = 5.0
+PLAN_SCHEMA: Final = "sutler/plan/v1"
+SERVES_NOTHING: Final = 409
+
+
+def finished(client: Client, url: str) -> Answer:
+    """The plan at this URL, once it is there. Raises RefusedError for why there will be none, UnreachableError."""
+    while True:
+        answer = client.get(url, wait_s=WAIT_S)
+        if json.loads(answer.body)["schema"] == PLAN_SCHEMA:
+            return answer
+        job = read(PlanJobResource, answer)
+        if job.status not in PENDING:
+            raise _failed(job)
+
+
+def _failed(job: PlanJobResource) -> RefusedError:
+    problem = job.problem or {}
+    detail = str(problem.get("detail", f"the plan is {job.status}"))
+    return RefusedError(int(problem.get("status", 500)), detail, kind=str(problem.get("type", "")))
+
+
+def watched(client: Client, name: str, *, after: int | None, as_json: bool) -> Iterator[str]:
+    """A line for each new plan of the deployment, forever; `after` None: after the one that holds.
+
+    Once it has begun, a service that is away is waited for. Raises RefusedError, UnreachableError.
+    """
+    newest = _newest(read(DeploymentResource, client.get(at(name))))
+    last = newest if after is None else min(after, newest)
+    if last != after and after is not None:
+        _say(name, f"there is no revision {after} yet, the newest is {newest}: waiting for the one after that")
+    while True:
+        answer = _patiently(name, partial(client.get, at(name, "plan"), wait_s=WAIT_S, after=last))
+        if answer is None or not answer.body:
+            continue
+        newest = read(PlanDocument, answer).revision
+        for revision in range(last + 1, newest + 1) if newest > last else (newest,):
+            line = _line(client, name, revision, as_json=as_json)
+            if line is not None:
+                yield line
+        last = newest
+
+
+def _newest(deployment: DeploymentResource) -> int:
+    """Revision; 0 without a plan."""
+    newest = deployment.latest or deployment.plan
+    return 0 if newest is None else newest.revision
+
+
+def _say(name: str, message: str) -> None:
+    say(f"{moment(datetime.now(UTC))} {name} {message}")
+
+
+def _line(client: Client, name: str, revision: int, *, as_json: bool) -> str | None:
+    """None where the plan serves nothing, and so changes nothing: that is said on stderr."""
+    try:
+        answer = _insisting(name, partial(client.get, at(name, f"plans/{revision}/diff")))
+    except RefusedError as error:
+        if error.status != SERVES_NOTHING:
+            raise
+        _say(name, f"revision {revision}: {error}")
+        return None
+    if as_json:
+        return json.dumps(json.loads(answer.body), ensure_ascii=False)
+    plan = read(PlanDocument, _insisting(name, partial(client.get, at(name, f"plans/{revision}"))))
+    return revision_line(name, read(DiffDocument, answer), plan.created_at)
+
+
+def _insisting(name: str, ask: Callable[[], Answer]) -> Answer:
+    while True:
+        answer = _patiently(name, ask)
+        if answer is not None:
+            return answer
+
+
+def _patiently(name: str, ask: Callable[[], Answer]) -> Answer | None:
+    """None where the service is away or asks for patience, after a pause."""
+    try:
+        return ask()
+    except UnreachableError as error:
+        _say(name, f"no answer from {error}: trying again")
+        time.sleep(RETRY_S)
+    except RefusedError as error:
+        if error.status < 500 and error.status != TOO_MANY:
+            raise
+        time.sleep(error.retry_after_s)
+    return None

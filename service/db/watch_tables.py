@@ -1,0 +1,111 @@
+"""The tables of replanning: what deployments report, what they are watched by, and what was decided."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, ForeignKey, Identity, Index, Integer, UniqueConstraint, Uuid, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.db.tables import Base
+
+NOW = func.now()
+
+
+class WatchRow(Base):
+    """What watching a deployment needs to know.
+
+    `holdings` is the last report as it was given, null before the first; `held_before` the most machines of each kind
+    that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
+    counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
+    providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
+    people; `memory` what the next one must know.
+    """
+
+    __tablename__ = "watch"
+
+    deployment_id: Mapped[UUID] = mapped_column(
+        Uuid, ForeignKey("deployment.id", ondelete="CASCADE"), primary_key=True
+    )
+    holdings: Mapped[list[Any] | None]
+    holdings_at: Mapped[datetime | None]
+    held_before: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    touches: Mapped[int] = mapped_column(BigInteger, server_default=text("1"))
+    looked: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    looked_at: Mapped[datetime | None]
+    look_at: Mapped[datetime | None]
+    market_version: Mapped[int | None] = mapped_column(BigInteger)
+    state: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    memory: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+
+
+class ObservationRow(Base):
+    """Traffic that was seen: so many requests of these sizes between two instants, by one source.
+
+    `buckets` is a list of [input tokens, output tokens, requests]. `digest` is of what was sent: the same sent again
+    is the same row.
+    """
+
+    __tablename__ = "observation"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    model: Mapped[str]
+    source: Mapped[str] = mapped_column(server_default=text("''"))
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+    digest: Mapped[bytes]
+    requests: Mapped[float]
+    buckets: Mapped[list[Any]]
+    latencies: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    received_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (
+        UniqueConstraint(
+            "deployment_id", "model", "source", "started_at", "digest", name="uq_observation_deployment_id_digest"
+        ),
+        Index("ix_observation_deployment_id_model_ended_at", "deployment_id", "model", "ended_at"),
+        Index("ix_observation_received_at", "received_at"),
+    )
+
+
+class FeedRow(Base):
+    """Where a deployment's traffic is read from; `reading` is the last one, of which the next is the continuation."""
+
+    __tablename__ = "feed"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    model: Mapped[str]
+    kind: Mapped[str]
+    url: Mapped[str]
+    options: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    due_at: Mapped[datetime | None]
+    read_at: Mapped[datetime | None]
+    reading: Mapped[dict[str, Any] | None]
+    error: Mapped[str | None]
+    failures: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+
+    __table_args__ = (Index("ix_feed_deployment_id", "deployment_id"), Index("ix_feed_due_at", "due_at"))
+
+
+class DecisionRow(Base):
+    """What was decided about a deployment's plan, and why; `revision` is the one that came of it, if one did."""
+
+    __tablename__ = "decision"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    at: Mapped[datetime] = mapped_column(server_default=NOW)
+    basis_revision: Mapped[int | None] = mapped_column(Integer)
+    revision: Mapped[int | None] = mapped_column(Integer)
+    chosen: Mapped[str]
+    reason: Mapped[str]
+    drifts: Mapped[list[Any]]
+    options: Mapped[list[Any]]
+
+    __table_args__ = (
+        UniqueConstraint("deployment_id", "revision", name="uq_decision_deployment_id_revision"),
+        Index("ix_decision_deployment_id_at", "deployment_id", "at"),
+        Index("ix_decision_at", "at"),
+    )

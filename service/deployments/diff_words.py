@@ -1,0 +1,68 @@
+"""Why each part of a diff is there, in words for people."""
+
+from collections.abc import Sequence
+from typing import Final
+
+MOST_NAMED: Final = 3
+PRICE_DIGITS: Final = 6  # prices that differ by less are the same
+
+
+def kept(
+    *, goes_on: Sequence[str], restart: Sequence[str], found: int, paid: Sequence[float], now: Sequence[float]
+) -> str:
+    """`goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine."""
+    parts = []
+    if goes_on:
+        parts.append(f"serves {named(goes_on)} as before")
+    if restart:
+        parts.append(f"to serve {named(restart)}, started anew")
+    if not goes_on and not restart:
+        parts.append("stays rented, nothing runs on it")
+    if found:
+        parts.append(f"{found} held already, in no plan before")
+    if _rounded(paid) != _rounded(now):
+        parts.append(f"now at {_each(now)} instead of {_each(paid)} per machine and hour")
+    return "; ".join(parts)
+
+
+def _rounded(prices: Sequence[float]) -> list[float]:
+    return sorted(round(price, PRICE_DIGITS) for price in prices)
+
+
+def started(replicas: Sequence[str], *, is_gone: bool) -> str:
+    why = "planned before, but not held" if is_gone else "new in this plan"
+    return f"{why}: {f'serves {named(replicas)}' if replicas else 'nothing runs on it'}"
+
+
+def stopped(replicas: Sequence[str]) -> str:
+    """`replicas` of the plan before."""
+    ran = f"{named(replicas)} of the plan before ran on it" if replicas else "nothing ran on it"
+    return f"not needed any more: {ran}"
+
+
+def gone() -> str:
+    return "in the plan before, but not held: there is nothing to stop; send no request to it any more"
+
+
+def unplanned(*, has_before: bool) -> str:
+    return "held, in neither plan" if has_before else "held, not in the plan"
+
+
+def rerouted(moved_fraction: float, *, is_new: bool, is_over: bool, to: Sequence[str]) -> str:
+    if is_over:
+        return "no longer served: not in the new plan"
+    if is_new:
+        return f"new in this plan: goes to {named(to)}"
+    return f"{100 * moved_fraction:.3g} % of its requests go to other replicas than before"
+
+
+def named(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b, c and 97 more`."""
+    if len(names) > MOST_NAMED + 1:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _each(prices: Sequence[float]) -> str:
+    return " and ".join(f"{price:.6g} $" for price in sorted(set(prices)))

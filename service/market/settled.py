@@ -1,0 +1,73 @@
+"""Offers over a stretch of time: what held through it, at which prices; and what an offer was when last seen."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from service.db.tables import DAY_BEGUN, LONGEST_BRIEF
+from service.plans.market_schema import OfferDocument
+
+OfferId = tuple[str, str, str]
+"""(provider, offer_id, contract)."""
+
+SLACK_S: Final = 1.0
+
+# Three conditions for three indexes, as in OFFERED_AT: what is for rent now, what was over within the hour, the rest.
+_SETTLED: Final = text(f"""
+    SELECT p.name, o.offer_id, o.contract,
+        max(o.price_usd_per_hour / o.gpus) AS high,
+        min(o.price_usd_per_hour / o.gpus) AS low,
+        min(o.available) AS available,
+        sum(extract(epoch FROM
+            least(coalesce(upper(o.valid), :until), :until) - greatest(lower(o.valid), :since))) AS s
+    FROM offer o JOIN provider p ON p.id = o.provider_id
+    WHERE upper(o.valid) IS NULL
+       OR (upper(o.valid) - lower(o.valid) <= {LONGEST_BRIEF}
+           AND lower(o.valid) > CAST(:since AS timestamptz) - {LONGEST_BRIEF} AND upper(o.valid) > :since)
+       OR (upper(o.valid) - lower(o.valid) > {LONGEST_BRIEF} AND o.valid && tstzrange(:since, :until))
+    GROUP BY p.name, o.offer_id, o.contract HAVING bool_or(upper(o.valid) IS NULL)
+""")
+
+# One of uq_offer_open, or the newest of ix_offer_past where there is none: never the whole history.
+_LAST_KNOWN: Final = text(f"""
+    SELECT asked.provider, asked.offer_id, asked.contract, o.gpu, o.gpus, o.available, o.price_usd_per_hour,
+        o.divisible, o.site, o.region, o.reliability_fraction, o.intra_machine_gb_per_s, o.inter_machine_gb_per_s,
+        o.disk_gb, o.disk_included_gb, o.disk_usd_per_gb_month, o.inet_down_gb_per_s
+    FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[]))
+        AS asked (provider, offer_id, contract)
+    JOIN provider p ON p.name = asked.provider
+    LEFT JOIN LATERAL (
+        SELECT id FROM offer
+        WHERE provider_id = p.id AND offer_id = asked.offer_id AND contract = asked.contract
+          AND upper(valid) IS NULL) held ON true
+    LEFT JOIN LATERAL (
+        SELECT id FROM offer
+        WHERE held.id IS NULL AND provider_id = p.id AND offer_id = asked.offer_id AND contract = asked.contract
+          AND upper(valid) IS NOT NULL
+        ORDER BY {DAY_BEGUN} DESC, lower(valid) DESC LIMIT 1) past ON true
+    JOIN offer o ON o.id = coalesce(held.id, past.id)
+""")
+
+
+def settled(connection: Connection, *, since: datetime, until: datetime) -> dict[OfferId, tuple[float, float, int]]:
+    """(highest, lowest USD per GPU and hour, least available) of every offer that was for rent all that time."""
+    length_s = (until - since).total_seconds()
+    rows: Any = connection.execute(_SETTLED, {"since": since, "until": until})
+    return {
+        (row.name, row.offer_id, row.contract): (row.high, row.low, row.available)
+        for row in rows
+        if float(row.s) >= length_s - SLACK_S
+    }
+
+
+def last_known(connection: Connection, offers: Collection[OfferId]) -> dict[OfferId, OfferDocument]:
+    """The offers as they were when they were last for rent; without those that never were."""
+    if not offers:
+        return {}
+    providers, ids, contracts = zip(*sorted(set(offers)), strict=True)
+    rows = connection.execute(
+        _LAST_KNOWN, {"providers": list(providers), "offers": list(ids), "contracts": list(contracts)}
+    )
+    return {(row.provider, row.offer_id, row.contract): OfferDocument(**row._mapping) for row in rows}

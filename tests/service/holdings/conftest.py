@@ -1,0 +1,38 @@
+"""A running service of its own for the holdings' tests; each test uses a deployment that no other has."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from service.plans.examples import CHAT
+from tests.postgres import Server, a_folder
+from tests.service.running import Running, serving, settings
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="package")
+def service(postgres: Server) -> Iterator[Running]:
+    """All roles on a database of their own."""
+    postgres.run("CREATE DATABASE holdings")
+    url = postgres.url("holdings")
+    with a_folder() as folder, serving(folder, settings(folder, SUTLER_DATABASE_URL=url)) as running:
+        yield running
+
+
+@pytest.fixture
+def deployed(service: Running) -> Callable[..., str]:
+    """Makes a deployment; with `planned`, its first plan is there."""
+
+    def deploy(problem: dict[str, Any] = CHAT, *, planned: bool = True) -> str:
+        name = f"held-{next(_numbers)}"
+        made = service.post("/v1/deployments", {"name": name, "problem": problem})
+        assert made.status_code == 201, made.text
+        if planned:
+            plan = service.get(f"/v1/deployments/{name}/plan", params={"wait_s": 30})
+            assert plan.status_code == 200, plan.text
+        return name
+
+    return deploy
