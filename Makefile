@@ -12,17 +12,19 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo test lint bench market-bench service-bench accuracy export-check install lock readme \
-	clean check-data check-python
+.PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench accuracy \
+	export-check install lock readme clean check-data check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
 	@echo "make market-demo           poll played clouds into a store and plan on it: no key, no network"
+	@echo "make replanning-demo       a plan that keeps itself true: a surge, a lost machine, played clouds, no key"
 	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
 	@echo "make lint                  ruff and mypy --strict"
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
+	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
 	@echo "make install               install only"
@@ -36,6 +38,9 @@ demo: $(STAMP)
 
 market-demo: $(STAMP)
 	@$(BIN)/python -m examples.market_demo
+
+replanning-demo: $(STAMP)
+	@$(BIN)/python examples/replanning_demo.py
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
@@ -53,6 +58,11 @@ market-bench: $(STAMP)
 
 service-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.service $(ARGS)
+
+replanning-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.replanning_surge $(ARGS)
+	@$(BIN)/python -m benchmarks.replanning_latency $(ARGS)
+	@$(BIN)/python -m benchmarks.replanning $(ARGS)
 
 export-check: $(STAMP)
 	@$(PYTHON) -m venv build/skypilot

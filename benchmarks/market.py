@@ -9,14 +9,13 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.market_measures import measured
 from benchmarks.market_text import missed, text_of
+from benchmarks.scratch import scratch_folder, tell
 
 _RESULTS: Final = Path(__file__).parent / "results"
 FULL_ROWS: Final = 10_000_000
@@ -30,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run all of it and write the results; the exit status."""
     options = _parser().parse_args(arguments)
     rows = QUICK_ROWS if options.quick else options.rows
-    with _folder(options.data_dir) as folder:
+    with scratch_folder(options.data_dir) as folder:
         _check_room(folder, rows)
-        report = measured(folder, rows, tell=_tell)
+        report = measured(folder, rows, tell=tell)
     shown = text_of(report)
     name = "market" if rows == FULL_ROWS else "market-quick" if options.quick else f"market-{rows}"
     options.out.mkdir(parents=True, exist_ok=True)
@@ -58,26 +57,11 @@ def _rows(value: str) -> int:
     return rows
 
 
-@contextmanager
-def _folder(parent: Path | None) -> Iterator[Path]:
-    """A new folder that the server's own user can reach, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="sutler-bench-", dir=parent))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
 def _check_room(folder: Path, rows: int) -> None:
     needed, free = rows * BYTES_PER_ROW + SPARE_BYTES, shutil.disk_usage(folder).free
     if free < needed:
         where = f"{folder.parent}: {free / 1e9:.1f} GB are free, {needed / 1e9:.1f} GB needed"
         raise SystemExit(f"{where}: name another folder with --data-dir, or fewer --rows")
-
-
-def _tell(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ JSON. `--quick` is a look, not a measurement. Exit 1 where a target was missed.
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.scratch import scratch_folder, tell
 from benchmarks.service_measures import Lengths, measured
 from benchmarks.service_text import missed, text_of
 
@@ -26,8 +24,8 @@ QUICK: Final = Lengths(starts=1, rounds=1, open_s=3.0, closed_s=2.0, pairs=1, wa
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all of it and write the results; the exit status."""
     options = _parser().parse_args(arguments)
-    with _folder() as folder:
-        report = measured(folder, QUICK if options.quick else FULL, tell=_tell)
+    with scratch_folder() as folder:
+        report = measured(folder, QUICK if options.quick else FULL, tell=tell)
     shown = text_of(report)
     name = "service-quick" if options.quick else "service"
     options.out.mkdir(parents=True, exist_ok=True)
@@ -42,21 +40,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="half a minute, for a look")
     parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
     return parser
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A new folder that the database's own user can reach, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="sutler-bench-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-def _tell(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

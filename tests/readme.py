@@ -1,8 +1,8 @@
 """README.md as a program: its console blocks can be run, and be written anew from what the commands print.
 
 A block holds `$ command` lines, each followed by its output. `cat FILE` gives the content of a file that later
-commands use; what asks localhost:8400 asks a service that is started for it. `python -m tests.readme` (or
-`make readme`) puts the present output into README.md.
+commands use; what asks localhost:8400, or `sutler deployments`, asks a service that is started for it.
+`python -m tests.readme` (or `make readme`) puts the present output into README.md.
 """
 
 import re
@@ -19,13 +19,14 @@ from os import environ
 from pathlib import Path
 
 from tests.postgres import a_folder
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running, serving, settings, until
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 SERVICE = "localhost:8400"
+SHOW = ["sutler", "deployments", "show"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,26 @@ class Reader:
         if step.command.startswith("cat "):
             (self._folder / step.words[1]).write_text(f"{step.shown}\n", encoding="utf-8")
             return subprocess.CompletedProcess(step.words, 0, stdout=step.shown, stderr="")
+        if step.words[:3] == SHOW:
+            until(lambda: self._was_looked_at(step.words[3]))
         own = [sys.executable, "-m", "service.cli.main"]
         return subprocess.run(
             [*own, *step.words[1:]] if step.is_sutler else ["bash", "-c", self._addressed(step.command)],
             cwd=self._folder,
-            env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+            env={**environ, **self._asks(step), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
             capture_output=True,
             encoding="utf-8",
             check=False,
         )
+
+    def _was_looked_at(self, deployment: str) -> bool:
+        """Since the plan was said to be carried out: a reader types more slowly than a look takes."""
+        watch = self._service.get(f"/v1/deployments/{deployment}").json()["watch"]
+        return watch is not None and watch["holdings"] == "reported"
+
+    def _asks(self, step: Step) -> dict[str, str]:
+        """What makes a command ask the service that was started for the page."""
+        return {"SUTLER_URL": self._service.url} if step.command.startswith("sutler deployments") else {}
 
     def _addressed(self, command: str) -> str:
         """To a port of its own: the usual one may be in use."""

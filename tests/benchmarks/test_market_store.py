@@ -131,5 +131,5 @@ def test_the_past_is_read_from_the_indexes_alone(filled: Engine, month: History)
 def test_all_indexes_are_there_again_after_filling(filled: Engine) -> None:
     with filled.connect() as connection:
         names = connection.scalars(text("SELECT indexname FROM pg_indexes WHERE tablename = 'offer'")).all()
-    assert set(names) == {"pk_offer", "ix_offer_brief", "ix_offer_lasting", "uq_offer_open"}
+    assert set(names) == {"pk_offer", "ix_offer_brief", "ix_offer_lasting", "ix_offer_past", "uq_offer_open"}
     assert sizes_mb(filled)["offer"] > 1.0

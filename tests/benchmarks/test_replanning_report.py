@@ -1,0 +1,99 @@
+"""The report of the simulated day: figures that add up, targets that are told when they are missed, pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.day.comparison import Compared
+from benchmarks.day.pictures import draw
+from benchmarks.day.report import BIN_S, Report, curves_of, missed, report_of, text_of
+from benchmarks.day.simulation import Outcome, outcome_of
+from benchmarks.day.world import Span
+from benchmarks.machine import Machine
+
+MACHINE = Machine(
+    cpu="A", cores=2, memory_gb=8.0, system="Linux x86_64", python="3.11", packages={}, sutler="0", date="2026-01-01"
+)
+
+
+def outcome(*, usd_per_hour: float, idle_machines: int = 0, served_fraction: float = 1.0) -> Outcome:
+    """Two hours of 10 requests/s; in the first of them machines are idle."""
+    spans = [
+        Span(0.0, 3600.0, 10.0, 10.0 * served_fraction, 12.0, usd_per_hour, idle_machines, 2 * idle_machines),
+        Span(3600.0, 7200.0, 10.0, 10.0, 14.0, usd_per_hour, 0, 0),
+    ]
+    return outcome_of(spans, revisions=3, started=4, stopped=2, lost=1, gpus=6.0)
+
+
+def compared(seed: int, *, usd_per_hour: float = 8.0, idle_machines: int = 1) -> Compared:
+    outcomes = {
+        "sutler": outcome(usd_per_hour=usd_per_hour, idle_machines=idle_machines),
+        "never": outcome(usd_per_hour=10.0),
+        "always": outcome(usd_per_hour=9.0, idle_machines=20),
+        "oracle": outcome(usd_per_hour=5.0),
+    }
+    return Compared(seed, 1.4, True, outcomes)  # type: ignore[arg-type]
+
+
+def report(found: Sequence[Compared]) -> Report:
+    return report_of(MACHINE, found)
+
+
+def test_the_figures_of_a_day_add_up() -> None:
+    made = outcome(usd_per_hour=8.0, idle_machines=3, served_fraction=0.9)
+    assert made.arrived == pytest.approx(72_000.0)
+    assert made.unserved == pytest.approx(3_600.0)
+    assert made.usd == pytest.approx(16.0)
+    assert made.usd_per_million_served == pytest.approx(16.0 / 0.0684)
+    assert [made.idle_machine_hours, made.idle_gpu_hours] == pytest.approx([3.0, 6.0])
+    assert made.under_capacity_s == 3600.0
+
+
+def test_a_hundredth_unserved_is_not_yet_under_capacity() -> None:
+    assert outcome(usd_per_hour=8.0, served_fraction=0.991).under_capacity_s == 0.0
+
+
+def test_savings_and_churn_are_against_their_own_baselines() -> None:
+    (seed,) = report([compared(101)])["seeds"]
+    assert seed["saving_fraction"] == pytest.approx(0.2)
+    assert seed["churn_fraction"] == pytest.approx(0.05)
+
+
+def test_targets_that_are_met_are_not_told_as_missed() -> None:
+    assert missed(report([compared(101)])) == []
+
+
+def test_each_missed_target_is_told_with_its_figure() -> None:
+    told = missed(report([compared(101, usd_per_hour=9.5, idle_machines=4)]))
+    assert len(told) == 2
+    assert "5.0% cheaper" in told[0]
+    assert "20.0%" in told[1]
+
+
+def test_the_text_has_the_worst_seed_beside_the_mean() -> None:
+    shown = text_of(report([compared(101, usd_per_hour=8.0), compared(102, usd_per_hour=9.0)]))
+    assert "15.0% (worst seed 10.0%), target 10%" in shown
+    assert "17.00 (18.00)" in shown
+    assert "MISSED" not in shown
+    assert "101, 102" in shown
+
+
+def test_a_curve_keeps_the_money_and_the_requests_of_its_day() -> None:
+    made = outcome(usd_per_hour=8.0, idle_machines=3, served_fraction=0.9)
+    curves = curves_of(made)
+    assert len(curves["usd_per_hour"]) == 12
+    assert sum(curves["usd_per_hour"]) * BIN_S / 3600 == pytest.approx(made.usd)
+    assert sum(curves["arriving_rps"]) * BIN_S == pytest.approx(made.arrived)
+    assert curves["capacity_rps"][0] == 12.0
+    assert curves["capacity_rps"][-1] == 14.0
+
+
+def test_pictures_are_small_and_the_same_for_the_same_report(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    made = report([compared(101)])
+    (tmp_path / "again").mkdir()
+    once, again = draw(made, tmp_path), draw(made, tmp_path / "again")
+    for one, other in zip(once, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        assert one.stat().st_size < 200_000
