@@ -170,7 +170,7 @@ def _status(
 
 def _not_issued(facts: Facts, decision: Decision) -> tuple[Status, str]:
     if facts.policy.automatic:
-        return "kept", f"{decision.reason}; not issued, since it breaks the budget at today's prices"
+        return "kept", f"{decision.reason}; not issued, since at today's prices it breaks the budget or another limit"
     remedy = "policy.automatic is off: POST /replan (`sutler deployments replan`) issues it"
     return "manual", f"{decision.reason}; {remedy}"
 
