@@ -123,9 +123,9 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
     cost_rent = np.array([c.price_usd_per_hour for c in supply.classes])
     watts_rent = np.array([tdp_of_pool[c.pool] * c.gpus for c in supply.classes])
     budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
-    rows.add("budget", csr_array(cost_use[None, :]), cost_rent, budget)
+    rows.add("budget", cost_use, cost_rent, budget)
     power = np.inf if problem.limits.max_power_watts is None else problem.limits.max_power_watts
-    rows.add("limit/max_power_watts", csr_array(watts_use[None, :]), watts_rent, power)
+    rows.add("limit/max_power_watts", watts_use, watts_rent, power)
     _add_supply_rows(rows, supply, candidates)
     _add_gpu_limits(rows, problem, supply, gpus_use)
     for coupling in supply.couplings:
@@ -165,31 +165,36 @@ def piece_groups(candidates: Candidates) -> IntArray:
 
 
 class _Rows:
-    """Collects resource rows; `use` parts as sparse rows, `rent` parts as dense ones."""
+    """Collects resource rows; `use` parts as entries of one sparse matrix, `rent` parts dense."""
 
     def __init__(self, num_candidates: int, num_classes: int) -> None:
         self.names: list[str] = []
         self._num_candidates, self._num_classes = num_candidates, num_classes
-        self._use: list[csr_array] = []
+        self._columns: list[IntArray] = []
+        self._values: list[FloatArray] = []
         self._rent: list[FloatArray] = []
         self._limits: list[float] = []
 
-    def add(self, name: str, use: csr_array | None, rent: FloatArray, limit: float) -> None:
+    def add(self, name: str, use: FloatArray | None, rent: FloatArray, limit: float) -> None:
+        """`use` [C]; None: no candidate uses any."""
+        columns = np.flatnonzero(np.zeros(0) if use is None else use)
+        self.add_entries(name, columns, np.zeros(0) if use is None else use[columns], rent, limit)
+
+    def add_entries(self, name: str, columns: IntArray, values: FloatArray, rent: FloatArray, limit: float) -> None:
+        """`values` of the same column add up."""
         self.names.append(name)
-        self._use.append(csr_array((1, self._num_candidates)) if use is None else use)
+        self._columns.append(columns)
+        self._values.append(values)
         self._rent.append(rent)
         self._limits.append(limit)
 
     def matrices(self) -> tuple[csr_array, csr_array, FloatArray]:
-        counts = [row.nnz for row in self._use]
+        row_of = np.repeat(np.arange(len(self._columns)), [len(columns) for columns in self._columns])
         use = csr_array(
-            (
-                np.concatenate([row.data for row in self._use]),
-                np.concatenate([row.indices for row in self._use]),
-                np.concatenate([[0], np.cumsum(counts)]),
-            ),
-            shape=(len(self._use), self._num_candidates),
+            (np.concatenate(self._values), (row_of, np.concatenate(self._columns))),
+            shape=(len(self._columns), self._num_candidates),
         )
+        use.sum_duplicates()
         return (
             use,
             csr_array(np.array(self._rent).reshape(len(self._rent), self._num_classes)),
@@ -221,29 +226,27 @@ def _add_supply_rows(rows: _Rows, supply: Supply, candidates: Candidates) -> Non
     """One row per pool and size of its pieces; a larger size with the same room as the one before says nothing."""
     owner = np.repeat(np.arange(len(candidates)), candidates.piece_size.shape[1])
     piece_pool, piece_size = candidates.piece_pool.ravel(), candidates.piece_size.ravel()
+    class_pool = np.array([c.pool for c in supply.classes], dtype=np.int64)
+    class_gpus = np.array([c.gpus for c in supply.classes], dtype=np.int64)
     for index, pool in enumerate(supply.pools):
         members = np.flatnonzero(piece_pool == index)
         previous: FloatArray | None = None
         for size in np.unique(piece_size[members]).tolist():
-            rent = np.array([-float(room_of(size, c.gpus)) if c.pool == index else 0.0 for c in supply.classes])
+            rent = np.where(class_pool == index, -room_of(size, class_gpus), 0).astype(np.float64)
             room = np.append(rent, float(supply.room_gpus.get((index, size), 0)))
             if previous is not None and np.array_equal(previous, room):
                 continue
             previous = room
             large = members[piece_size[members] >= size]
-            use = csr_array(
-                (piece_size[large].astype(np.float64), (np.zeros(len(large), dtype=np.int64), owner[large])),
-                shape=(1, len(candidates)),
-            )
-            use.sum_duplicates()
-            rows.add(f"supply/{pool.name}/{size}", use, rent, room[-1])
+            used = piece_size[large].astype(np.float64)
+            rows.add_entries(f"supply/{pool.name}/{size}", owner[large], used, rent, room[-1])
 
 
 def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr_array) -> None:
     for slug, most in problem.limits.max_gpus.items():
         of_type = np.array([float(pool.gpu == slug) for pool in supply.pools])
         rent = np.array([float(c.gpus) if supply.pools[c.pool].gpu == slug else 0.0 for c in supply.classes])
-        rows.add(f"limit/max_gpus/{slug}", csr_array((gpus_use @ of_type)[None, :]), rent, most)
+        rows.add(f"limit/max_gpus/{slug}", gpus_use @ of_type, rent, most)
     for provider, most in problem.limits.max_gpus_per_provider.items():
         rent = np.array([float(c.gpus) if c.provider == provider else 0.0 for c in supply.classes])
         rows.add(f"limit/max_gpus_per_provider/{provider}", None, rent, most)
@@ -284,7 +287,7 @@ def _most_replicas(
     row_of = np.repeat(np.arange(use.shape[0]), np.diff(use.indptr))
     positive = use.data > 0
     np.minimum.at(most, use.indices[positive], room[row_of[positive]] / use.data[positive])
-    cheapest = np.array([supply.cheapest_gpu_usd_per_hour(p) for p in range(len(supply.pools))] + [0.0])
+    cheapest = np.array([*supply.cheapest_gpu_usd_per_hour(), 0.0])
     direct = np.array([p in supply.gpu_price_usd_per_hour for p in range(len(supply.pools))] + [True])
     price = np.where(direct, 0.0, cheapest)[candidates.piece_pool] * candidates.piece_size
     least_cost = price.sum(axis=1) + use[[0]].toarray()[0]

@@ -194,6 +194,7 @@ def _across_machines(
     parts = []
     deepest = min(problem.search.max_pipeline_stages, model.spec.layers if model.spec else 1)
     networks = sorted({pool.network for pool in supply.pools if pool.network is not None})
+    cheapest = supply.cheapest_gpu_usd_per_hour()
     for network in networks:
         local = [
             (p, tp)
@@ -203,7 +204,7 @@ def _across_machines(
         if not local:
             continue
         pool, degree = (np.array(column, dtype=np.int64) for column in zip(*local, strict=True))
-        price = np.array([supply.cheapest_gpu_usd_per_hour(p) * tp for p, tp in local])
+        price = np.array([cheapest[p] * tp for p, tp in local])
         budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour * (1 + 1e-9)
         chosen = np.arange(len(local))[:, None]
         spent = price

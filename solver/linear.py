@@ -80,14 +80,19 @@ def _scaled(program: LinearProgram) -> tuple[LinearProgram, FloatArray, float]:
     Returns what each row was multiplied by and what the objective was divided by. Rows whose coefficients are
     counts already are left alone.
     """
-    largest = abs(program.matrix).max(axis=1).toarray() if program.matrix.nnz else np.zeros(program.matrix.shape[0])
+    matrix = program.matrix
+    largest, filled = np.zeros(matrix.shape[0]), np.diff(matrix.indptr) > 0
+    if filled.any():
+        largest[filled] = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[:-1][filled])
     far = (largest > _LARGE) | ((largest > 0) & (largest < 1 / _LARGE))
     row_scale = np.where(far, 1.0 / np.where(largest > 0, largest, 1.0), 1.0)
     cost_scale = float(np.abs(program.cost).max(initial=0.0)) or 1.0
     if not far.any() and cost_scale == 1.0:
         return program, row_scale, 1.0
-    matrix = program.matrix.copy()
-    matrix.data = matrix.data * np.repeat(row_scale, np.diff(matrix.indptr))
+    matrix = csr_array(
+        (matrix.data * np.repeat(row_scale, np.diff(matrix.indptr)), matrix.indices, matrix.indptr),
+        shape=matrix.shape,
+    )
     scaled = replace(
         program,
         cost=program.cost / cost_scale,

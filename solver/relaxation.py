@@ -8,7 +8,7 @@ all (candidate, workload) pairs as one matrix product and adds the best, until n
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array
 
 from solver.allocation import Goal, Polytope
 from solver.linear import LinearProgram, LpSolution, solve_lp
@@ -28,6 +28,7 @@ class Relaxation:
     reduced_cost_use [C], reduced_cost_rent [K]: how much the bound rises per replica or machine
     resource_duals [R], demand_duals [D]: change of the minimum per unit of the row's right-hand side
     load [C]: relaxed replicas; rented [K]; lam
+    columns: of the last LP, numbered candidate * W + workload; a start for other goals on the same candidates
     """
 
     objective: float
@@ -39,18 +40,25 @@ class Relaxation:
     load: FloatArray
     rented: FloatArray
     lam: float
+    columns: IntArray
 
 
-def solve_relaxation(polytope: Polytope, goal: Goal, start: IntArray | None = None) -> Relaxation:
-    """The LP relaxation; `start`: candidates that are known to be useful."""
+def solve_relaxation(
+    polytope: Polytope, goal: Goal, start: IntArray | None = None, columns: IntArray | None = None
+) -> Relaxation:
+    """The LP relaxation; to start from: candidates known to be useful, `columns` of another relaxation."""
     pairs = _Pairs(polytope)
-    chosen = pairs.first() if start is None else np.union1d(pairs.first(), pairs.of(start))
-    if goal.lam_lower > 0:
-        chosen, carried = _columns_that_carry(polytope, pairs, chosen, goal.lam_lower)
+    chosen = pairs.first() if columns is None or len(columns) == 0 else columns
+    if start is not None:
+        chosen = np.union1d(chosen, pairs.of(start))
+    master = _Master(polytope)
+    solution = master.solve(goal, chosen)
+    if solution.x is None and goal.lam_lower > 0:
+        chosen, carried = _columns_that_carry(master, pairs, chosen, goal.lam_lower)
         if carried < goal.lam_lower * (1 - _PRICE_TOLERANCE):
             return _infeasible(polytope)
+        solution = master.solve(goal, chosen)
     for _ in range(_MOST_ROUNDS):
-        solution = _solve_master(polytope, goal, chosen)
         if solution.x is None:
             return _infeasible(polytope)
         demand_duals, resource_duals = _split_duals(polytope, solution)
@@ -58,18 +66,19 @@ def solve_relaxation(polytope: Polytope, goal: Goal, start: IntArray | None = No
         if len(added) == 0:
             break
         chosen = np.union1d(chosen, added)
+        solution = master.solve(goal, chosen)
     return _finish(polytope, goal, chosen, solution)
 
 
-def _columns_that_carry(polytope: Polytope, pairs: "_Pairs", chosen: IntArray, lam: float) -> tuple[IntArray, float]:
+def _columns_that_carry(master: "_Master", pairs: "_Pairs", chosen: IntArray, lam: float) -> tuple[IntArray, float]:
     """Columns added until the LP over them carries `lam`, or as much as anything does; and what they carry."""
-    goal = polytope.goal_throughput()
+    goal = master.polytope.goal_throughput()
     for _ in range(_MOST_ROUNDS):
-        solution = _solve_master(polytope, goal, chosen)
+        solution = master.solve(goal, chosen)
         if solution.x is None:  # cannot be: renting nothing is feasible
             return chosen, 0.0
         carried = float(solution.x[0])
-        added = pairs.improving(goal, *_split_duals(polytope, solution), chosen)
+        added = pairs.improving(goal, *_split_duals(master.polytope, solution), chosen)
         if carried >= lam or len(added) == 0:
             break
         chosen = np.union1d(chosen, added)
@@ -80,8 +89,25 @@ def _num_share_rows(polytope: Polytope) -> int:
     return len(polytope.limited_providers)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Of a sparse matrix: arrays [entries]."""
+
+    values: FloatArray
+    rows: IntArray
+    columns: IntArray
+
+
 def demand_matrix(polytope: Polytope, candidate: IntArray, workload: IntArray) -> csr_array:
     """[D + providers, pairs] rate of every (candidate, workload) column in its demand row and its share row."""
+    entries = demand_entries(polytope, candidate, workload)
+    return csr_array(
+        (entries.values, (entries.rows, entries.columns)),
+        shape=(len(polytope.demands) + _num_share_rows(polytope), len(candidate)),
+    )
+
+
+def demand_entries(polytope: Polytope, candidate: IntArray, workload: IntArray) -> _Entries:
     row_of = demand_rows(polytope)
     model = polytope.candidates.model[candidate]
     rates = polytope.rate[candidate, workload]
@@ -89,15 +115,10 @@ def demand_matrix(polytope: Polytope, candidate: IntArray, workload: IntArray) -
     rows = row_of[model, workload]
     provider = polytope.provider_of[candidate]
     shared = provider >= 0
-    return csr_array(
-        (
-            np.concatenate([rates, rates[shared]]),
-            (
-                np.concatenate([rows, len(polytope.demands) + provider[shared]]),
-                np.concatenate([columns, columns[shared]]),
-            ),
-        ),
-        shape=(len(polytope.demands) + _num_share_rows(polytope), len(candidate)),
+    return _Entries(
+        np.concatenate([rates, rates[shared]]),
+        np.concatenate([rows, len(polytope.demands) + provider[shared]]),
+        np.concatenate([columns, columns[shared]]),
     )
 
 
@@ -164,7 +185,7 @@ class _Pairs:
 def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
     """[C] least $/h (or GPUs, where prices are zero) that a replica's pieces cost."""
     supply, candidates = polytope.supply, polytope.candidates
-    prices = [supply.cheapest_gpu_usd_per_hour(p) for p in range(len(supply.pools))]
+    prices = supply.cheapest_gpu_usd_per_hour()
     cheapest = np.array([price if np.isfinite(price) else 0.0 for price in prices] + [0.0])
     price: FloatArray = ((cheapest[candidates.piece_pool] + 1e-6) * candidates.piece_size).sum(axis=1)
     return price
@@ -181,31 +202,61 @@ def _gains(polytope: Polytope, demand: IntArray, demand_duals: FloatArray) -> Fl
     return gains
 
 
-def _solve_master(polytope: Polytope, goal: Goal, chosen: IntArray) -> LpSolution:
-    workloads = polytope.rate.shape[1]
-    candidate, workload = np.divmod(chosen, workloads)
-    num_rent, num_pairs = len(polytope.cost_rent), len(chosen)
-    top = hstack(
-        [
-            csr_array(lam_column(polytope)[:, None]),
-            csr_array((len(polytope.demands) + _num_share_rows(polytope), num_rent)),
-            demand_matrix(polytope, candidate, workload),
-        ],
-        format="csr",
-    )
-    bottom = hstack([csr_array((len(polytope.limit), 1)), polytope.rent, polytope.use[:, candidate]], format="csr")
-    num_demands = len(polytope.demands)
-    shares = _num_share_rows(polytope)
-    program = LinearProgram(
-        cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[candidate]]),
-        matrix=csr_array(vstack([top, bottom], format="csr")),
-        row_lower=np.concatenate([np.zeros(num_demands), np.full(shares + len(polytope.limit), -np.inf)]),
-        row_upper=np.concatenate([np.zeros(num_demands + shares), polytope.limit]),
-        lower=np.concatenate([[goal.lam_lower], np.zeros(num_rent + num_pairs)]),
-        upper=np.concatenate([[np.inf], polytope.rent_upper, np.full(num_pairs, np.inf)]),
-        integer=np.zeros(1 + num_rent + num_pairs, dtype=np.bool_),
-    )
-    return solve_lp(program)
+class _Master:
+    """The LP over chosen (candidate, workload) columns, after lam and the rentals."""
+
+    def __init__(self, polytope: Polytope) -> None:
+        self.polytope = polytope
+        self._use = polytope.use.tocsc()
+        first_resource = len(polytope.demands) + _num_share_rows(polytope)
+        self._num_rows, self._num_fixed = first_resource + len(polytope.limit), 1 + len(polytope.cost_rent)
+        lam, rent = lam_column(polytope), polytope.rent.tocoo()
+        filled = np.flatnonzero(lam)
+        self._fixed = _Entries(
+            np.concatenate([lam[filled], rent.data]),
+            np.concatenate([filled, first_resource + rent.row]),
+            np.concatenate([np.zeros(len(filled), dtype=np.int64), 1 + rent.col]),
+        )
+        self._first_resource = first_resource
+
+    def solve(self, goal: Goal, chosen: IntArray) -> LpSolution:
+        """`x` None: infeasible."""
+        polytope, num_pairs = self.polytope, len(chosen)
+        num_demands, num_rent = len(polytope.demands), len(polytope.cost_rent)
+        candidate, workload = np.divmod(chosen, polytope.rate.shape[1])
+        program = LinearProgram(
+            cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[candidate]]),
+            matrix=self._matrix(candidate, workload),
+            row_lower=np.concatenate([np.zeros(num_demands), np.full(self._num_rows - num_demands, -np.inf)]),
+            row_upper=np.concatenate([np.zeros(self._first_resource), polytope.limit]),
+            lower=np.concatenate([[goal.lam_lower], np.zeros(num_rent + num_pairs)]),
+            upper=np.concatenate([[np.inf], polytope.rent_upper, np.full(num_pairs, np.inf)]),
+            integer=np.zeros(1 + num_rent + num_pairs, dtype=np.bool_),
+        )
+        return solve_lp(program)
+
+    def _matrix(self, candidate: IntArray, workload: IntArray) -> csr_array:
+        """All rows, assembled at once: stacking sparse blocks would take as long as the LP."""
+        demand = demand_entries(self.polytope, candidate, workload)
+        first, counts = self._use.indptr[candidate], np.diff(self._use.indptr)[candidate]
+        used = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        matrix = csr_array(
+            (
+                np.concatenate([self._fixed.values, demand.values, self._use.data[used]]),
+                (
+                    np.concatenate([self._fixed.rows, demand.rows, self._first_resource + self._use.indices[used]]),
+                    np.concatenate(
+                        [
+                            self._fixed.columns,
+                            self._num_fixed + demand.columns,
+                            self._num_fixed + np.repeat(np.arange(len(candidate)), counts),
+                        ]
+                    ),
+                ),
+            ),
+            shape=(self._num_rows, self._num_fixed + len(candidate)),
+        )
+        return matrix
 
 
 def _split_duals(polytope: Polytope, solution: LpSolution) -> tuple[FloatArray, FloatArray]:
@@ -252,6 +303,7 @@ def _finish(polytope: Polytope, goal: Goal, chosen: IntArray, solution: LpSoluti
         load=load,
         rented=solution.x[1 : 1 + num_rent],
         lam=float(solution.x[0]),
+        columns=chosen,
     )
 
 
@@ -267,4 +319,5 @@ def _infeasible(polytope: Polytope) -> Relaxation:
         load=nothing,
         rented=np.zeros(len(polytope.cost_rent)),
         lam=0.0,
+        columns=np.zeros(0, dtype=np.int64),
     )

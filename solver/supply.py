@@ -17,9 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import TypeVar
 
 from solver.pools import PIECE_SIZES, Pool, group_offers
 from solver.problem import Offer, Problem
+from solver.throughput.base import IntArray
+
+Gpus = TypeVar("Gpus", int, IntArray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +68,16 @@ class Supply:
             return self.room_gpus[pool, size]
         return sum(room_of(size, c.gpus) * c.count for c in self.classes if c.pool == pool)
 
-    def cheapest_gpu_usd_per_hour(self, pool: int) -> float:
-        """A lower bound on what one GPU of the pool costs."""
-        if pool in self.gpu_price_usd_per_hour:
-            return self.gpu_price_usd_per_hour[pool]
-        return min((c.price_usd_per_hour / c.gpus for c in self.classes if c.pool == pool), default=float("inf"))
+    def cheapest_gpu_usd_per_hour(self) -> list[float]:
+        """[pools] A lower bound on what one GPU of each pool costs; inf where there is none."""
+        prices = [self.gpu_price_usd_per_hour.get(pool, float("inf")) for pool in range(len(self.pools))]
+        for c in self.classes:
+            prices[c.pool] = min(prices[c.pool], c.price_usd_per_hour / c.gpus)
+        return prices
 
 
-def room_of(size: int, machine_gpus: int) -> int:
-    """GPUs of one machine that pieces of `size` can use."""
+def room_of(size: int, machine_gpus: Gpus) -> Gpus:
+    """GPUs of one machine, or of each of several, that pieces of `size` can use."""
     return size * (machine_gpus // size)
 
 

@@ -27,7 +27,14 @@ from solver.problem import Problem
 from solver.progress import Progress
 from solver.relaxation import Relaxation, solve_relaxation
 from solver.replanning.proof import bounded
-from solver.replanning.standing import Standing, StandingFleet, capacity_rps, standing_fleet
+from solver.replanning.standing import (
+    Standing,
+    StandingCandidates,
+    StandingFleet,
+    capacity_rps,
+    standing_candidates,
+    standing_fleet,
+)
 from solver.replanning.steady import (
     SteadyProblem,
     least_cost_usd_per_hour,
@@ -40,7 +47,6 @@ from solver.replanning.steady import (
 from solver.replanning.switching import Change, Switching, change_of
 from solver.report import Fleet, in_unit, plan_of
 from solver.routing import Routing
-from solver.supply import build_supply
 from solver.units import SECONDS_PER_HOUR
 from solver.verify import verify
 from solver.version import VERSION
@@ -162,14 +168,15 @@ class _Run:
         return self.consideration.problem
 
     def considered(self) -> Considered:
-        running = standing_fleet(self.problem, build_supply(self.problem), self.consideration.standing)
-        steady = self._steady(self.problem)
+        found = standing_candidates(self.problem, self.consideration.standing)
+        running = standing_fleet(self.problem, self.consideration.standing, found)
+        steady = self._steady(self.problem, found)
         if steady is None:
             self._add_standing(running)
             return self._ended(float("-inf"), searched=True, conflicts=find_conflicts(self.problem))
         relaxation = relaxed(steady)
         if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
-            steady = self._steady(_without_headroom(self.problem)) or steady
+            steady = self._steady(_without_headroom(self.problem), found) or steady
             relaxation = relaxed(steady)
         self._add_standing(running)
         self._tell("routing")
@@ -185,16 +192,17 @@ class _Run:
         if searched:
             self._add_changes(steady, relaxation)
         if needed or self.consideration.is_issued_anyway or len(self.options) > 1:  # else, nothing is issued
-            self._prove(steady)
+            self._prove(steady, relaxation)
         if not searched:
             return self._ended(most, searched=False)
         best = self.options[-1]
         conflicts = () if best.carries or maximises_rate(self.problem.objective) else find_conflicts(self.problem)
         return self._ended(most, searched=True, conflicts=conflicts)
 
-    def _prove(self, steady: SteadyProblem) -> None:
+    def _prove(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
         """Every plan gets what no plan on this market can beat, and what binds there."""
-        relaxation = solve_relaxation(steady.polytope, first_goal(steady.polytope))  # changes cost nothing
+        free = first_goal(steady.polytope)  # changes cost nothing
+        relaxation = solve_relaxation(steady.polytope, free, columns=relaxation.columns)
         if not np.isfinite(relaxation.objective):
             return
         bound, binds = in_unit(steady.polytope, relaxation.bound), binding(steady.polytope, relaxation)
@@ -234,11 +242,12 @@ class _Run:
         if is_none and not may_start(self.problem):
             return  # it was sought on what is held alone
         if changed is None or is_none or changed.change.started or changed.change.stopped:
-            held = self._steady(_held_only(steady.polytope.problem))
+            on_held = _held_only(steady.polytope.problem)
+            held = self._steady(on_held, standing_candidates(on_held, self.consideration.standing))
             if held is not None and self.consideration.standing.replicas:
-                on_held = self._change("relayout", held, relaxed(held))
-                if on_held is not None and not on_held.change.is_none:
-                    self.options.append(on_held)
+                relaid = self._change("relayout", held, relaxed(held))
+                if relaid is not None and not relaid.change.is_none:
+                    self.options.append(relaid)
             if changed is not None and not is_none:
                 self.options.append(changed)
         elif changed.change.restarted:
@@ -257,8 +266,8 @@ class _Run:
         self._verify(plan)
         return self._option(kind, found, plan, change_of(self.problem, standing, plan, self.switching))
 
-    def _steady(self, problem: Problem) -> SteadyProblem | None:
-        return steady_problem(problem, self.consideration.standing, self.switching, usd_per_watt=self._usd_per_watt())
+    def _steady(self, problem: Problem, found: StandingCandidates) -> SteadyProblem | None:
+        return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
     def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:
         """Of any change against keeping, within the horizon; inf where keeping does not carry the load."""
@@ -267,10 +276,12 @@ class _Run:
         keep = self.options[0]
         if not keep.carries:
             return float("inf")
-        more = self._usd_per_hour(keep) - least_usd_per_hour(steady)
+        more = self._usd_per_hour(keep) - least_usd_per_hour(steady, relaxation.columns)
         if maximises_rate(self.problem.objective):
             same_rps = keep.capacity_rps * (1 - _SAME_CAPACITY)
-            more = max(more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, rps=same_rps))
+            more = max(
+                more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, relaxation.columns, rps=same_rps)
+            )
         return more * self.switching.horizon_h
 
     def _usd_per_hour(self, option: Option) -> float:

@@ -18,7 +18,7 @@ from solver.plan import Rental, Replica, Route
 from solver.problem import Problem
 from solver.report import Fleet, Placement, describe
 from solver.routing import Routing, balanced, route
-from solver.supply import Supply
+from solver.supply import Supply, build_supply
 from solver.verify.view import offer_key
 
 
@@ -93,18 +93,27 @@ def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
     return replace(replica, max_batch=engine.max_batch, engine_args=engine.engine_args, engine_env=engine.engine_env)
 
 
-def standing_fleet(problem: Problem, supply: Supply, standing: Standing) -> StandingFleet | None:
-    """None where nothing runs. Raises InvalidProblemError where it runs on offers that the problem does not hold."""
-    candidates, replicas = standing_candidates(problem, supply, standing)
+@dataclass(frozen=True, slots=True)
+class StandingCandidates:
+    """One candidate per replica, by model, on the supply of a problem."""
+
+    supply: Supply
+    candidates: Candidates
+    replicas: tuple[Replica, ...]
+
+
+def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidates) -> StandingFleet | None:
+    """None where nothing runs."""
+    replicas = found.replicas
     if not replicas:
         return None
-    polytope = build_polytope(problem, supply, candidates)
+    polytope = build_polytope(problem, found.supply, found.candidates)
     count = len(replicas)
     allocation = Allocation(
         np.arange(count),
         np.ones(count, dtype=np.int64),
         np.zeros((count, polytope.rate.shape[1])),
-        np.zeros(len(supply.classes), dtype=np.int64),
+        np.zeros(len(found.supply.classes), dtype=np.int64),
         0.0,
     )
     placed = tuple(PlacedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
@@ -112,10 +121,12 @@ def standing_fleet(problem: Problem, supply: Supply, standing: Standing) -> Stan
     return StandingFleet(polytope, allocation, placement, replicas)
 
 
-def standing_candidates(
-    problem: Problem, supply: Supply, standing: Standing
-) -> tuple[Candidates, tuple[Replica, ...]]:
-    """One candidate per replica, by model; replicas of models that the problem no longer has are left out."""
+def standing_candidates(problem: Problem, standing: Standing) -> StandingCandidates:
+    """Replicas of models that the problem no longer has are left out.
+
+    Raises InvalidProblemError where it runs on offers that the problem does not hold.
+    """
+    supply = build_supply(problem)
     pools = _pools_of_rentals(problem, supply, standing)
     parts, replicas = [], []
     for index, model in enumerate(problem.models):
@@ -125,7 +136,7 @@ def standing_candidates(
             parts.append(candidates_of_pipelines(problem, supply, index, pipelines))
             replicas += members
     most_workloads = max(len(model.workloads) for model in problem.models)
-    return joined(parts, most_workloads), tuple(replicas)
+    return StandingCandidates(supply, joined(parts, most_workloads), tuple(replicas))
 
 
 def pinned(standing: Standing, problem: Problem, replicas: Sequence[Replica]) -> list[PinnedReplica]:

@@ -29,11 +29,11 @@ from solver.pools import disk_needed_gb
 from solver.preparation import scaled_to_one
 from solver.problem import Problem
 from solver.relaxation import Relaxation, solve_relaxation
-from solver.replanning.standing import Standing, as_started, pinned, shapes_of, standing_candidates
+from solver.replanning.standing import Standing, StandingCandidates, as_started, pinned, shapes_of
 from solver.replanning.switching import Switching
 from solver.report import Fleet, Placement, describe
 from solver.routing import without_idle
-from solver.supply import Supply, build_supply
+from solver.supply import Supply
 from solver.throughput.base import FloatArray, IntArray
 
 _NODES = 300
@@ -102,16 +102,15 @@ class SteadyProblem:
 
 
 def steady_problem(
-    problem: Problem, standing: Standing, switching: Switching, *, usd_per_watt: float
+    problem: Problem, found: StandingCandidates, switching: Switching, *, usd_per_watt: float
 ) -> SteadyProblem | None:
     """None where nothing that is for rent or held carries anything."""
-    supply = build_supply(problem)
-    found, replicas = standing_candidates(problem, supply, standing)
+    supply = found.supply
     workloads = max(len(model.workloads) for model in problem.models)
     enumerated = prune_dominated(enumerate_candidates(problem, supply))
-    of_replica = _distinct(found)
+    of_replica = _distinct(found.candidates)
     first_of = np.unique(of_replica, return_index=True)[1]
-    candidates = joined([part for part in (enumerated, found.take(first_of)) if len(part)], workloads)
+    candidates = joined([part for part in (enumerated, found.candidates.take(first_of)) if len(part)], workloads)
     if not len(candidates):
         return None
     polytope = scaled_to_one(build_polytope(problem, supply, candidates))
@@ -128,7 +127,7 @@ def steady_problem(
     least_per_use = _start_usd_per_use(supply, candidates, switching, least_s)
     return SteadyProblem(
         polytope=polytope,
-        replicas=replicas,
+        replicas=found.replicas,
         of_replica=len(enumerated) + of_replica,
         start=start * per_hour,
         stop=stop * per_hour,
@@ -146,12 +145,15 @@ def relaxed(steady: SteadyProblem) -> Relaxation:
     return solve_relaxation(steady.polytope, steady.goal())
 
 
-def least_usd_per_hour(steady: SteadyProblem) -> float:
-    """What the goal and the change come to at least, of any fleet; inf: there is none."""
-    return min(_least(case, case.goal()) for case in _cases(steady))
+def least_usd_per_hour(steady: SteadyProblem, columns: IntArray) -> float:
+    """What the goal and the change come to at least, of any fleet; inf: there is none.
+
+    `columns`: of a relaxation of it, to start from.
+    """
+    return min(_least(case, case.goal(), columns) for case in _cases(steady))
 
 
-def least_cost_usd_per_hour(steady: SteadyProblem, *, rps: float) -> float:
+def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: float) -> float:
     """What a fleet that carries `rps` and the change to it cost at least; inf: there is none."""
     polytope = steady.polytope
     lam = rps / polytope.scale_rps
@@ -159,6 +161,7 @@ def least_cost_usd_per_hour(steady: SteadyProblem, *, rps: float) -> float:
         _least(
             case,
             Goal(0.0, polytope.cost_use + case.start_per_use, polytope.cost_rent + case.start - case.stop, lam),
+            columns,
         )
         for case in _cases(steady)
     )
@@ -173,8 +176,8 @@ def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
     return starting, replace(starting, polytope=on_held, stop=least.stop_alone)
 
 
-def _least(case: SteadyProblem, goal: Goal) -> float:
-    found = solve_relaxation(case.polytope, goal)
+def _least(case: SteadyProblem, goal: Goal, columns: IntArray) -> float:
+    found = solve_relaxation(case.polytope, goal, columns=columns)
     counts = np.array([float(c.count) for c in case.polytope.supply.classes])
     return found.bound + float(case.stop @ counts) if np.isfinite(found.objective) else float("inf")
 
@@ -261,7 +264,7 @@ def _start_usd_per_use(supply: Supply, candidates: Candidates, switching: Switch
 
 def _restart_usd(supply: Supply, candidates: Candidates, switching: Switching) -> FloatArray:
     """[C] at the cheapest price of each pool's GPUs."""
-    prices = [supply.cheapest_gpu_usd_per_hour(pool) for pool in range(len(supply.pools))]
+    prices = supply.cheapest_gpu_usd_per_hour()
     usd = np.array([switching.restart_usd(price) if np.isfinite(price) else 0.0 for price in prices] + [0.0])
     restart: FloatArray = (usd[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
     return restart
@@ -311,7 +314,7 @@ def _finish_goal(steady: SteadyProblem, wide: Polytope, allocation: Allocation, 
 def _gpu_prices(polytope: Polytope) -> FloatArray:
     """[C] what a replica's GPUs cost at least, USD/h."""
     supply, candidates = polytope.supply, polytope.candidates
-    cheapest = [supply.cheapest_gpu_usd_per_hour(pool) for pool in range(len(supply.pools))]
+    cheapest = supply.cheapest_gpu_usd_per_hour()
     prices = np.array([price if np.isfinite(price) else 0.0 for price in cheapest] + [0.0])
     total: FloatArray = (prices[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
     return total

@@ -11,8 +11,7 @@ from solver.errors import InvalidProblemError
 from solver.plan import Plan, Route
 from solver.problem import Problem
 from solver.replanning import holdings_of, standing_of
-from solver.replanning.standing import Standing, StandingFleet, capacity_rps, standing_fleet
-from solver.supply import build_supply
+from solver.replanning.standing import Standing, StandingFleet, capacity_rps, standing_candidates, standing_fleet
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import a_replica, a_route, a_stage, with_demand, with_held
 
@@ -26,11 +25,15 @@ def two_specialists() -> Problem:
     )
 
 
+def fleet_of(problem: Problem, standing: Standing) -> StandingFleet | None:
+    return standing_fleet(problem, standing, standing_candidates(problem, standing))
+
+
 def running(problem: Problem, plan: Plan) -> StandingFleet:
     """All of a plan's machines, under a problem of which they are no part yet."""
     holdings = holdings_of(plan.rentals)
     on_market = with_held(problem, holdings)
-    fleet = standing_fleet(on_market, build_supply(on_market), standing_of(plan, holdings))
+    fleet = fleet_of(on_market, standing_of(plan, holdings))
     assert fleet is not None
     return fleet
 
@@ -84,7 +87,7 @@ def test_shares_of_replicas_that_are_gone_fall_to_the_others_as_they_stand_to_ea
     given: Mapping[str, float], expected: list[float], rps: float
 ) -> None:
     problem, standing = three_alike()
-    fleet = standing_fleet(problem, build_supply(problem), standing)
+    fleet = fleet_of(problem, standing)
     assert fleet is not None
     routing = fleet.as_routed([a_route(**given)])
     assert routing.fraction[0].tolist() == pytest.approx(expected)
@@ -115,7 +118,7 @@ def test_engines_keep_the_arguments_that_they_were_started_with() -> None:
         standing.replicas[1], max_batch=77, engine_args=(("max-num-seqs", 77),), engine_env=(("A", "1"),)
     )
     standing = replace(standing, replicas=(standing.replicas[0], started, standing.replicas[2]))
-    fleet = standing_fleet(problem, build_supply(problem), standing)
+    fleet = fleet_of(problem, standing)
     assert fleet is not None
     after = fleet.under(fleet.rerouted()).replicas
     assert [(r.max_batch, r.engine_args, r.engine_env) for r in after] == [
@@ -127,15 +130,13 @@ def test_engines_keep_the_arguments_that_they_were_started_with() -> None:
 
 def test_where_nothing_runs_there_is_no_fleet() -> None:
     problem, standing = three_alike()
-    assert standing_fleet(problem, build_supply(problem), replace(standing, replicas=())) is None
+    assert fleet_of(problem, replace(standing, replicas=())) is None
 
 
 def test_replicas_of_a_model_that_is_not_asked_for_any_more_are_left_out() -> None:
     problem, standing = three_alike()
     other = replace(standing.replicas[0], id="code-0", model="code")
-    fleet = standing_fleet(
-        problem, build_supply(problem), replace(standing, replicas=(other, *standing.replicas[1:]))
-    )
+    fleet = fleet_of(problem, replace(standing, replicas=(other, *standing.replicas[1:])))
     assert fleet is not None
     assert [replica.id for replica in fleet.replicas] == ["chat-1", "chat-2"]
     assert capacity_rps(fleet.under(fleet.rerouted()), 1.0) == pytest.approx(4.0)
@@ -145,7 +146,7 @@ def test_machines_that_the_problem_does_not_hold_are_refused_by_name() -> None:
     problem, standing = three_alike()
     for_rent = replace(problem, offers=(an_offer("a", available=3),))
     with pytest.raises(InvalidProblemError, match=r"standing\.rentals\[0\].*'a-1'.*held=True"):
-        standing_fleet(for_rent, build_supply(for_rent), standing)
+        fleet_of(for_rent, standing)
 
 
 def test_of_a_load_no_more_counts_than_there_is_of_it() -> None:
@@ -154,7 +155,7 @@ def test_of_a_load_no_more_counts_than_there_is_of_it() -> None:
     for demand_rps, carried_rps in ((4.0, 4.0), (8.0, 6.0)):
         loaded = replace(problem, objective=replace(problem.objective, kind="min_cost"))
         loaded = with_demand(loaded, demand_rps)
-        fleet = standing_fleet(loaded, build_supply(loaded), standing)
+        fleet = fleet_of(loaded, standing)
         assert fleet is not None
         under = fleet.under(fleet.rerouted())
         assert under.load_multiple == pytest.approx(6.0 / demand_rps)
@@ -163,7 +164,7 @@ def test_of_a_load_no_more_counts_than_there_is_of_it() -> None:
 
 def test_replicas_that_stand_are_one_of_each_in_the_order_given() -> None:
     problem, standing = three_alike()
-    fleet = standing_fleet(problem, build_supply(problem), standing)
+    fleet = fleet_of(problem, standing)
     assert fleet is not None
     assert [replica.id for replica in fleet.replicas] == ["chat-0", "chat-1", "chat-2"]
     assert np.array_equal(fleet.allocation.replicas, [1, 1, 1])

@@ -73,7 +73,7 @@ def test_single_gpus_at_one_price_are_paid_by_the_gpu_without_rental_counts() ->
 def test_two_prices_make_a_curve_of_two_classes() -> None:
     supply = supply_of(an_offer("a", price=2.0), an_offer("a", price=1.5, available=2, offer_id="cheap"))
     assert counts(supply) == [(1, 1.5, 2), (1, 2.0, 1)]
-    assert supply.cheapest_gpu_usd_per_hour(0) == 1.5
+    assert supply.cheapest_gpu_usd_per_hour()[0] == 1.5
 
 
 def test_offers_of_one_size_and_price_are_one_class() -> None:
