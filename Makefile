@@ -12,8 +12,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench accuracy \
-	export-check install lock readme clean check-data check-python
+.PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench \
+	simulation-bench accuracy export-check install lock readme clean check-data check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
@@ -25,6 +25,7 @@ help:
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
+	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
 	@echo "make install               install only"
@@ -58,6 +59,9 @@ market-bench: $(STAMP)
 
 service-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.service $(ARGS)
+
+simulation-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.simulation $(ARGS)
 
 replanning-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.replanning_surge $(ARGS)

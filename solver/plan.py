@@ -35,7 +35,10 @@ class Stage:
     """One pipeline stage. `rental` indexes the plan's rentals, `machine` which of that rental's machines,
     `gpu_indices` which GPUs of that machine (what CUDA_VISIBLE_DEVICES should say). `layers` is None where the
     architecture is unknown. Stages with the same `piece` (counted from 0 in each replica) must share a machine:
-    the hop between them is inside it; hops between pieces are rated as network hops wherever they land."""
+    the hop between them is inside it; hops between pieces are rated as network hops wherever they land.
+
+    `intra_gb_per_s`, `hop_gb_per_s`: the bandwidths that the rate was estimated with, 10^9 bytes/s one way, between
+    the GPUs of the stage and to the next stage; None where there is no such link, or it is unknown."""
 
     gpu: str
     tensor_parallel: int
@@ -44,6 +47,8 @@ class Stage:
     machine: int
     gpu_indices: tuple[int, ...]
     piece: int = 0
+    intra_gb_per_s: float | None = None
+    hop_gb_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,20 @@ class MeasuredRate:
 
 
 @dataclass(frozen=True, slots=True)
+class Derating:
+    """Replicas of a model with these stages, in pipeline order, are counted on for `fraction` of their rate."""
+
+    model: str
+    stages: tuple[MeasuredStage, ...]
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
-    """A whole planning problem. `gpus` holds every GPU that an offer or a measured rate names, by slug."""
+    """A whole planning problem. `gpus` holds every GPU that an offer or a measured rate names, by slug.
+
+    `derated`: what simulations have shown of configurations that miss their limits at their full rate.
+    """
 
     objective: Objective
     models: tuple[ServedModel, ...]
@@ -152,3 +164,4 @@ class Problem:
     options: SolveOptions = field(default_factory=SolveOptions)
     measured: tuple[MeasuredRate, ...] = ()
     measured_only: bool = False
+    derated: tuple[Derating, ...] = ()

@@ -1,7 +1,7 @@
 """From an allocation to the plan that people and programs read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from solver.engine_args import engine_args, engine_env
 from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
 from solver.packing import PlacedReplica, pack
-from solver.plan import Evidence, Plan, Rental, Replica, Route, Share, SolveReport, WorkloadRate
+from solver.plan import Evidence, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
 from solver.problem import ObjectiveKind, Problem, ServedModel
 from solver.routing import Routing
-from solver.throughput.base import FloatArray, Rates
+from solver.throughput.base import FloatArray, Layouts, Rates
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
 
@@ -166,6 +166,7 @@ class _Known:
     """What the throughput layer says of one candidate: rates [1, W], source and detail per workload it serves."""
 
     model: ServedModel
+    layouts: Layouts
     rates: Rates
     sources: dict[int, tuple[str, str]]
 
@@ -182,7 +183,7 @@ def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
         for w in range(len(model.workloads))
         if rates.rps[0, w] > 0
     }
-    return _Known(model, rates, sources)
+    return _Known(model, layouts, rates, sources)
 
 
 def _describe_replica(
@@ -207,7 +208,7 @@ def _describe_replica(
         id=name,
         model=model.name,
         role="aggregated",
-        stages=placed.stages,
+        stages=_with_links(placed.stages, known.layouts),
         max_batch=batch,
         utilisation_fraction=float(sum(rates[w] / sustained.rps[0, w] for w in routed)),
         throughput_rps=tuple(WorkloadRate(model.workloads[w].name, float(rates[w])) for w in routed),
@@ -219,6 +220,19 @@ def _describe_replica(
         engine_env=engine_env(tuple(stage.layers or 0 for stage in placed.stages)),
     )
     return replica, evidence
+
+
+def _with_links(stages: Sequence[Stage], layouts: Layouts) -> tuple[Stage, ...]:
+    """With the bandwidths of the one layout."""
+    links = zip(layouts.intra_gb_per_s[0].tolist(), layouts.hop_gb_per_s[0].tolist(), strict=True)
+    return tuple(
+        replace(
+            stage,
+            intra_gb_per_s=intra if intra > 0 else None,
+            hop_gb_per_s=hop if 0 < hop < np.inf else None,
+        )
+        for stage, (intra, hop) in zip(stages, links, strict=False)  # layouts are padded
+    )
 
 
 def _routes(

@@ -19,7 +19,12 @@ ALLOWED_IMPORTS = {
     "adapters": {"requests", "pydantic"},
 }
 # Optional dependencies, imported lazily in one file each.
-OPTIONAL_IMPORTS = {"aiconfigurator_core": "solver", "torch": "solver", "gpuhunt": "adapters"}
+OPTIONAL_IMPORTS = {
+    "aiconfigurator_core": "solver",
+    "torch": "solver",
+    "gpuhunt": "adapters",
+    "matplotlib": "service",
+}
 # What a package may know of another; without a line here, all or, for leaves, nothing.
 KNOWN_PARTS = {"migrations": {"service": "service.db"}}
 FORBIDDEN_IMPORTS = {"service": {"ortools"}, "solver": {"service", "adapters"}, "adapters": {"service", "solver"}}

@@ -17,6 +17,7 @@ from service.cli.market import market
 from service.cli.plan import plan
 from service.cli.schema import schema
 from service.cli.serve import serve
+from service.cli.simulate import simulate
 
 app = typer.Typer(
     name="sutler",
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
+app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)
 app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))

@@ -35,7 +35,7 @@ def export(
     if out is not None:
         check_target(out)
     try:
-        result = exported(_read_plan(plan), format)
+        result = exported(read_plan(plan), format)
     except NothingToRunError as error:
         say(f"error: {error}")
         raise typer.Exit(Exit.INFEASIBLE) from error
@@ -48,7 +48,8 @@ def export(
         write_file(out, content)
 
 
-def _read_plan(path: Path) -> "PlanDocument":
+def read_plan(path: Path) -> "PlanDocument":
+    """A plan file, or standard input. Raises DocumentError."""
     import json
     import sys
 

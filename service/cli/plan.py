@@ -3,6 +3,7 @@
 What is slow to import (pydantic, SciPy, OR-Tools) is imported when the command runs, so that --help is instant.
 """
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from service.cli.exits import Exit, guarded
 if TYPE_CHECKING:
     from service.plans.plan_schema import PlanDocument
     from service.plans.problem_schema import ProblemDocument
+    from solver.problem import Problem
 
 STANDARD_INPUT = Path("-")
 
@@ -37,6 +39,19 @@ def plan(
     alternatives: Annotated[
         bool | None, typer.Option("--alternatives/--no-alternatives", help="Also solve without each rented GPU type.")
     ] = None,
+    validate: Annotated[
+        bool,
+        typer.Option(
+            "--validate", help="Replay the plan; where it misses limits, plan again with less of what missed them."
+        ),
+    ] = False,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --validate: replay these recorded requests at the plan's rate ([MODEL=]FILE); default: the "
+            "problem's own traces, else Poisson arrivals."
+        ),
+    ] = None,
 ) -> None:
     """Say which GPUs to rent, how to deploy the models on them and where to route each workload, with proof.
 
@@ -50,7 +65,9 @@ def plan(
         check_target(out)
     overrides = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
     document = _read_problem(problem, {key: value for key, value in overrides.items() if value is not None})
-    made = _make_plan(document, _folder_of(problem))
+    if trace and not validate:
+        raise typer.BadParameter("--trace goes with --validate")
+    made = _make_plan(document, _folder_of(problem), validates=validate, traces=trace or ())
     content = plan_json(made).encode()
     if out is not None:
         write_file(out, content)
@@ -86,7 +103,10 @@ def _folder_of(problem: Path) -> Path:
     return Path() if problem == STANDARD_INPUT else problem.parent
 
 
-def _make_plan(document: "ProblemDocument", folder: Path) -> "PlanDocument":
+def _make_plan(
+    document: "ProblemDocument", folder: Path, *, validates: bool, traces: Sequence[Path]
+) -> "PlanDocument":
+    from dataclasses import replace
     from datetime import UTC, datetime
     from uuid import uuid4
 
@@ -99,10 +119,37 @@ def _make_plan(document: "ProblemDocument", folder: Path) -> "PlanDocument":
     translation = to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
     from solver import solve
 
-    solved = solve_in_background(
-        translation.problem, lambda problem, on_progress: solve(problem, on_progress=on_progress)
-    )
-    return issue_plan(solved, translation, plan_id=uuid4(), created_at=datetime.now(UTC))
+    def solved(problem: "Problem") -> "PlanDocument":
+        plan = solve_in_background(problem, lambda problem, on_progress: solve(problem, on_progress=on_progress))
+        made = replace(translation, problem=problem)
+        return issue_plan(plan, made, plan_id=uuid4(), created_at=datetime.now(UTC))
+
+    made = solved(translation.problem)
+    return _validated(document, folder, translation.problem, made, solved, traces) if validates else made
+
+
+def _validated(
+    document: "ProblemDocument",
+    folder: Path,
+    problem: "Problem",
+    made: "PlanDocument",
+    solve_again: "Callable[[Problem], PlanDocument]",
+    traces: Sequence[Path],
+) -> "PlanDocument":
+    from service.cli.simulate import recorded
+    from service.plans.market_source import resolve_path
+    from service.plans.traces import read_trace_file
+    from service.simulation.simulated import Choices
+    from service.simulation.traffic import traffic_of
+    from service.simulation.validation import validated
+
+    known = recorded([model.name for model in document.models], traces, "--trace")
+    for index, model in enumerate(document.models):
+        if model.trace is not None and not traces:
+            at = f"models[{index}].trace"
+            known[model.name] = read_trace_file(resolve_path(model.trace.file, folder, field=at), field=at)
+    traffic = traffic_of([model.name for model in document.models], known)
+    return validated(problem, made, traffic, Choices(), solve_again=solve_again).plan
 
 
 def _show(made: "PlanDocument") -> None:

@@ -17,6 +17,7 @@ from service.plans.plan_schema import (
     PlanDocument,
     RentalDocument,
     ReplicaDocument,
+    ValidationDocument,
 )
 
 MOST_MATRIX_COLUMNS = 8
@@ -42,6 +43,8 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
     if plan.alternatives:
         yield from section("Otherwise", _alternatives(plan))
+    if plan.validation is not None:
+        yield from section("Replayed", lines(_validation(plan.validation)))
     if plan.evidence:
         yield from section("How sure the rates are", lines(_evidence_words(plan.evidence)))
     for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
@@ -198,6 +201,20 @@ def _worse_by(best: float | None, other: float | None) -> str:
     if not best or other is None:
         return "–"
     return percent(abs(other - best) / abs(best))
+
+
+def _validation(found: ValidationDocument) -> Iterator[str]:
+    verdict = "every limit is met" if found.meets_all_limits else "limits are missed"
+    plans = "this plan" if found.rounds == 1 else f"after {found.rounds} plans"
+    yield f"{found.requests:,} requests, {found.traffic}: {verdict} ({plans})"
+    for limit in found.limits:
+        yield (
+            f"{limit.model}: {limit.metric} p{limit.percentile} of {number(limit.seconds)} s is kept by "
+            f"{100 * limit.within_fraction:.2f} %"
+        )
+    for one in found.derated:
+        stages = " → ".join(f"{stage.gpu} TP{stage.tensor_parallel}" for stage in one.stages)
+        yield f"{one.model} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
 
 
 def _evidence_words(evidence: Sequence[EvidenceDocument]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from service.plans.plan_schema import (
     SolverReport,
     StageDocument,
 )
+from service.plans.planned import planned_gpus, planned_models
 from service.plans.translate import Translation
 from solver.plan import Alternative, Plan, Rental, Replica, Route, SolveReport
 
@@ -46,6 +47,8 @@ def issue_plan(
         rentals=_rentals(plan.rentals),
         replicas=tuple(_replica(replica) for replica in plan.replicas),
         routing=tuple(_route(route) for route in plan.routing),
+        models=planned_models(translation.problem),
+        gpus=planned_gpus(translation.problem, plan.replicas),
         binding=tuple(BindingDocument(**_fields(binding)) for binding in plan.binding),
         alternatives=tuple(_alternative(alternative) for alternative in plan.alternatives),
         conflicts=tuple(ConflictDocument(**_fields(conflict)) for conflict in plan.conflicts),

@@ -98,7 +98,7 @@ class ModelSpecDocument(Document):
     """intermediate_size of the dense feed-forward part"""
     vocab_size: Size
     """vocab_size"""
-    max_context_tokens: Size | None = None
+    max_context_tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """max_position_embeddings; unset: no limit"""
     total_params: Parameters | None = None
     """Number of parameters (not billions); unset: counted from the architecture"""

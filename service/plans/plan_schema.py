@@ -10,6 +10,8 @@ from pydantic import Field
 
 from service.plans.fields import Document, Timestamp
 from service.plans.market_schema import ContractName
+from service.plans.model_schema import GpuDocument, ModelSpecDocument, PrecisionName
+from service.plans.problem_schema import SloDocument
 
 Fractions = dict[str, float]
 
@@ -71,6 +73,10 @@ class StageDocument(Document):
     """Which GPUs of that machine, from 0."""
     piece: int
     """Stages of a replica with the same piece share a machine."""
+    intra_gb_per_s: float | None = None
+    """Bandwidth between its GPUs that the rate rests on, 10^9 bytes/s one way; null where there is no such link."""
+    hop_gb_per_s: float | None = None
+    """The same to the next stage; null on the last."""
 
 
 class ReplicaDocument(Document):
@@ -94,6 +100,40 @@ class ReplicaDocument(Document):
     """How to start it, by vLLM's names."""
     engine_env: dict[str, str]
     """Environment variables to start it with."""
+
+
+class PlannedWorkload(Document):
+    """One bucket of requests that the plan was made for."""
+
+    name: str
+    """Name of the workload."""
+    input_tokens: float
+    """Mean tokens of a prompt."""
+    output_tokens: float
+    """Mean tokens of an answer."""
+    rate_rps: float | None = None
+    """Requests/s; null under min_makespan."""
+    requests: float | None = None
+    """Number of requests; min_makespan only."""
+
+
+class PlannedModel(Document):
+    """What is served: enough to estimate or to simulate the plan again, whatever becomes of the catalogue."""
+
+    name: str
+    """The caller's name of the model."""
+    architecture: ModelSpecDocument | None
+    """Null where only measured rates were used."""
+    precision: PrecisionName
+    """Of the weights."""
+    kv_precision: PrecisionName
+    """Of the KV cache."""
+    prefix_cache_hit_fraction: float
+    """Share of the prompt tokens that are in the prefix cache."""
+    workloads: tuple[PlannedWorkload, ...]
+    """Its traffic."""
+    slo: SloDocument
+    """Its limits."""
 
 
 class RouteDocument(Document):
@@ -217,6 +257,60 @@ class SolverReport(Document):
     """Which limit ended the solve, if one did."""
 
 
+class ValidatedLimit(Document):
+    """One latency limit of a model, as the simulated plan kept it."""
+
+    model: str
+    """The caller's name of the model."""
+    metric: Literal["ttft", "tpot", "e2e"]
+    """Time to first token, time per output token after the first, whole request."""
+    percentile: int
+    """Of the requests, in percent."""
+    seconds: float
+    """The limit."""
+    within_fraction: float
+    """Share of the requests within it."""
+    met: bool
+    """Whether as many as asked for are within it."""
+
+
+class DeratedStage(Document):
+    """One pipeline stage."""
+
+    gpu: str
+    """Slug of the GPU."""
+    tensor_parallel: int
+    """GPUs of the stage."""
+
+
+class DeratedConfiguration(Document):
+    """Replicas that missed limits at their full rate, and were planned for less of it."""
+
+    model: str
+    """The caller's name of the model."""
+    stages: tuple[DeratedStage, ...]
+    """In pipeline order."""
+    fraction: float
+    """Share of the estimated rate that is counted on."""
+
+
+class ValidationDocument(Document):
+    """What replaying the plan has shown."""
+
+    traffic: str
+    """What was replayed, in words."""
+    requests: int
+    """How many requests."""
+    rounds: int
+    """Plans that were replayed: 1 if the first met its limits."""
+    meets_all_limits: bool
+    """Whether this plan meets every limit of every model."""
+    limits: tuple[ValidatedLimit, ...]
+    """Each limit."""
+    derated: tuple[DeratedConfiguration, ...]
+    """What was counted on for less than estimated."""
+
+
 class PlanDocument(Document):
     """A plan with its proof. Under min_cost and min_power, rates and routing are at the given load."""
 
@@ -250,6 +344,10 @@ class PlanDocument(Document):
     """What runs on it, one entry per running replica."""
     routing: tuple[RouteDocument, ...]
     """Where each workload goes."""
+    models: Annotated[tuple[PlannedModel, ...], Field(strict=False)] = ()
+    """What it serves; empty in plans of versions before this field."""
+    gpus: dict[str, GpuDocument] = Field(default_factory=dict)
+    """Figures of the GPUs that replicas run on, by slug."""
     binding: tuple[BindingDocument, ...]
     """What limits the plan."""
     alternatives: tuple[AlternativeDocument, ...]
@@ -262,6 +360,8 @@ class PlanDocument(Document):
     """Where the rates come from."""
     solver: SolverReport
     """How the plan was found."""
+    validation: ValidationDocument | None = None
+    """What replaying it has shown, where that was asked for."""
     warnings: tuple[str, ...]
     """What to know before trusting it."""
     notes: tuple[str, ...]

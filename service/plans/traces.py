@@ -1,16 +1,17 @@
-"""Request traces as workloads: a CSV of single requests becomes a few buckets of similar ones.
+"""Request traces, and as workloads: a CSV of single requests becomes a few buckets of similar ones.
 
 The format is that of the Azure LLM inference traces (github.com/Azure/AzurePublicDataset): one row per request with
-the columns TIMESTAMP, ContextTokens and GeneratedTokens. Used where a problem says `trace` instead of `workloads`.
+the columns TIMESTAMP, ContextTokens and GeneratedTokens. Used where a problem says `trace` instead of `workloads`,
+and by simulations, which replay it.
 """
 
 import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,10 @@ MAX_BUCKETS: Final = 1_000
 SHOWN_CHARACTERS: Final = 60
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,16 @@ class BucketedTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Requests:
+class TraceRequests:
+    """In the order of the rows; arrays [num_requests]. `arrival_s` counts from the first."""
+
+    arrival_s: FloatArray
     input_tokens: IntArray
     output_tokens: IntArray
-    first: datetime
-    last: datetime
+
+    @property
+    def duration_s(self) -> float:
+        return float(self.arrival_s.max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,20 @@ def bucket_trace_file(
 
     Raises InvalidProblemError when the file cannot be read, or is not such a trace.
     """
+    return _of_file(
+        path, lambda lines: bucket_trace(lines, buckets=buckets, duration_s=duration_s, field=field), field
+    )
+
+
+def read_trace_file(path: Path, *, field: str = "trace") -> TraceRequests:
+    """The single requests. Raises as `bucket_trace_file` does."""
+    return _of_file(path, lambda lines: _read(lines, f"{field}.file"), field)
+
+
+def _of_file(path: Path, read: Callable[[Iterable[str]], Found], field: str) -> Found:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            return bucket_trace(lines, buckets=buckets, duration_s=duration_s, field=field)
+            return read(lines)
     except OSError as error:
         remedy = f"cannot be read ({error.strerror or error}): name a readable CSV file"
         raise InvalidProblemError(f"{field}.file", str(path), remedy) from error
@@ -104,7 +125,7 @@ def bucket_trace(
     return BucketedTrace(made, total, duration_s, _describe(made, (inputs, outputs), total, duration_s))
 
 
-def _read(lines: Iterable[str], field: str) -> _Requests:
+def _read(lines: Iterable[str], field: str) -> TraceRequests:
     inputs, outputs, times = [], [], []
     try:
         for time, input_tokens, output_tokens in _rows(lines, field):
@@ -115,7 +136,9 @@ def _read(lines: Iterable[str], field: str) -> _Requests:
         raise InvalidProblemError(field, str(error), "is not CSV: give a comma-separated text file") from error
     if not times:
         raise InvalidProblemError(field, "no requests", "give a trace with at least one request below its header")
-    return _Requests(np.array(inputs, dtype=np.int64), np.array(outputs, dtype=np.int64), min(times), max(times))
+    first = min(times)
+    arrival_s = np.array([(time - first).total_seconds() for time in times])
+    return TraceRequests(arrival_s, np.array(inputs, dtype=np.int64), np.array(outputs, dtype=np.int64))
 
 
 def _rows(lines: Iterable[str], field: str) -> Iterator[tuple[datetime, int, int]]:
@@ -161,12 +184,12 @@ def _tokens(text: str, where: str, field: str) -> int:
     return int(number)
 
 
-def _duration(requests: _Requests, duration_s: float | None, field: str) -> float:
+def _duration(requests: TraceRequests, duration_s: float | None, field: str) -> float:
     if duration_s is not None:
         if not 0 < duration_s < math.inf:
             raise InvalidProblemError(f"{field}.duration_s", duration_s, "must be a positive number of seconds")
         return duration_s
-    spanned_s = (requests.last - requests.first).total_seconds()
+    spanned_s = requests.duration_s
     if spanned_s <= 0:
         remedy = "all requests have the same time stamp, so no rate follows: say how long the trace lasted"
         raise InvalidProblemError(f"{field}.duration_s", None, remedy)
@@ -191,7 +214,9 @@ def _divide(tokens: IntArray, parts: int, axis: str) -> _Division:
     return _Division(part.astype(np.int64), labels)
 
 
-def _buckets(requests: _Requests, inputs: _Division, outputs: _Division, duration_s: float) -> Iterator[TraceBucket]:
+def _buckets(
+    requests: TraceRequests, inputs: _Division, outputs: _Division, duration_s: float
+) -> Iterator[TraceBucket]:
     cell = inputs.part * len(outputs.labels) + outputs.part
     cells = len(inputs.labels) * len(outputs.labels)
     counts = np.bincount(cell, minlength=cells)

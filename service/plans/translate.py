@@ -138,7 +138,7 @@ def _model(
         precision=model.precision,
         kv_precision=model.kv_precision or _usual_kv_precision(model.precision),
         workloads=_workloads(at, model, document, folder, notes),
-        slo=_latency_limits(model.slo),
+        slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
     )
 
@@ -150,7 +150,7 @@ def _usual_kv_precision(weights: Precision) -> Precision:
 
 def _spec(at: str, model: ModelDocument, notes: list[str], *, is_needed: bool) -> ModelSpec | None:
     if isinstance(model.model, ModelSpecDocument):
-        return _inline_spec(model.name, model.model)
+        return inline_spec(model.name, model.model)
     try:
         spec = load_models().get(model.model) or resolve_model(model.model, field=f"{at}.model")
     except UnknownNameError:
@@ -163,7 +163,8 @@ def _spec(at: str, model: ModelDocument, notes: list[str], *, is_needed: bool) -
     return replace(spec, hf_id=model.model) if "/" in model.model else spec
 
 
-def _inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
+def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
+    """An architecture that is described, with what it leaves out counted from the rest."""
     kv_heads = given.kv_heads or given.heads
     head_dim = given.head_dim or given.hidden_size // given.heads
     moe = MixtureOfExperts(**given.moe.model_dump()) if given.moe else None
@@ -201,7 +202,8 @@ def _inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
     )
 
 
-def _latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
+def latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
+    """Those that are set."""
     limits = ((metric, at, getattr(slo, f"{metric}_p{at}_s")) for metric in METRICS for at in PERCENTILES)
     return tuple(LatencyLimit(metric, at, seconds) for metric, at, seconds in limits if seconds is not None)
 

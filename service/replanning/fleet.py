@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from service.holdings.schemas import HoldingDocument
-from service.plans.plan_schema import PlanDocument
 from service.replanning.facts import OfferKey, Settled
-from solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
+from solver.plan import Plan, Rental
 from solver.problem import Offer
 from solver.replanning import Holding, HoldingKey, held_offer, holding_key, holdings_of
 
@@ -185,48 +184,6 @@ def reported(holdings: Sequence[HoldingDocument]) -> tuple[Holding, ...]:
         for h in holdings
     ]
     return holdings_of(rentals)
-
-
-def solver_plan(document: PlanDocument) -> Plan:
-    """The parts of a stored plan that tell what runs where."""
-    return Plan(
-        status=document.status,
-        objective=document.objective.kind,
-        value=document.objective.value,
-        bound=document.objective.bound,
-        relative_gap=document.objective.relative_gap,
-        throughput_rps=document.throughput_rps,
-        makespan_s=document.makespan_s,
-        load_multiple=document.load_multiple,
-        cost_usd_per_hour=document.cost_usd_per_hour,
-        power_watts=document.power_watts,
-        usd_per_million_tokens=document.usd_per_million_tokens,
-        rentals=tuple(Rental(**rental.model_dump()) for rental in document.rentals),
-        replicas=tuple(
-            Replica(
-                id=replica.id,
-                model=replica.model,
-                role=replica.role,
-                stages=tuple(Stage(**stage.model_dump()) for stage in replica.stages),
-                max_batch=replica.max_batch,
-                utilisation_fraction=replica.utilisation_fraction,
-                throughput_rps=tuple(WorkloadRate(name, rps) for name, rps in replica.throughput_rps.items()),
-                engine_args=tuple(replica.engine_args.items()),
-                engine_env=tuple(replica.engine_env.items()),
-            )
-            for replica in document.replicas
-        ),
-        routing=tuple(
-            Route(route.model, route.workload, tuple(Share(r, f) for r, f in route.fractions.items()))
-            for route in document.routing
-        ),
-        binding=(),
-        alternatives=(),
-        conflicts=(),
-        evidence=(),
-        warnings=(),
-        solver=SolveReport(document.solver.method, 0.0, 0, (), document.solver.version),
-    )
 
 
 def _is_single(offer: Offer) -> bool:

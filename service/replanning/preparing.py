@@ -7,12 +7,13 @@ from typing import Final
 
 from service.holdings.schemas import HoldingDocument
 from service.plans.errors import NoMarketDataError
+from service.plans.planned import solver_plan
 from service.plans.problem_schema import ProblemDocument
 from service.plans.translate import Translation, to_problem
 from service.replanning.charging import margin_usd, switching
 from service.replanning.drift import Drift, fleet_drifts, timed_drifts, traffic_drifts
 from service.replanning.facts import Facts, OfferKey
-from service.replanning.fleet import Assessed, assess, settled_offers, solver_plan, supply
+from service.replanning.fleet import Assessed, assess, settled_offers, supply
 from service.replanning.load import carries_load, seen
 from service.replanning.memory import Searched
 from service.replanning.repeats import repeated_search, something_has_come

@@ -1,6 +1,7 @@
 """How fast every replica layout serves every workload: the front door of the throughput layer.
 
-Sources, best first: the caller's measured rates, then the calibrated roofline. Each rate keeps its source.
+Sources, best first: the caller's measured rates, then the calibrated roofline. Each rate keeps its source. What
+simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from solver.problem import Limits, Problem, ServedModel
 from solver.throughput.base import Layouts, Rates, Source
-from solver.throughput.measured import measured_of
+from solver.throughput.measured import matching, measured_of
 from solver.throughput.roofline import Roofline
 
 __all__ = ["Layouts", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates"]
@@ -35,6 +36,26 @@ def rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates
     With measured rates only, or without an architecture, other layouts have rate 0 and do not fit. The memory of
     measured layouts is not checked.
     """
+    found, measured = _rates(problem, model, layouts)
+    factor = _derating(problem, model, layouts)
+    if factor is None:
+        return found, measured
+    derated = {name: getattr(found, name) * factor[:, None] for name in ("rps", "low_rps", "high_rps")}
+    return replace(found, **derated), measured
+
+
+def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray[np.float64] | None:
+    """[num_layouts] what of its rate each layout is counted on for; None: all of it."""
+    mine = [one for one in problem.derated if one.model == model.name]
+    if not mine:
+        return None
+    factor = np.ones(len(layouts))
+    for one in mine:
+        factor[matching(one.stages, layouts)] *= one.fraction
+    return factor
+
+
+def _rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates, NDArray[np.bool_]]:
     utilisation_fraction = max_utilisation_fraction(problem.limits, model)
     table = measured_of(model, problem.measured)
     measured = table.rates(model, layouts, utilisation_fraction=utilisation_fraction)
@@ -59,7 +80,11 @@ def evidence(
     source: Source = Roofline()
     if measured[layout] or not _estimated(problem, model):
         source = measured_of(model, problem.measured)
-    return source.name, source.detail(model, layouts, rates, layout, workload)
+    detail = source.detail(model, layouts, rates, layout, workload)
+    factor = _derating(problem, model, layouts)
+    if factor is not None and factor[layout] < 1:
+        detail += f"; counted on for {factor[layout]:.0%} of that, since it missed limits when it was simulated"
+    return source.name, detail
 
 
 def _estimated(problem: Problem, model: ServedModel) -> bool:

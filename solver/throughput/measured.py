@@ -3,11 +3,12 @@
 Flow: Problem.measured -> Measured (here) -> throughput.rates overrides the roofline row by row.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from solver.problem import MeasuredRate, ServedModel
+from solver.problem import MeasuredRate, MeasuredStage, ServedModel
 from solver.throughput.base import BoolArray, Layouts, Rates
 
 
@@ -21,7 +22,7 @@ class Measured:
 
     def matches(self, layouts: Layouts) -> tuple[BoolArray, ...]:
         """Which layouts each row describes [num_layouts]."""
-        return tuple(_matches(row, layouts) for row in self.table)
+        return tuple(matching(row.stages, layouts) for row in self.table)
 
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """See base.Source. Rates are taken as they were measured, whatever the limits of the model; batch,
@@ -57,13 +58,14 @@ def measured_of(model: ServedModel, table: tuple[MeasuredRate, ...]) -> Measured
     return Measured(tuple(row for row in table if row.model == model.name))
 
 
-def _matches(row: MeasuredRate, layouts: Layouts) -> BoolArray:
+def matching(stages: Sequence[MeasuredStage], layouts: Layouts) -> BoolArray:
+    """Which layouts have these stages, in order [num_layouts]."""
     slugs = {gpu.slug: index for index, gpu in enumerate(layouts.gpus)}
     width = layouts.gpu.shape[1]
-    if len(row.stages) > width or any(stage.gpu not in slugs for stage in row.stages):
+    if len(stages) > width or any(stage.gpu not in slugs for stage in stages):
         return np.zeros(len(layouts), dtype=np.bool_)
     gpu, degree = np.full(width, -1), np.zeros(width, dtype=np.int64)
-    for index, stage in enumerate(row.stages):
+    for index, stage in enumerate(stages):
         gpu[index], degree[index] = slugs[stage.gpu], stage.tensor_parallel
     same_degree = (layouts.tensor_parallel == degree) | (layouts.gpu < 0)
     return np.asarray(((layouts.gpu == gpu) & same_degree).all(axis=1))

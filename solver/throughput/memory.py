@@ -69,6 +69,18 @@ def free_after_vocabulary(memory: StageMemory, kind: IntArray, stages: IntArray)
     return np.asarray(free + (is_first & is_last) * padded(memory.tied)[kind])
 
 
+def kv_capacity_tokens(memory: StageMemory, kind: IntArray, layers: IntArray, stages: IntArray) -> FloatArray:
+    """Tokens whose keys and values every stage can hold [num_layouts]; 0 where the weights do not fit.
+
+    `kind`, `layers` [num_layouts, max_stages], as in `free_after_vocabulary`.
+    """
+    free = free_after_vocabulary(memory, kind, stages) - layers * padded(memory.layer)[kind]
+    per_token = layers * padded(memory.kv)[kind]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens = np.where(kind < len(memory.kv), free / per_token, np.inf).min(axis=1)
+    return np.asarray(np.maximum(np.nan_to_num(tokens), 0.0))
+
+
 def padded(values: FloatArray) -> FloatArray:
     """`values` [num_kinds] with a 0 for padding."""
     return np.append(values, 0.0)

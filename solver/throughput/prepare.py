@@ -14,7 +14,7 @@ from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
 from solver.throughput.composer import Pipelines, pipelines
 from solver.throughput.factors import Calibration
-from solver.throughput.memory import StageMemory, free_after_vocabulary, padded, stage_memory
+from solver.throughput.memory import StageMemory, free_after_vocabulary, kv_capacity_tokens, padded, stage_memory
 from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
 from solver.throughput.stages import RooflineStages, StageKinds, Traffic, kind_errors, stage_kinds, traffic_of
 
@@ -121,12 +121,8 @@ def _memory_batches(
     work: LayerWork, held_tokens: FloatArray, kind: IntArray, layers: IntArray, memory: StageMemory, stages: IntArray
 ) -> FloatArray:
     """Sequences of `held_tokens` [W] that every stage can hold [num_layouts, W]; 0 where the weights do not fit."""
-    free = free_after_vocabulary(memory, kind, stages) - layers * padded(memory.layer)[kind]
-    per_token = layers * padded(memory.kv)[kind]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = np.where(kind < len(memory.kv), free / per_token, np.inf).min(axis=1)
-    seen = work.seen_context(held_tokens)
-    return np.asarray(np.floor(np.maximum(np.nan_to_num(tokens), 0.0)[:, None] / seen))
+    tokens = kv_capacity_tokens(memory, kind, layers, stages)
+    return np.asarray(np.floor(tokens[:, None] / work.seen_context(held_tokens)))
 
 
 def _balanced(

@@ -33,7 +33,8 @@ def wrong_service(view: View) -> Iterator[str]:
         for share in route.shares:
             fractions[share.replica, route.model, route.workload] = share.fraction
     yield from _wrong_routing(view, sustained)
-    for replica in view.plan.replicas:
+    for number, replica in enumerate(view.plan.replicas):
+        yield from _wrong_links(view, number, replica)
         routed = {
             workload.name: fractions[replica.id, replica.model, workload.name]
             * view.rates_rps.get((replica.model, workload.name), 0.0)
@@ -109,6 +110,22 @@ def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
             arriving = view.pools[following.rental].hop_gb_per_s(following.size)
             hops.append((min(pool.hop_gb_per_s(piece.size), arriving), True))
     return hops
+
+
+def _wrong_links(view: View, number: int, replica: Replica) -> Iterator[str]:
+    """Bandwidths that are not those of the machines that the stages are on."""
+    hops = [gb_per_s for gb_per_s, _ in _hops(view, view.pieces[number])]
+    for index, stage in enumerate(replica.stages):
+        path = f"replica {replica.id!r} stages[{index}]"
+        intra = view.pools[stage.rental].intra_gb_per_s
+        hop = hops[index] if index < len(hops) else 0.0
+        for name, stated, known in (
+            ("intra_gb_per_s", stage.intra_gb_per_s, intra),
+            ("hop_gb_per_s", stage.hop_gb_per_s, hop),
+        ):
+            expected = known if 0 < known < float("inf") else None
+            if (stated is None) != (expected is None) or not agrees(stated or 0.0, expected or 0.0):
+                yield f"{path}.{name}: {stated!r}, expected {expected!r}"
 
 
 def _wrong_routing(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from service.plans.plan_schema import PlanDocument
 from service.plans.schemas import ProblemDocument
 from service.plans.translate import to_problem
 from service.plans.validation import validate
+from solver.catalog.entries import Gpu
 from solver.plan import Alternative, Binding, Evidence, Plan, Route, Share
 from solver.progress import Progress
 from tests.service.builders import (
@@ -30,6 +31,8 @@ from tests.service.builders import (
 
 def document_of(plan: Plan) -> PlanDocument:
     translation = to_problem(validate(ProblemDocument, a_problem()), folder=None, now=NOW)
+    gpus = {stage.gpu: Gpu(stage.gpu, 80.0) for replica in plan.replicas for stage in replica.stages}
+    translation = replace(translation, problem=replace(translation.problem, gpus=gpus))
     return issue_plan(plan, translation, plan_id=UUID(int=1), created_at=NOW)
 
 

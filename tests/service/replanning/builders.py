@@ -13,12 +13,12 @@ from service.holdings.schemas import HoldingDocument
 from service.plans.issue import issue_plan
 from service.plans.market_schema import OfferDocument
 from service.plans.plan_schema import PlanDocument
+from service.plans.planned import solver_plan
 from service.plans.problem_schema import ProblemDocument
 from service.plans.stored_market import StoredMarket
 from service.plans.translate import to_problem
 from service.plans.validation import validate
 from service.replanning.facts import OfferKey, Settled
-from service.replanning.fleet import solver_plan
 from service.replanning.market_view import SeenMarket
 from service.traffic.planned import shapes, stated_rps
 from service.traffic.window import ModelTraffic, Observation, model_traffic

@@ -7,8 +7,9 @@ import pytest
 
 from service.holdings.schemas import HoldingDocument
 from service.plans.market_schema import OfferDocument
+from service.plans.planned import solver_plan
 from service.replanning.facts import OfferKey, Settled
-from service.replanning.fleet import Assessed, Missing, assess, reported, settled_offers, solver_plan, supply
+from service.replanning.fleet import Assessed, Missing, assess, reported, settled_offers, supply
 from solver.plan import Rental
 from solver.problem import Offer
 from solver.replanning import HoldingKey

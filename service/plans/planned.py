@@ -1,0 +1,129 @@
+"""What a plan serves and runs on, there and back: so that a plan can be looked at again without its problem.
+
+Flow: issue.py writes a problem's models and GPUs into the plan; simulations and replanning read the plan (both here).
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from typing import Any
+
+from service.plans.errors import DocumentError
+from service.plans.model_schema import GpuDocument, ModelSpecDocument
+from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedWorkload
+from service.plans.problem_schema import SloDocument
+from service.plans.translate import inline_spec, latency_limits
+from solver.catalog.entries import Gpu, ModelSpec
+from solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
+from solver.problem import Problem, ServedModel, Workload
+
+
+def planned_models(problem: Problem) -> tuple[PlannedModel, ...]:
+    """The models of a problem, for its plan."""
+    is_batch = problem.objective.kind == "min_makespan"
+    return tuple(_planned_model(model, is_batch=is_batch) for model in problem.models)
+
+
+def planned_gpus(problem: Problem, replicas: Iterable[Replica]) -> dict[str, GpuDocument]:
+    """The figures of the GPUs that replicas run on, by slug."""
+    slugs = sorted({stage.gpu for replica in replicas for stage in replica.stages})
+    return {slug: GpuDocument(**_without(problem.gpus[slug], "slug")) for slug in slugs}
+
+
+def served_models(plan: PlanDocument) -> dict[str, ServedModel]:
+    """By the caller's names. Raises DocumentError where the plan does not say what it serves."""
+    if not plan.models:
+        remedy = "the plan says nothing of its models: it is of an older version; plan the problem again"
+        raise DocumentError.of("models", remedy, value=())
+    return {model.name: _served_model(model) for model in plan.models}
+
+
+def gpus_of(plan: PlanDocument) -> dict[str, Gpu]:
+    """By slug."""
+    return {slug: Gpu(slug, **gpu.model_dump()) for slug, gpu in plan.gpus.items()}
+
+
+def solver_plan(document: PlanDocument) -> Plan:
+    """The parts of a stored plan that tell what runs where."""
+    return Plan(
+        status=document.status,
+        objective=document.objective.kind,
+        value=document.objective.value,
+        bound=document.objective.bound,
+        relative_gap=document.objective.relative_gap,
+        throughput_rps=document.throughput_rps,
+        makespan_s=document.makespan_s,
+        load_multiple=document.load_multiple,
+        cost_usd_per_hour=document.cost_usd_per_hour,
+        power_watts=document.power_watts,
+        usd_per_million_tokens=document.usd_per_million_tokens,
+        rentals=tuple(Rental(**rental.model_dump()) for rental in document.rentals),
+        replicas=tuple(
+            Replica(
+                id=replica.id,
+                model=replica.model,
+                role=replica.role,
+                stages=tuple(Stage(**stage.model_dump()) for stage in replica.stages),
+                max_batch=replica.max_batch,
+                utilisation_fraction=replica.utilisation_fraction,
+                throughput_rps=tuple(WorkloadRate(name, rps) for name, rps in replica.throughput_rps.items()),
+                engine_args=tuple(replica.engine_args.items()),
+                engine_env=tuple(replica.engine_env.items()),
+            )
+            for replica in document.replicas
+        ),
+        routing=tuple(
+            Route(route.model, route.workload, tuple(Share(r, f) for r, f in route.fractions.items()))
+            for route in document.routing
+        ),
+        binding=(),
+        alternatives=(),
+        conflicts=(),
+        evidence=(),
+        warnings=(),
+        solver=SolveReport(document.solver.method, 0.0, 0, (), document.solver.version),
+    )
+
+
+def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
+    return PlannedModel(
+        name=model.name,
+        architecture=None if model.spec is None else _architecture(model.spec),
+        precision=model.precision,
+        kv_precision=model.kv_precision,
+        prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+        workloads=tuple(
+            PlannedWorkload(
+                name=w.name,
+                input_tokens=w.input_tokens,
+                output_tokens=w.output_tokens,
+                rate_rps=None if is_batch else w.demand,
+                requests=w.demand if is_batch else None,
+            )
+            for w in model.workloads
+        ),
+        slo=SloDocument(**{f"{limit.metric}_p{limit.percentile}_s": limit.seconds for limit in model.slo}),
+    )
+
+
+def _architecture(spec: ModelSpec) -> ModelSpecDocument:
+    known = {name: value for name, value in asdict(spec).items() if name in ModelSpecDocument.model_fields}
+    return ModelSpecDocument.model_validate(known)
+
+
+def _served_model(model: PlannedModel) -> ServedModel:
+    return ServedModel(
+        name=model.name,
+        spec=None if model.architecture is None else inline_spec(model.name, model.architecture),
+        precision=model.precision,
+        kv_precision=model.kv_precision,
+        workloads=tuple(
+            Workload(w.name, w.input_tokens, w.output_tokens, w.rate_rps or w.requests or 0.0)
+            for w in model.workloads
+        ),
+        slo=latency_limits(model.slo),
+        prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+    )
+
+
+def _without(gpu: Gpu, left_out: str) -> dict[str, Any]:
+    return {field.name: getattr(gpu, field.name) for field in fields(gpu) if field.name != left_out}

@@ -1,0 +1,123 @@
+"""The document of a simulation: what a plan did with its traffic. Units: seconds, requests/s, tokens/s."""
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from service.plans.fields import Document
+
+
+class LatencyResource(Document):
+    """Over the requests that were counted; null where none has it."""
+
+    mean_s: float | None
+    """Mean."""
+    percentiles_s: dict[str, float | None]
+    """p10, p25, p50, p75, p90, p95, p99 and p100."""
+
+
+class LimitResource(Document):
+    """One latency limit of a model."""
+
+    metric: Literal["ttft", "tpot", "e2e"]
+    """Time to first token, time per output token after the first, whole request."""
+    percentile: int
+    """Of the requests, in percent."""
+    seconds: float
+    """The limit."""
+    within_fraction: float
+    """Share of the requests within it; those that were not served are not."""
+    at_percentile_s: float | None
+    """What the limit's own percentile came to."""
+    met: bool
+    """Whether as many as asked for are within it."""
+
+
+class TrafficResource(Document):
+    """One model, or one workload of it."""
+
+    model: str
+    """The caller's name of the model."""
+    workload: str | None
+    """Name of the workload; null: all of the model."""
+    requests: int
+    """Requests that were counted: those after the warm-up."""
+    unserved: int
+    """Of those: no replica could take them."""
+    offered_rps: float
+    """Requests/s that arrived."""
+    throughput_rps: float
+    """Requests/s that were finished."""
+    input_tokens_per_s: float
+    """Of finished requests."""
+    output_tokens_per_s: float
+    """Of finished requests."""
+    goodput_rps: float
+    """Requests/s that arrived and were served within every limit of their model."""
+    ttft: LatencyResource
+    """Time to first token."""
+    tpot: LatencyResource
+    """Time per output token after the first."""
+    e2e: LatencyResource
+    """Whole request."""
+    limits: tuple[LimitResource, ...]
+    """The model's limits, over these requests."""
+
+
+class SimulatedReplicaResource(Document):
+    """One replica; means over time from the warm-up on, empty times included."""
+
+    replica: str
+    """Id of the replica in the plan."""
+    requests: int
+    """Requests that it got."""
+    busy_fraction: float
+    """Share of the time with a step under way."""
+    running: float
+    """Sequences in its batch."""
+    waiting: float
+    """Requests in its queue."""
+    most_waiting: float
+    """The longest queue of any span of the timeline."""
+    cache_fraction: float
+    """Used part of its KV cache."""
+    most_cache_fraction: float
+    """The fullest span."""
+    preemptions: int
+    """Sequences that were taken out for want of cache, and computed anew."""
+
+
+class SimulationResource(Document):
+    """What came of a plan's traffic; the same plan, traffic and seed give the same."""
+
+    schema_: Literal["sutler/simulation/v1"] = Field(alias="schema")
+    """Version of this format."""
+    plan_id: UUID
+    """Which plan."""
+    traffic: str
+    """What was replayed, in words."""
+    routing: Literal["round_robin", "random", "least_loaded"]
+    """How requests were divided by the plan's fractions."""
+    scheduling: Literal["chunked", "prefill_first"]
+    """How engines put prompts into steps."""
+    max_batched_tokens: int
+    """Most tokens of one step."""
+    seed: int
+    """Of all that was drawn at random."""
+    requests: int
+    """Requests in all, those of the warm-up included."""
+    warm_up_s: float
+    """Requests before it are not counted."""
+    end_s: float
+    """The last arrival."""
+    seconds: float
+    """How long the simulation took."""
+    meets_all_limits: bool
+    """Whether every limit of every model is met; true where there is none."""
+    models: tuple[TrafficResource, ...]
+    """Each model as a whole."""
+    workloads: tuple[TrafficResource, ...]
+    """Each workload."""
+    replicas: tuple[SimulatedReplicaResource, ...]
+    """Each replica."""

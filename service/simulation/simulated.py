@@ -1,0 +1,207 @@
+"""A plan document through the simulator, and its result as a document."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from service.plans.errors import DocumentError
+from service.plans.plan_schema import PlanDocument
+from service.plans.planned import gpus_of, served_models, solver_plan
+from service.simulation.schemas import (
+    LatencyResource,
+    LimitResource,
+    SimulatedReplicaResource,
+    SimulationResource,
+    TrafficResource,
+)
+from service.simulation.traffic import Drawn, Replayed, requests_for
+from solver.plan import Evidence
+from solver.problem import ServedModel
+from solver.simulation import (
+    PERCENTILES,
+    Lengths,
+    Outcome,
+    Requests,
+    RoutingPolicy,
+    Scheduling,
+    Summary,
+    TrafficSummary,
+    lengths_of,
+    simulate,
+    simulated_replicas,
+    summarise,
+)
+from solver.simulation.summary import Latency, LimitResult, ReplicaSummary
+from solver.throughput.base import FloatArray
+
+WARM_UP_FRACTION: Final = 0.1
+MOST_WARM_UP_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """`warm_up_s` None: a tenth of the time, at most five minutes."""
+
+    routing: RoutingPolicy = "round_robin"
+    scheduling: Scheduling = "chunked"
+    max_batched_tokens: int = 2048
+    seed: int = 0
+    warm_up_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The document, and what it was made of, for figures."""
+
+    resource: SimulationResource
+    outcome: Outcome
+    summary: Summary
+
+
+def simulated(
+    plan: PlanDocument,
+    traffic: Replayed | Drawn,
+    choices: Choices,
+    *,
+    share: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Simulated:
+    """`share` of the traffic's requests, taken at random.
+
+    Raises DocumentError and InvalidProblemError where the plan cannot be simulated or has nothing to run."""
+    started = clock()
+    if not plan.replicas:
+        raise DocumentError.of("replicas", f"a plan that is {plan.status} runs nothing to simulate", value=())
+    models, requests = served_models(plan), requests_for(plan, traffic)
+    if share < 1:
+        requests = requests.thinned(share, seed=choices.seed)
+    described = solver_plan(plan)
+    replicas = simulated_replicas(
+        described.replicas,
+        models=models,
+        gpus=gpus_of(plan),
+        evidence=[Evidence(**evidence.model_dump()) for evidence in plan.evidence],
+        lengths={name: _lengths(requests, name, models) for name in models},
+        scheduling=choices.scheduling,
+        max_batched_tokens=choices.max_batched_tokens,
+    )
+    outcome = simulate(replicas, fractions_of(plan, requests), requests, routing=choices.routing, seed=choices.seed)
+    end_s = float(requests.arrival_s[-1])
+    warm_up_s = min(WARM_UP_FRACTION * end_s, MOST_WARM_UP_S) if choices.warm_up_s is None else choices.warm_up_s
+    if warm_up_s >= end_s > 0:
+        raise DocumentError.of("warm_up_s", f"the last request arrives at {end_s:.4g} s: use less", value=warm_up_s)
+    limits = {name: model.slo for name, model in models.items()}
+    summary = summarise(outcome, [replica.name for replica in replicas], limits, warm_up_s=warm_up_s)
+    resource = _resource(plan, traffic, choices, summary, len(requests), seconds=clock() - started)
+    return Simulated(resource, outcome, summary)
+
+
+def fractions_of(plan: PlanDocument, requests: Requests) -> FloatArray:
+    """[num_kinds, num_replicas] the plan's routing."""
+    routes = {(route.model, route.workload): route.fractions for route in plan.routing}
+    return np.array(
+        [
+            [routes.get((kind.model, kind.workload), {}).get(replica.id, 0.0) for replica in plan.replicas]
+            for kind in requests.kinds
+        ]
+    )
+
+
+def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -> Lengths:
+    of_model = np.array([kind.model == name for kind in requests.kinds])[requests.kind]
+    return lengths_of(models[name], requests.input_tokens[of_model], requests.output_tokens[of_model])
+
+
+def in_words(traffic: Replayed | Drawn) -> str:
+    """`the trace, 1.2 times as fast`."""
+    multiple = "" if traffic.load_multiple == 1 else f", {traffic.load_multiple:g} times as many requests/s"
+    if isinstance(traffic, Replayed):
+        return f"the recorded requests{' at the rate of the plan' if traffic.at_rated_load else ''}{multiple}"
+    lengths = "recorded lengths" if traffic.lengths else "the mean lengths of the plan's workloads"
+    return f"Poisson arrivals at the plan's rates for {traffic.duration_s:g} s, with {lengths}{multiple}"
+
+
+def _resource(
+    plan: PlanDocument,
+    traffic: Replayed | Drawn,
+    choices: Choices,
+    summary: Summary,
+    requests: int,
+    *,
+    seconds: float,
+) -> SimulationResource:
+    return SimulationResource(
+        schema="sutler/simulation/v1",
+        plan_id=plan.id,
+        traffic=in_words(traffic),
+        routing=choices.routing,
+        scheduling=choices.scheduling,
+        max_batched_tokens=choices.max_batched_tokens,
+        seed=choices.seed,
+        requests=requests,
+        warm_up_s=summary.warm_up_s,
+        end_s=summary.end_s,
+        seconds=seconds,
+        meets_all_limits=summary.meets_all_limits,
+        models=tuple(_traffic(model) for model in summary.models),
+        workloads=tuple(_traffic(workload) for workload in summary.workloads),
+        replicas=tuple(_replica(replica) for replica in summary.replicas),
+    )
+
+
+def _traffic(traffic: TrafficSummary) -> TrafficResource:
+    return TrafficResource(
+        model=traffic.model,
+        workload=traffic.workload,
+        requests=traffic.requests,
+        unserved=traffic.unserved,
+        offered_rps=traffic.offered_rps,
+        throughput_rps=traffic.throughput_rps,
+        input_tokens_per_s=traffic.input_tokens_per_s,
+        output_tokens_per_s=traffic.output_tokens_per_s,
+        goodput_rps=traffic.goodput_rps,
+        ttft=_latency(traffic.latencies["ttft"]),
+        tpot=_latency(traffic.latencies["tpot"]),
+        e2e=_latency(traffic.latencies["e2e"]),
+        limits=tuple(_limit(result) for result in traffic.limits),
+    )
+
+
+def _latency(latency: Latency) -> LatencyResource:
+    named = zip(PERCENTILES, latency.percentiles, strict=True)
+    return LatencyResource(
+        mean_s=_finite(latency.mean_s), percentiles_s={f"p{at}": _finite(value) for at, value in named}
+    )
+
+
+def _limit(result: LimitResult) -> LimitResource:
+    return LimitResource(
+        metric=result.limit.metric,
+        percentile=result.limit.percentile,
+        seconds=result.limit.seconds,
+        within_fraction=result.within_fraction,
+        at_percentile_s=_finite(result.at_percentile_s),
+        met=result.is_met,
+    )
+
+
+def _replica(replica: ReplicaSummary) -> SimulatedReplicaResource:
+    return SimulatedReplicaResource(
+        replica=replica.name,
+        requests=replica.requests,
+        busy_fraction=replica.busy_fraction,
+        running=replica.running,
+        waiting=replica.waiting,
+        most_waiting=replica.most_waiting,
+        cache_fraction=replica.cache_fraction,
+        most_cache_fraction=replica.most_cache_fraction,
+        preemptions=replica.preemptions,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

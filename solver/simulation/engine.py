@@ -1,0 +1,315 @@
+"""One replica under continuous batching, from event to event: what vLLM's scheduler does, at the speed of the tables.
+
+Flow: fleet.py routes requests -> Engine (here), which reads step_times.py -> outcome.py.
+
+Sequences that decode advance together, one token a step. So between two events (an arrival, a prompt's chunk, the
+end of a sequence, a full cache) n steps are one jump: with c the mean context before it and fixed, per_token the line
+of the batch, it takes  n fixed + per_token (n c + n (n + 1) / 2)  seconds.
+
+The rules are those of vLLM's scheduler (docs.vllm.ai, "Chunked prefill" and "Preemption"):
+
+- requests wait in order of arrival; at most `max_sequences` run, and a step has at most `max_batched_tokens`;
+- `chunked`: a step first decodes one token of every running sequence, then fills what is left with prompts, which
+  may take several steps; `prefill_first`: whole prompts go before any decoding, as many as fit into a step;
+- the cache consists of blocks; where none is left, the sequence admitted last is taken out, gives its blocks back,
+  and is computed anew from its prompt and what it has written, as the first of those that wait.
+
+Prefill adds its seconds to the decode step that it shares, as in the closed form; chunks of a prompt add up to what
+the whole prompt takes. The tokens that are decoded beside a prompt cost what they do in a full batch, since the
+weights are read for the prompt anyway.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil, inf, sqrt
+from typing import Final, Literal, Protocol
+
+from solver.simulation.step_times import StepTimes
+
+Scheduling = Literal["chunked", "prefill_first"]
+
+BLOCK_TOKENS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """vLLM's max_num_seqs and max_num_batched_tokens; `cached_fraction` of a prompt is in the prefix cache."""
+
+    max_sequences: int
+    max_batched_tokens: int = 2048
+    scheduling: Scheduling = "chunked"
+    cached_fraction: float = 0.0
+
+
+class Journal(Protocol):
+    """What an engine tells as it goes; requests by their numbers, times in seconds."""
+
+    def first_token(self, request: int, at_s: float) -> None: ...
+
+    def finished(self, request: int, at_s: float) -> None: ...
+
+    def preempted(self, request: int) -> None: ...
+
+    def busy(self, start_s: float, end_s: float, running: int, waiting: int, blocks: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """`admission` counts admissions; `length`: tokens in the cache when it began to decode, at step `joined`."""
+
+    request: int
+    admission: int
+    length: int
+    blocks: int
+    joined: int
+    left: int
+    prompt: int
+    finish_step: int = 0
+
+
+class Engine:
+    """`now_s`: the end of the last step. Whoever offers a request at a time advances to that time first."""
+
+    def __init__(
+        self,
+        times: StepTimes,
+        settings: EngineSettings,
+        input_tokens: list[int],
+        output_tokens: list[int],
+        journal: Journal,
+    ) -> None:
+        self.now_s = 0.0
+        self._times, self._settings, self._journal = times, settings, journal
+        self._inputs, self._outputs = input_tokens, output_tokens
+        self._most = min(settings.max_sequences, times.max_sequences)
+        self.blocks = times.kv_tokens // BLOCK_TOKENS
+        self._free = self.blocks
+        self._waiting: deque[int] = deque()
+        self._written: dict[int, int] = {}  # tokens that a preempted request has answered already
+        self._prefilling: list[_Sequence] = []
+        self._decoding: dict[int, _Sequence] = {}  # by admission, the newest last
+        self._ends: list[tuple[int, int]] = []  # (finish step, admission), with some that were preempted
+        self._turns = [0] * BLOCK_TOKENS  # sequences that need a block at steps of this remainder
+        self._context = 0
+        self._step = 0
+        self._admissions = 0
+
+    def fits(self, request: int) -> bool:
+        """Whether the cache holds it at its full length."""
+        return _blocks(self._inputs[request] + self._outputs[request]) <= self.blocks and self._most > 0
+
+    @property
+    def load(self) -> int:
+        """Requests that wait or run."""
+        return len(self._waiting) + len(self._prefilling) + len(self._decoding)
+
+    def offer(self, request: int, at_s: float) -> None:
+        """A request that fits, at or before `now_s`, or at any time where nothing is under way."""
+        if not self.load:
+            self.now_s = max(self.now_s, at_s)
+        self._waiting.append(request)
+
+    def advance(self, until_s: float, *, to_an_end: bool = False) -> bool:
+        """All steps that begin before `until_s`; `to_an_end`: until a request finishes. Whether one has."""
+        while self.now_s < until_s and self.load:
+            ended = self._step_with_prompts() if self._prefills() else self._jump(until_s)
+            if ended and to_an_end:
+                return True
+        return False
+
+    def _prefills(self) -> bool:
+        if self._prefilling:
+            return True
+        if not self._waiting or len(self._decoding) >= self._most:
+            return False
+        return self._blocks_of_first_chunk(self._waiting[0]) <= self._free - self._needed(1) or not self._decoding
+
+    def _blocks_of_first_chunk(self, request: int) -> int:
+        prompt = self._inputs[request] + self._written.get(request, 0)
+        if self._settings.scheduling == "prefill_first":
+            return _blocks(prompt)
+        cached = int(prompt * self._settings.cached_fraction)
+        return _blocks(min(prompt, cached + max(1, self._settings.max_batched_tokens - len(self._decoding))))
+
+    def _needed(self, steps: int) -> int:
+        """Blocks that the running sequences fill up in so many steps: each needs one in BLOCK_TOKENS of them."""
+        rounds, rest = divmod(steps, BLOCK_TOKENS)
+        return rounds * len(self._decoding) + sum(self._turns[-(self._step + i) % BLOCK_TOKENS] for i in range(rest))
+
+    def _steps_that_fit(self) -> int:
+        running = len(self._decoding)
+        rounds, left = divmod(self._free, running)
+        steps = 0
+        while steps < BLOCK_TOKENS:
+            left -= self._turns[-(self._step + steps) % BLOCK_TOKENS]
+            if left < 0:
+                break
+            steps += 1
+        return rounds * BLOCK_TOKENS + steps
+
+    def _jump(self, until_s: float) -> bool:
+        """As many decode steps as come before the next event; whether a sequence has ended."""
+        fitting = self._steps_that_fit()
+        if fitting == 0:
+            self._preempt()
+            return False
+        running = len(self._decoding)
+        mean = self._context / running
+        line = self._times.line(running, mean)
+        steps = min(self._next_end() - self._step, fitting)
+        steps = min(steps, _steps_within(until_s - self.now_s, line.fixed_s, line.per_token_s, mean))
+        seconds = steps * line.fixed_s + line.per_token_s * (steps * mean + steps * (steps + 1) / 2)
+        self._spend(seconds, decoded=steps)
+        return self._finish_those_at_their_end()
+
+    def _next_end(self) -> int:
+        while self._ends[0][1] not in self._decoding:
+            heappop(self._ends)
+        return self._ends[0][0]
+
+    def _spend(self, seconds: float, *, decoded: int) -> None:
+        start_s, self.now_s = self.now_s, self.now_s + seconds
+        running = len(self._decoding)
+        self._journal.busy(
+            start_s, self.now_s, running + len(self._prefilling), len(self._waiting), self.blocks - self._free
+        )
+        if decoded and running:
+            self._free -= self._needed(decoded)
+            self._context += running * decoded
+        self._step += decoded
+
+    def _finish_those_at_their_end(self) -> bool:
+        ended = False
+        while self._ends and self._ends[0][0] <= self._step:
+            _, admission = heappop(self._ends)
+            sequence = self._decoding.get(admission)
+            if sequence is not None:
+                self._leave(sequence)
+                self._journal.finished(sequence.request, self.now_s)
+                ended = True
+        return ended
+
+    def _leave(self, sequence: _Sequence) -> None:
+        """Of those that decode."""
+        del self._decoding[sequence.admission]
+        length = sequence.length + self._step - sequence.joined
+        self._turns[(sequence.length - sequence.joined) % BLOCK_TOKENS] -= 1
+        self._context -= length
+        self._free += _blocks(length)
+
+    def _preempt(self) -> None:
+        """The one admitted last gives its blocks back and waits as the first."""
+        newest = next(reversed(self._decoding.values()), None)
+        if self._prefilling and (newest is None or self._prefilling[-1].admission > newest.admission):
+            sequence = self._prefilling.pop()
+            self._free += sequence.blocks
+        else:
+            assert newest is not None
+            sequence = newest
+            self._leave(sequence)
+            self._written[sequence.request] = self._outputs[sequence.request] - (sequence.finish_step - self._step)
+        self._waiting.appendleft(sequence.request)
+        self._journal.preempted(sequence.request)
+
+    def _step_with_prompts(self) -> bool:
+        """One step with chunks of prompts in it; whether a request has finished."""
+        chunked = self._settings.scheduling == "chunked"
+        if chunked:
+            while self._needed(1) > self._free:
+                self._preempt()
+        reserved = self._needed(1) if chunked else 0
+        decoding = len(self._decoding) if chunked else 0
+        budget = max(1, self._settings.max_batched_tokens - decoding)
+        prompts_s, extra_s, done = [0.0] * self._times.stages, 0.0, []
+        chunks = self._chunks(budget, reserved)
+        for sequence, share in chunks:
+            through_s, slots_s = self._times.prefill_s(sequence.prompt)
+            prompts_s = [prompt_s + share * slot_s for prompt_s, slot_s in zip(prompts_s, slots_s, strict=True)]
+            if not sequence.left:
+                done.append(sequence)
+                extra_s = max(extra_s, through_s - max(slots_s))
+        context = self._context / decoding + 1.0 if decoding else 0.0
+        if chunks:
+            seconds = self._times.mixed_s(prompts_s, decoding, context)
+        else:
+            seconds = self._times.line(decoding, context).at(context)
+        self._spend(seconds, decoded=1 if decoding else 0)
+        for sequence in done:
+            self._prefilling.remove(sequence)
+            self._begin_to_decode(sequence, self.now_s + extra_s)
+        return self._finish_those_at_their_end()
+
+    def _chunks(self, budget: int, reserved: int) -> "list[tuple[_Sequence, float]]":
+        """The sequences that get a part of this step, with the share of their prompt; those that wait are admitted
+        in order while there is room."""
+        found = []
+        for sequence in self._prefilling:
+            tokens = min(sequence.left, budget)
+            blocks = _blocks(sequence.length + tokens) - sequence.blocks
+            if tokens <= 0 or blocks > self._free - reserved:
+                break
+            found.append((sequence, self._take(sequence, tokens, blocks)))
+            budget -= tokens
+        while self._waiting and len(found) >= len(self._prefilling):
+            if budget <= 0 or len(self._decoding) + len(self._prefilling) >= self._most:
+                break
+            request = self._waiting[0]
+            prompt = self._inputs[request] + self._written.get(request, 0)
+            cached = min(int(prompt * self._settings.cached_fraction), prompt - 1)
+            whole = self._settings.scheduling == "prefill_first"
+            tokens = prompt - cached if whole else min(prompt - cached, budget)
+            blocks = _blocks(cached + tokens)
+            if blocks > self._free - reserved or (whole and found and tokens > budget):
+                break
+            self._waiting.popleft()
+            sequence = _Sequence(request, self._admissions, cached, 0, 0, prompt - cached, prompt)
+            self._admissions += 1
+            self._prefilling.append(sequence)
+            found.append((sequence, self._take(sequence, tokens, blocks)))
+            budget -= tokens
+        return found
+
+    def _take(self, sequence: _Sequence, tokens: int, blocks: int) -> float:
+        """The share of its prompt that these tokens are."""
+        share = tokens / (sequence.left + sequence.length - self._cached(sequence))
+        self._free -= blocks
+        sequence.blocks += blocks
+        sequence.left -= tokens
+        sequence.length += tokens
+        return share
+
+    def _cached(self, sequence: _Sequence) -> int:
+        return min(int(sequence.prompt * self._settings.cached_fraction), sequence.prompt - 1)
+
+    def _begin_to_decode(self, sequence: _Sequence, at_s: float) -> None:
+        """Its prompt is through: the first token, or the next one of a sequence that was preempted."""
+        request = sequence.request
+        written = self._written.pop(request, 0)
+        if not written:
+            self._journal.first_token(request, at_s)
+        left = self._outputs[request] - written - 1
+        if left == 0:
+            self._free += sequence.blocks
+            self._journal.finished(request, at_s)
+            return
+        sequence.joined, sequence.finish_step = self._step, self._step + left
+        self._decoding[sequence.admission] = sequence
+        self._turns[(sequence.length - self._step) % BLOCK_TOKENS] += 1
+        self._context += sequence.length
+        heappush(self._ends, (sequence.finish_step, sequence.admission))
+
+
+def _blocks(tokens: int) -> int:
+    return -(-tokens // BLOCK_TOKENS)
+
+
+def _steps_within(seconds: float, fixed_s: float, per_token_s: float, mean: float) -> int:
+    """The least number of steps that take at least so long: the next event is seen at the end of a step."""
+    if seconds == inf:
+        return 1 << 62
+    linear = fixed_s + per_token_s * (mean + 0.5)
+    if per_token_s <= 0:
+        return max(1, ceil(seconds / linear))
+    half = per_token_s / 2
+    return max(1, ceil((sqrt(linear * linear + 4 * half * seconds) - linear) / (2 * half)))

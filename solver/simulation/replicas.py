@@ -1,0 +1,144 @@
+"""From the replicas of a plan to what is simulated: their step times, cache and scheduler.
+
+Flow: a plan's replicas, its models and GPUs -> simulated_replicas (here) -> fleet.py.
+
+A replica whose rate was measured steps as fast as was measured: all of its seconds are multiplied by what the
+roofline sustains over what the evidence says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from solver.catalog.entries import Gpu
+from solver.errors import InvalidProblemError
+from solver.plan import Evidence, Replica, Stage
+from solver.problem import ServedModel
+from solver.simulation.engine import EngineSettings, Scheduling
+from solver.simulation.fleet import SimulatedReplica
+from solver.simulation.step_times import StepTimes, step_times
+from solver.throughput.base import IntArray, Layouts
+from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.roofline import Roofline
+
+MEASURED: Final = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of the longest request, and of a typical one while it decodes."""
+
+    longest_tokens: float
+    typical_tokens: float
+
+
+def simulated_replicas(
+    replicas: Sequence[Replica],
+    *,
+    models: Mapping[str, ServedModel],
+    gpus: Mapping[str, Gpu],
+    evidence: Sequence[Evidence],
+    lengths: Mapping[str, Lengths],
+    scheduling: Scheduling = "chunked",
+    max_batched_tokens: int = 2048,
+    roofline: Roofline | None = None,
+) -> tuple[SimulatedReplica, ...]:
+    """In the order given; equal replicas share their tables. `lengths`: by model.
+
+    Raises InvalidProblemError where an architecture or a layer split is unknown, or a model does not fit.
+    """
+    roofline = roofline or Roofline()
+    known: dict[object, StepTimes] = {}
+    found = []
+    for replica in replicas:
+        model = models[replica.model]
+        rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and e.source == MEASURED)
+        most = replica.max_batch or MAX_SEQUENCES
+        key = (model.name, tuple(map(_shape, replica.stages)), most, rates)
+        if key not in known:
+            known[key] = _times(replica, model, gpus, lengths[model.name], dict(rates), most, roofline)
+        settings = EngineSettings(
+            max_sequences=most,
+            max_batched_tokens=max_batched_tokens,
+            scheduling=scheduling,
+            cached_fraction=model.prefix_cache_hit_fraction,
+        )
+        found.append(SimulatedReplica(replica.id, known[key], settings, roofline.first_token.base_s))
+    return tuple(found)
+
+
+def _shape(stage: Stage) -> tuple[object, ...]:
+    return (stage.gpu, stage.tensor_parallel, stage.layers, stage.piece, stage.intra_gb_per_s, stage.hop_gb_per_s)
+
+
+def _times(
+    replica: Replica,
+    model: ServedModel,
+    gpus: Mapping[str, Gpu],
+    lengths: Lengths,
+    measured_rps: Mapping[str, float],
+    max_sequences: int,
+    roofline: Roofline,
+) -> StepTimes:
+    layouts = layouts_of_replica(replica, gpus)
+    times = step_times(
+        model,
+        layouts,
+        roofline.stages(model),
+        calibration=roofline.calibration,
+        max_sequences=max_sequences,
+        longest_tokens=lengths.longest_tokens,
+        typical_tokens=lengths.typical_tokens,
+    )
+    if times.kv_tokens < 1:
+        remedy = f"{model.name} does not fit on its stages by the estimate: it cannot be simulated"
+        raise InvalidProblemError(f"replicas[{replica.id}]", replica.id, remedy)
+    return times.scaled(_slower(model, layouts, measured_rps, roofline)) if measured_rps else times
+
+
+def _slower(model: ServedModel, layouts: Layouts, measured_rps: Mapping[str, float], roofline: Roofline) -> float:
+    """How much longer everything takes than the roofline says, by the workloads that were measured."""
+    rates = roofline.rates(model, layouts, utilisation_fraction=1.0)
+    ratios = [
+        float(rates.rps[0, index]) / measured_rps[workload.name]
+        for index, workload in enumerate(model.workloads)
+        if measured_rps.get(workload.name, 0.0) > 0 and rates.rps[0, index] > 0
+    ]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
+
+
+def layouts_of_replica(replica: Replica, gpus: Mapping[str, Gpu]) -> Layouts:
+    """The one layout of a replica, by the links that its plan states.
+
+    Raises InvalidProblemError where the plan does not say how many layers a stage has.
+    """
+    stages = replica.stages
+    if any(stage.layers is None for stage in stages):
+        remedy = "the plan does not know the model's layers: give its architecture in the problem, and plan again"
+        raise InvalidProblemError(f"replicas[{replica.id}].stages[].layers", None, remedy)
+    names = tuple(dict.fromkeys(stage.gpu for stage in stages))
+    follows = [index + 1 < len(stages) for index in range(len(stages))]
+    hops = [
+        (stage.hop_gb_per_s or 0.0) if goes_on else np.inf for stage, goes_on in zip(stages, follows, strict=True)
+    ]
+    across = [goes_on and stages[i].piece != stages[i + 1].piece for i, goes_on in enumerate(follows)]
+    return Layouts(
+        gpus=tuple(gpus[name] for name in names),
+        gpu=np.array([[names.index(stage.gpu) for stage in stages]]),
+        tensor_parallel=np.array([[stage.tensor_parallel for stage in stages]]),
+        intra_gb_per_s=np.array([[stage.intra_gb_per_s or 0.0 for stage in stages]]),
+        hop_gb_per_s=np.array([hops], dtype=np.float64),
+        cross_machine=np.array([across]),
+        layers=np.array([[stage.layers for stage in stages]]),
+    )
+
+
+def lengths_of(model: ServedModel, input_tokens: IntArray, output_tokens: IntArray) -> Lengths:
+    """Of the requests for a model; of its workloads where there are none."""
+    if not len(input_tokens):
+        longest = max(w.input_tokens + w.output_tokens for w in model.workloads)
+        return Lengths(longest, float(np.mean([w.input_tokens + w.output_tokens / 2 for w in model.workloads])))
+    held = (input_tokens + output_tokens / 2) * output_tokens  # a request counts for as long as it decodes
+    return Lengths(float((input_tokens + output_tokens).max()), float(held.sum() / output_tokens.sum()))

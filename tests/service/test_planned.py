@@ -1,0 +1,69 @@
+"""What a plan says of its models and GPUs, there and back."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from service.plans.issue import issue_plan, plan_json
+from service.plans.plan_schema import PlanDocument
+from service.plans.planned import gpus_of, served_models, solver_plan
+from service.plans.problem_schema import ProblemDocument
+from service.plans.translate import Translation, to_problem
+from service.plans.validation import validate
+from solver.catalog import load_models
+from solver.problem import ServedModel
+from tests.service.builders import NOW, a_plan, a_problem
+
+
+def translated(**others: Any) -> Translation:
+    return to_problem(validate(ProblemDocument, a_problem(**others)), folder=None, now=NOW)
+
+
+def read_back(translation: Translation, *models: ServedModel) -> PlanDocument:
+    """Through the JSON of a plan for these models, or for the problem's own."""
+    if models:
+        translation = replace(translation, problem=replace(translation.problem, models=models))
+    plan = issue_plan(a_plan(), translation, plan_id=UUID(int=1), created_at=NOW)
+    return PlanDocument.model_validate_json(plan_json(plan))
+
+
+@pytest.mark.parametrize("name", load_models())
+def test_every_architecture_of_the_catalogue_comes_back(name: str) -> None:
+    translation = translated()
+    model = replace(translation.problem.models[0], spec=load_models()[name])
+    found = served_models(read_back(translation, model))[model.name]
+    assert found.spec is not None
+    assert model.spec is not None
+    assert replace(found.spec, id=name, precisions=model.spec.precisions) == model.spec
+    assert replace(found, spec=model.spec) == model
+
+
+def test_limits_and_the_prefix_cache_come_back() -> None:
+    [model] = a_problem()["models"]
+    limited = {**model, "slo": {"ttft_p95_s": 2.0, "e2e_p50_s": 9.0}, "prefix_cache_hit_fraction": 0.4}
+    translation = translated(models=[limited])
+    [found] = served_models(read_back(translation)).values()
+    [asked] = translation.problem.models
+    assert (found.slo, found.prefix_cache_hit_fraction) == (asked.slo, 0.4)
+    assert found.workloads == asked.workloads
+
+
+def test_requests_of_a_batch_are_no_rates() -> None:
+    [model] = a_problem()["models"]
+    workloads = [{**{k: v for k, v in w.items() if k != "rate_rps"}, "requests": 500} for w in model["workloads"]]
+    translation = translated(objective={"kind": "min_makespan"}, models=[{**model, "workloads": workloads}])
+    [planned] = read_back(translation).models
+    assert {(w.rate_rps, w.requests) for w in planned.workloads} == {(None, 500.0)}
+
+
+def test_the_gpus_of_the_replicas_are_there_with_their_figures() -> None:
+    translation = translated()
+    assert gpus_of(read_back(translation)) == {"h100-sxm": translation.problem.gpus["h100-sxm"]}
+
+
+def test_what_runs_comes_back() -> None:
+    plan = a_plan()
+    found = solver_plan(read_back(translated()))
+    assert (found.rentals, found.replicas, found.routing) == (plan.rentals, plan.replicas, plan.routing)

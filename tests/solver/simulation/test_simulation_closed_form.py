@@ -1,0 +1,66 @@
+"""The simulation against the closed form of the throughput layer, on real layouts in a steady state."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solver.catalog import load_gpus, load_models
+from solver.problem import ServedModel, Workload
+from solver.simulation.engine import EngineSettings
+from solver.simulation.fleet import SimulatedReplica, closed_loop
+from solver.simulation.requests import Kind, Requests
+from solver.simulation.step_times import step_times
+from solver.throughput.estimate import one_layout
+from solver.throughput.roofline import Roofline
+
+WITHIN = 0.03
+WAVES = 12
+
+
+@pytest.mark.parametrize("tokens", [(512, 128), (1000, 1000), (2455, 18), (4000, 200)], ids=str)
+@pytest.mark.parametrize(
+    ("gpu", "model", "tensor_parallel", "pipeline_parallel"),
+    [
+        ("h100-sxm", "llama-3-8b", 1, 1),
+        ("l40", "llama-3-8b", 1, 2),
+        ("h100-sxm", "llama-3-70b", 4, 1),
+        ("h100-sxm", "llama-3-70b", 2, 2),
+        ("a100-sxm4-80gb", "llama-3-70b", 2, 4),
+    ],
+)
+def test_a_full_replica_sustains_the_rate_of_the_closed_form(
+    gpu: str, model: str, tensor_parallel: int, pipeline_parallel: int, tokens: tuple[int, int]
+) -> None:
+    """As many clients as sequences, requests of one size; the rate between the first waves and the last."""
+    input_tokens, output_tokens = tokens
+    served = ServedModel(
+        "chat", load_models()[model], "bf16", "bf16", (Workload("w", input_tokens, output_tokens, 1.0),)
+    )
+    layouts = one_layout(load_gpus()[gpu], tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
+    roofline = Roofline()
+    rates = roofline.rates(served, layouts, utilisation_fraction=1.0)
+    batch, count = int(rates.batch[0, 0]), WAVES * int(rates.batch[0, 0])
+    assert batch > 0
+    times = step_times(
+        served,
+        replace(layouts, layers=rates.layers),
+        roofline.stages(served),
+        calibration=roofline.calibration,
+        max_sequences=batch,
+        longest_tokens=input_tokens + output_tokens,
+        typical_tokens=input_tokens + output_tokens / 2,
+    )
+    asked = Requests(
+        (Kind("chat", "w", input_tokens, output_tokens, 1.0),),
+        np.zeros(count, dtype=np.int64),
+        np.zeros(count),
+        np.full(count, input_tokens),
+        np.full(count, output_tokens),
+    )
+    outcome = closed_loop(SimulatedReplica("chat-0", times, EngineSettings(batch)), asked, concurrency=batch)
+    ends_s = np.sort(outcome.finish_s)
+    first, last = count // 4, count * 5 // 6
+    rate_rps = (last - first) / (ends_s[last] - ends_s[first])
+    assert outcome.is_served.all()
+    assert rate_rps == pytest.approx(float(rates.rps[0, 0]), rel=WITHIN)
