@@ -8,7 +8,7 @@ with its residuals, as solver/throughput/calibration.toml. Exit 2 where the file
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,7 +19,9 @@ from benchmarks.calibration_file import Errors, calibration_toml, median_and_p90
 from benchmarks.measurements import Table6Row, layer_runs, serving_runs, static_runs, table6_rows
 from solver.catalog import resolve_gpu, resolve_model
 from solver.errors import SolverError
+from solver.estimate import one_layout
 from solver.problem import ServedModel, Workload
+from solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
 from solver.throughput.base import Layouts
 from solver.throughput.calibrate import (
     LayerRun,
@@ -81,9 +83,10 @@ def _report(path: Path, runs: list[ServingRun], write: Path | None) -> None:
     print(f"{len(runs)} verified serving runs ({len(vllm)} of them vLLM), {len(layers)} layer profiles")
     print("Errors: median / p90 of |predicted / measured - 1|, in percent.\n")
     print(f"{'group':<38} {'rows':>4}   {'req/s':^13}   {'TTFT':^13}   {'TPOT':^13}   fitted on")
-    judged = []
+    judged: list[Errors] = []
+    held_out: list[HeldOut] = []
     for name, key in KEYS.items():
-        judged.append(_leaving_out(name, key, runs, layers, prior))
+        judged.append(_leaving_out(name, key, runs, layers, prior, held_out))
         print()
     fitted = _with_bands(fit(with_room(runs), layers, prior, REFERENCE_ENGINE), runs, judged)
     if write is not None:
@@ -94,12 +97,29 @@ def _report(path: Path, runs: list[ServingRun], write: Path | None) -> None:
         print(_errors(group, judged_on_all, chosen, shipped).line())
     for kind, of_kind in _by(vllm, lambda run: f"{run.gpu.slug} {run.spec.id} {run.precision}").items():
         print(_errors(f"  {kind}", "", of_kind, shipped).line())
+    _print_simulated(held_out, runs, shipped)
     _print_layers(layers, shipped)
     _print_static(_beside(path, "static_splitwise.csv", static_runs), shipped)
     _print_table6(_beside(path, "paper_table6.csv", table6_rows), shipped)
 
 
-def _leaving_out(name: str, key: Key, runs: list[ServingRun], layers: list[LayerRun], prior: Calibration) -> Errors:
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Runs that a calibration was fitted without, since they share a GPU, model, precision or engine."""
+
+    name: str
+    runs: list[ServingRun]
+    calibration: Calibration
+
+
+def _leaving_out(
+    name: str,
+    key: Key,
+    runs: list[ServingRun],
+    layers: list[LayerRun],
+    prior: Calibration,
+    held_out: list[HeldOut],
+) -> Errors:
     """Errors of the vLLM runs, each predicted by a fit without its group; and of every group on its own."""
     parts = []
     for group in sorted({key(run) for run in runs}):
@@ -109,6 +129,7 @@ def _leaving_out(name: str, key: Key, runs: list[ServingRun], layers: list[Layer
             layers_kept = [layer for layer in layers if layer.gpu.slug != group]
         calibration = fit(with_room(kept), layers_kept, prior, REFERENCE_ENGINE)
         tested = [run for run in runs if key(run) == group]
+        held_out.append(HeldOut(name, tested, calibration))
         vllm = [run for run in tested if run.engine == REFERENCE_ENGINE]
         rests_on = f"{len(with_room(kept))} runs, {len(layers_kept)} layer profiles"
         for engine, chosen in ((", vLLM", vllm), (", all", tested)):
@@ -161,6 +182,42 @@ def _with_bands(calibration: Calibration, runs: Sequence[ServingRun], judged: Se
     served = {calibration.gpu_class(run.gpu).name for run in runs}
     classes = (replace(one, band=band) if one.name in served else one for one in calibration.gpu_classes)
     return replace(calibration, gpu_classes=tuple(classes))
+
+
+def _print_simulated(held_out: Sequence[HeldOut], runs: list[ServingRun], shipped: Calibration) -> None:
+    """The same runs with the benchmark itself simulated: nothing about waves of prompts is fitted."""
+    print("\nThe benchmark itself simulated, client by client (solver/simulation/benchmark.py), by engine; as above")
+    print(f"{'group':<38} {'rows':>4}   {'req/s':^13}   {'TTFT':^13}   {'TPOT':^13}")
+    cases = [(f"leaving one {name} out", [one for one in held_out if one.name == name]) for name in KEYS]
+    cases.append(("shipped factors", [HeldOut("all", runs, shipped)]))
+    for title, parts in cases:
+        found: dict[str, list[tuple[ServingRun, Benchmarked]]] = {}
+        for part in parts:
+            for run in part.runs:
+                found.setdefault(run.engine, []).append((run, _benchmarked(run, part.calibration)))
+        for engine in sorted(found):
+            pairs = found[engine]
+            errors = [
+                _relative(
+                    np.array([getattr(simulated, field) for _, simulated in pairs]),
+                    [getattr(run, field) for run, _ in pairs],
+                )
+                for field in ("req_per_s", "ttft_s", "tpot_s")
+            ]
+            group = f"{title}, {engine}"
+            print(f"{group:<38} {len(pairs):>4}   {'   '.join(median_and_p90(one) for one in errors)}")
+
+
+def _benchmarked(run: ServingRun, calibration: Calibration) -> Benchmarked:
+    workload = Workload("w", run.input_tokens, run.output_tokens, 1.0)
+    model = ServedModel("w", run.spec, run.precision, run.kv_precision, (workload,))
+    layouts = one_layout(run.gpu, tensor_parallel=run.tensor_parallel, pipeline_parallel=1)
+    return benchmarked(
+        Roofline(calibration, run.engine),
+        model,
+        with_all_layers(layouts, run.spec.layers),
+        concurrency=max(1, round(run.concurrency)),
+    )
 
 
 def _print_layers(layers: list[LayerRun], calibration: Calibration) -> None:

@@ -10,7 +10,7 @@ from service.cli.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
     from service.plans.estimates import Configuration
-    from solver.throughput.estimate import Estimate
+    from solver.estimate import Estimate
 
 STANDARD_INPUT: Final = Path("-")
 

@@ -14,7 +14,7 @@ from typing import Final
 from service.plans.errors import DocumentError
 from service.plans.estimates import configuration, estimated
 from solver.errors import InvalidProblemError
-from solver.throughput.estimate import Estimate
+from solver.estimate import Estimate
 
 ADDED_COLUMNS: Final = (
     "predicted_req_per_s",

@@ -1,6 +1,6 @@
 """What one configuration should do: the numbers behind `sutler estimate`, from texts as people and files have them.
 
-Flow: service/cli/estimate.py, estimate_table.py -> Configuration -> solver.throughput.estimate -> Estimate.
+Flow: service/cli/estimate.py, estimate_table.py -> Configuration -> solver.estimate -> Estimate.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from typing import Final
 
 from service.plans.errors import DocumentError
 from solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
+from solver.estimate import Estimate, estimate, one_layout, usual_kv_precision
 from solver.problem import ServedModel, Workload
-from solver.throughput.estimate import Estimate, estimate, one_layout, usual_kv_precision
 from solver.throughput.factors import REFERENCE_ENGINE
 from solver.throughput.roofline import Roofline
 

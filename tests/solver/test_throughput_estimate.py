@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.catalog import resolve_gpu
-from solver.throughput.estimate import Estimate, estimate, one_layout, usual_kv_precision
+from solver.estimate import Estimate, estimate, one_layout, usual_kv_precision
 from solver.throughput.roofline import Roofline
 from tests.solver.throughput_builders import served
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from solver.catalog import load_gpus, load_models
+from solver.estimate import one_layout
 from solver.problem import ServedModel, Workload
 from solver.simulation.engine import EngineSettings
 from solver.simulation.fleet import SimulatedReplica, closed_loop
 from solver.simulation.requests import Kind, Requests
 from solver.simulation.step_times import step_times
-from solver.throughput.estimate import one_layout
 from solver.throughput.roofline import Roofline
 
 WITHIN = 0.03

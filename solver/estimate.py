@@ -1,8 +1,8 @@
 """What one configuration does with one workload at a given concurrency: the question of `sutler estimate`.
 
-Flow: service/cli/estimate.py -> estimate (here) -> prepare.py, composer.py, latency.py. Planning asks instead what
-a replica sustains under random arrivals (roofline.py); here, as in engine benchmarks, `concurrency` clients send
-their next request when the last one ends.
+Flow: service/cli/estimate.py -> estimate (here) -> simulation/benchmark.py. Planning asks instead what a replica
+sustains under random arrivals (throughput/roofline.py); here, as in engine benchmarks, `concurrency` clients send
+their next request when the last one ends. That is simulated: first tokens depend on how the clients' prompts meet.
 """
 
 from dataclasses import dataclass, replace
@@ -12,11 +12,9 @@ import numpy as np
 
 from solver.catalog.entries import Gpu, Precision
 from solver.problem import ServedModel
+from solver.simulation.benchmark import benchmarked
 from solver.throughput.base import Layouts, Rates
-from solver.throughput.composer import Pairs
 from solver.throughput.evidence import served_detail
-from solver.throughput.latency import closed_loop
-from solver.throughput.limits import load_at
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.throughput.prepare import prepare
 from solver.throughput.roofline import Roofline
@@ -79,15 +77,14 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
     most = max(MAX_SEQUENCES, min(clients, MOST_SEQUENCES))
     prepared = prepare(model, layouts, roofline.stages(model), max_sequences=most, paged=concurrency is not None)
     running = min(clients, max(int(prepared.max_batch[0, 0]), 1))
-    pair = Pairs(layout=np.array([0]), workload=np.array([0]))
-    loop = closed_loop(load_at(prepared, pair, np.array([running])), roofline.first_token)
-    rate, band = float(loop.rate_rps[0]), float(prepared.band[0])
+    found = benchmarked(roofline, model, replace(layouts, layers=planned.layers), concurrency=clients)
+    band = float(prepared.band[0])
     return Estimate(
-        req_per_s=rate,
-        ttft_s=float(loop.ttft_s[0]) + (clients - running) / rate,
-        tpot_s=float(loop.tpot_s[0]),
-        low_req_per_s=rate / band,
-        high_req_per_s=rate * band,
+        req_per_s=found.req_per_s,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        low_req_per_s=found.req_per_s / band,
+        high_req_per_s=found.req_per_s * band,
         concurrency=clients,
         running=running,
         source=roofline.name,

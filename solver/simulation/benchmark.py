@@ -1,0 +1,106 @@
+"""The closed-loop benchmark by which engines are measured, run on the simulator: what TTFT and TPOT come out of it.
+
+As many clients as are asked for start at once and send their next request when the last one ends, ten each. So the
+first token of the first wave waits for half of the others' prompts, and what comes later depends on how far the
+clients have drifted apart, which is a matter of how much lengths vary and of how the engine mixes prompts with
+decoding. No formula has to guess that here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from solver.problem import ServedModel
+from solver.simulation.engine import EngineSettings, Scheduling
+from solver.simulation.fleet import SimulatedReplica, closed_loop
+from solver.simulation.requests import Kind, Requests
+from solver.simulation.step_times import step_times
+from solver.throughput.base import Layouts
+from solver.throughput.factors import REFERENCE_ENGINE
+from solver.throughput.roofline import Roofline
+
+WAVES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How an engine schedules, and how much the lengths of a benchmark's requests vary around their mean."""
+
+    scheduling: Scheduling
+    max_batched_tokens: int
+    spread_fraction: float = 0.1
+
+
+# Defaults of the engines' servers: vLLM fills steps of 2,048 tokens with chunks of prompts (max_num_batched_tokens,
+# docs.vllm.ai); SGLang lets new prompts go first, 8,192 tokens at a time (chunked_prefill_size, docs.sglang.ai), and
+# its runs at hand are those of requests of one length, which stay in step; TensorRT-LLM batches in flight with 8,192
+# tokens (max_num_tokens, nvidia.github.io/TensorRT-LLM).
+PROTOCOLS: Final[Mapping[str, Protocol]] = {
+    "vllm": Protocol("chunked", 2048),
+    "sglang": Protocol("prefill_first", 8192, 0.0),
+    "trtllm": Protocol("chunked", 8192),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmarked:
+    """Means over all requests; req_per_s = concurrency / (ttft_s + (output - 1) tpot_s), as reports state it."""
+
+    req_per_s: float
+    ttft_s: float
+    tpot_s: float
+
+
+def benchmarked(
+    roofline: Roofline, model: ServedModel, layouts: Layouts, *, concurrency: int, protocol: Protocol | None = None
+) -> Benchmarked:
+    """The first workload of `model` on the one layout, whose layers are given.
+
+    NaN where the cache does not hold a single request.
+    Raises InvalidProblemError where the model's architecture is unknown.
+    """
+    protocol = protocol or PROTOCOLS.get(roofline.engine_name, PROTOCOLS[REFERENCE_ENGINE])
+    workload = model.workloads[0]
+    requests = _requests(model, WAVES * concurrency, protocol.spread_fraction)
+    times = step_times(
+        model,
+        layouts,
+        roofline.stages(model),
+        calibration=roofline.calibration,
+        max_sequences=concurrency,
+        longest_tokens=float((requests.input_tokens + requests.output_tokens).max()),
+        typical_tokens=workload.input_tokens + workload.output_tokens / 2,
+    )
+    settings = EngineSettings(
+        concurrency, protocol.max_batched_tokens, protocol.scheduling, model.prefix_cache_hit_fraction
+    )
+    replica = SimulatedReplica("benchmark", times, settings, roofline.first_token.base_s)
+    outcome = closed_loop(replica, requests, concurrency=concurrency)
+    if not outcome.is_served.any():
+        return Benchmarked(float("nan"), float("nan"), float("nan"))
+    ttft, written = float(np.nanmean(outcome.ttft_s)), outcome.requests.output_tokens > 1
+    if (written & outcome.is_served).any():
+        tpot = float(np.nanmean(outcome.tpot_s))
+    else:  # what a second token would take
+        tpot = times.line(concurrency, workload.input_tokens).at(workload.input_tokens)
+    return Benchmarked(concurrency / (ttft + max(workload.output_tokens - 1, 0) * tpot), ttft, tpot)
+
+
+def with_all_layers(layouts: Layouts, layers: int) -> Layouts:
+    """A layout of one stage with all layers on it."""
+    return replace(layouts, layers=np.array([[layers]]))
+
+
+def _requests(model: ServedModel, count: int, spread_fraction: float) -> Requests:
+    """Lengths even within the spread around the mean; the same for the same model."""
+    workload, draw = model.workloads[0], np.random.default_rng(0)
+
+    def lengths(mean: float) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+        drawn = mean * draw.uniform(1.0 - spread_fraction, 1.0 + spread_fraction, count)
+        return np.maximum(np.round(drawn), 1.0).astype(np.int64)
+
+    kind = Kind(model.name, workload.name, workload.input_tokens, workload.output_tokens, 1.0)
+    inputs, outputs = lengths(workload.input_tokens), lengths(workload.output_tokens)
+    return Requests((kind,), np.zeros(count, dtype=np.int64), np.zeros(count), inputs, outputs)
