@@ -48,7 +48,7 @@ def simulate(
     scheduling: Annotated[
         Literal["chunked", "prefill_first"], typer.Option(help="How engines put prompts into steps.")
     ] = "chunked",
-    max_batched_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one step.")] = 2048,
+    max_batched_tokens: Annotated[int, typer.Option(min=16, help="Most tokens of one step.")] = 2048,
     warm_up_s: Annotated[
         float | None, typer.Option(min=0, help="Leave out requests before this; default: the first tenth.")
     ] = None,

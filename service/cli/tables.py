@@ -205,6 +205,7 @@ def _worse_by(best: float | None, other: float | None) -> str:
 
 def _validation(found: ValidationDocument) -> Iterator[str]:
     verdict = "every limit is met" if found.meets_all_limits else "limits are missed"
+    verdict = verdict if found.limits else "there is no limit to meet"
     plans = "this plan" if found.rounds == 1 else f"after {found.rounds} plans"
     yield f"{found.requests:,} requests, {found.traffic}: {verdict} ({plans})"
     for limit in found.limits:

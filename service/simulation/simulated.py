@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from service.plans.errors import DocumentError
-from service.plans.plan_schema import PlanDocument
+from service.plans.plan_schema import DeratedConfiguration, PlanDocument, ReplicaDocument
 from service.plans.planned import gpus_of, served_models, solver_plan
 from service.simulation.schemas import (
     LatencyResource,
@@ -42,6 +42,10 @@ WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0
 
 
+Configuration = tuple[str, tuple[tuple[str, int], ...]]
+"""(model, stages as (GPU, tensor-parallel degree))."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """`warm_up_s` None: a tenth of the time, at most five minutes."""
@@ -68,11 +72,14 @@ def simulated(
     choices: Choices,
     *,
     share: float = 1.0,
+    derated: Sequence[DeratedConfiguration] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Simulated:
-    """`share` of the traffic's requests, taken at random.
+    """`share` of the traffic's requests, taken at random; `derated`: what the plan's rates were derated by, where its
+    `validation` does not say it yet.
 
-    Raises DocumentError and InvalidProblemError where the plan cannot be simulated or has nothing to run."""
+    Raises DocumentError and InvalidProblemError where the plan cannot be simulated or has nothing to run.
+    """
     started = clock()
     if not plan.replicas:
         raise DocumentError.of("replicas", f"a plan that is {plan.status} runs nothing to simulate", value=())
@@ -84,7 +91,7 @@ def simulated(
         described.replicas,
         models=models,
         gpus=gpus_of(plan),
-        evidence=[Evidence(**evidence.model_dump()) for evidence in plan.evidence],
+        evidence=_evidence(plan, derated),
         lengths={name: _lengths(requests, name, models) for name in models},
         scheduling=choices.scheduling,
         max_batched_tokens=choices.max_batched_tokens,
@@ -109,6 +116,23 @@ def fractions_of(plan: PlanDocument, requests: Requests) -> FloatArray:
             for kind in requests.kinds
         ]
     )
+
+
+def _evidence(plan: PlanDocument, derated: Sequence[DeratedConfiguration] | None) -> list[Evidence]:
+    """With full rates: that a configuration is counted on for less makes no engine slower."""
+    if derated is None:
+        derated = () if plan.validation is None else plan.validation.derated
+    fractions = {(one.model, tuple((s.gpu, s.tensor_parallel) for s in one.stages)): one.fraction for one in derated}
+    of_replica = {replica.id: fractions.get(configuration_of(replica), 1.0) for replica in plan.replicas}
+    return [
+        replace(found, rps=found.rps / of_replica[found.replica])
+        for found in (Evidence(**evidence.model_dump()) for evidence in plan.evidence)
+    ]
+
+
+def configuration_of(replica: ReplicaDocument) -> Configuration:
+    """What replicas are derated by."""
+    return (replica.model, tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages))
 
 
 def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -> Lengths:

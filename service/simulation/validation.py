@@ -9,18 +9,18 @@ counted on for.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from service.plans.plan_schema import (
     DeratedConfiguration,
     DeratedStage,
     PlanDocument,
-    ReplicaDocument,
     ValidatedLimit,
     ValidationDocument,
 )
 from service.plans.planned import served_models
-from service.simulation.simulated import Choices, Simulated, in_words, simulated
+from service.simulation.simulated import Choices, Configuration, Simulated, configuration_of, in_words, simulated
 from service.simulation.traffic import Drawn, Replayed
 from solver.problem import Derating, MeasuredStage, Problem
 from solver.simulation import group_results
@@ -28,8 +28,11 @@ from solver.simulation import group_results
 MOST_ROUNDS: Final = 4
 SHARES: Final = (0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 
-Configuration = tuple[str, tuple[tuple[str, int], ...]]
-"""(model, stages as (GPU, tensor-parallel degree))."""
+
+class Tried(Protocol):
+    """A plan on its traffic, or on a share of it."""
+
+    def __call__(self, *, share: float = 1.0) -> Simulated: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +50,42 @@ def validated(
     choices: Choices,
     *,
     solve_again: Callable[[Problem], PlanDocument],
-    on_round: Callable[[int], None] = lambda number: None,
 ) -> Validated:
-    """The plan, or the one that takes its place. A plan that runs nothing is left as it is.
+    """The plan, or the one that takes its place; where none does, the last that runs, with what it misses.
 
-    Raises what `simulated` raises.
+    A plan that runs nothing is left as it is. Raises what `simulated` raises.
     """
+    if not plan.replicas:
+        return Validated(plan, problem)
     number = 1
-    while plan.replicas:
-        on_round(number)
-        found = simulated(plan, traffic, choices)
-        slower = {} if found.resource.meets_all_limits or number == MOST_ROUNDS else _slower(plan, traffic, choices)
-        if not slower:
+    while True:
+        tried = partial(simulated, plan, traffic, choices, derated=_documents(problem.derated))
+        found = tried()
+        slower = {} if found.resource.meets_all_limits or number == MOST_ROUNDS else _slower(plan, found, tried)
+        stricter = replace(problem, derated=_joined(problem.derated, slower, plan))
+        following = solve_again(stricter) if slower else None
+        if following is None or not following.replicas:
             return Validated(_with_validation(plan, found, traffic, problem.derated, number), problem)
-        problem = replace(problem, derated=_joined(problem.derated, slower, plan))
-        plan, number = solve_again(problem), number + 1
-    return Validated(plan, problem)
+        problem, plan, number = stricter, following, number + 1
 
 
-def _slower(plan: PlanDocument, traffic: Replayed | Drawn, choices: Choices) -> dict[Configuration, float]:
+def _slower(plan: PlanDocument, found: Simulated, tried: Tried) -> dict[Configuration, float]:
     """For each configuration that misses its limits, the share of this load under which it keeps them.
 
     Empty where less of it helps none of them.
     """
-    open_ = _missing(plan, traffic, choices, share=1.0)
-    found: dict[Configuration, float] = {}
+    open_ = _missing(plan, found)
+    slower: dict[Configuration, float] = {}
     for share in SHARES:
         if not open_:
             break
-        still = _missing(plan, traffic, choices, share=share)
-        found |= dict.fromkeys(open_ - still, share)
+        still = _missing(plan, tried(share=share))
+        slower |= dict.fromkeys(open_ - still, share)
         open_ &= still
-    return found
+    return slower
 
 
-def _missing(plan: PlanDocument, traffic: Replayed | Drawn, choices: Choices, *, share: float) -> set[Configuration]:
-    found = simulated(plan, traffic, choices, share=share)
+def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
     configurations = list(dict.fromkeys(configuration_of(replica) for replica in plan.replicas))
     models = served_models(plan)
     results = group_results(
@@ -96,11 +99,6 @@ def _missing(plan: PlanDocument, traffic: Replayed | Drawn, choices: Choices, *,
         for configuration, limits in zip(configurations, results, strict=True)
         if not all(limit.is_met for limit in limits)
     }
-
-
-def configuration_of(replica: ReplicaDocument) -> Configuration:
-    """What replicas are derated by."""
-    return (replica.model, tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages))
 
 
 def _joined(
@@ -140,17 +138,21 @@ def _with_validation(
         rounds=rounds,
         meets_all_limits=found.resource.meets_all_limits,
         limits=limits,
-        derated=tuple(
-            DeratedConfiguration(
-                model=one.model,
-                stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
-                fraction=one.fraction,
-            )
-            for one in derated
-        ),
+        derated=_documents(derated),
     )
     missed = () if document.meets_all_limits else (_missed(limits),)
     return plan.model_copy(update={"validation": document, "warnings": (*plan.warnings, *missed)})
+
+
+def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
+    return tuple(
+        DeratedConfiguration(
+            model=one.model,
+            stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
+            fraction=one.fraction,
+        )
+        for one in derated
+    )
 
 
 def _missed(limits: Sequence[ValidatedLimit]) -> str:

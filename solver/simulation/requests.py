@@ -45,8 +45,9 @@ class Requests:
         return len(self.arrival_s)
 
     def thinned(self, share: float, *, seed: int) -> "Requests":
-        """Each of them kept with probability `share`: what is left when others take the rest."""
+        """Each of them kept with probability `share`, one at least: what is left when others take the rest."""
         kept = np.random.default_rng(seed).random(len(self)) < share
+        kept[:1] |= not kept.any()
         return Requests(
             self.kinds, self.kind[kept], self.arrival_s[kept], self.input_tokens[kept], self.output_tokens[kept]
         )

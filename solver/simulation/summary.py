@@ -3,7 +3,7 @@
 Flow: outcome.py -> summarise (here) -> the service shows it.
 
 Requests that arrive before `warm_up_s` are left out, since they find empty replicas; rates are of what finishes from
-then to the last arrival.
+then to the last arrival, or, where all arrive at once, to the last end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,6 +100,8 @@ def summarise(
     """`names`: of the replicas; `limits`: by model."""
     requests = outcome.requests
     end_s = float(requests.arrival_s[-1]) if len(requests) else 0.0
+    if end_s <= warm_up_s and outcome.is_served.any():
+        end_s = float(np.nanmax(outcome.finish_s))
     counted = requests.arrival_s >= warm_up_s
     kinds = requests.kinds
     models = tuple(dict.fromkeys(kind.model for kind in kinds))

@@ -107,6 +107,15 @@ def test_a_trace_is_replayed_as_it_came_or_at_the_rate_of_the_plan(plan: Path, t
     assert as_it_came["models"][0]["input_tokens_per_s"] == pytest.approx(2.0 * 800, rel=0.05)
 
 
+def test_requests_that_all_arrive_at_once_are_rated_until_the_last_ends(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(HEADER + "2026-01-01 00:00:00,800,120\n" * 20)
+    found = as_json(plan, "--trace", tmp_path / "trace.csv")
+    [chat] = found["models"]
+    assert chat["requests"] == 20
+    assert chat["throughput_rps"] == pytest.approx(20 / found["end_s"])
+    assert 0 < chat["throughput_rps"] < 20
+
+
 def test_lengths_can_be_drawn_from_recorded_requests(plan: Path, tmp_path: Path) -> None:
     found = as_json(plan, "--poisson", "--lengths", a_trace(tmp_path))
     [chat] = found["models"]

@@ -107,12 +107,48 @@ def test_limits_that_no_lighter_load_keeps_are_told(tmp_path: Path) -> None:
     )
 
 
+def test_where_no_plan_takes_its_place_the_last_one_stays_with_what_it_misses(tmp_path: Path) -> None:
+    """The bursts need two machines; there is one."""
+    document = a_bursty_problem(tmp_path)
+    offers = [an_offer(gpu="h100-sxm", gpus=1, available=1, price_usd_per_hour=2.5)]
+    document["market"] = {"offers": a_snapshot(*offers)}
+    made = planned(tmp_path, document, "--validate")
+    assert len(made["replicas"]) == 1
+    assert (made["validation"]["meets_all_limits"], made["validation"]["derated"]) == (False, [])
+    assert "replayed, this plan misses limits" in " ".join(made["warnings"])
+
+
+def test_that_a_measured_configuration_is_counted_on_for_less_makes_it_no_slower(tmp_path: Path) -> None:
+    document = estimated()
+    row = {"model": "chat", "stages": [{"gpu": "h100-sxm", "tensor_parallel": 1}], "rps": {"short": 20, "long": 6}}
+    document["throughput"] = {"table": [row]}
+    full = planned(tmp_path, document)
+    half = json.loads(json.dumps(full))
+    derated = {"model": "chat", "stages": [{"gpu": "h100-sxm", "tensor_parallel": 1}], "fraction": 0.5}
+    half["evidence"] = [{**one, "rps": one["rps"] / 2} for one in full["evidence"]]
+    nothing = {"traffic": "", "requests": 0, "rounds": 1, "meets_all_limits": True, "limits": []}
+    half["validation"] = {**nothing, "derated": [derated]}
+    latencies = []
+    for name, plan in (("full", full), ("half", half)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(plan))
+        found = json.loads(sutler("simulate", tmp_path / f"{name}.json", "--poisson", "--json").stdout)
+        latencies.append(found["models"][0]["e2e"])
+    assert latencies[0] == latencies[1]
+
+
 def test_people_are_told_what_was_replayed(tmp_path: Path) -> None:
     result = sutler("plan", written(tmp_path, a_bursty_problem(tmp_path)), "--validate")
     assert result.exit_code == 0
     words = " ".join(result.stdout.split())
     assert "every limit is met (after" in words
     assert "of its estimated rate" in words
+
+
+def test_a_plan_without_limits_has_none_to_meet(tmp_path: Path) -> None:
+    document = estimated()
+    document["models"][0]["slo"] = {}
+    result = sutler("plan", written(tmp_path, document), "--validate")
+    assert "there is no limit to meet" in " ".join(result.stdout.split())
 
 
 def test_another_trace_than_the_problems_own_can_be_named(tmp_path: Path) -> None:
