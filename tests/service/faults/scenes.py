@@ -88,7 +88,15 @@ def until_solving(running: Running, url: str, *, attempt: int = 1) -> None:
 
 def solvers(process: psutil.Process) -> list[psutil.Process]:
     """The solver processes of a worker, or of all below it."""
-    return [child for child in process.children(recursive=True) if SOLVER in " ".join(child.cmdline())]
+    return [child for child in process.children(recursive=True) if SOLVER in " ".join(_command(child))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Nothing of one that ends while it is looked at."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return []
 
 
 def has_gone(process: psutil.Process) -> bool:
