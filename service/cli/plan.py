@@ -149,7 +149,7 @@ def _validated(
             at = f"models[{index}].trace"
             known[model.name] = read_trace_file(resolve_path(model.trace.file, folder, field=at), field=at)
     traffic = traffic_of([model.name for model in document.models], known)
-    return validated(problem, made, traffic, Choices(), solve_again=solve_again).plan
+    return validated(problem, made, traffic, Choices(), solve_again=solve_again)
 
 
 def _show(made: "PlanDocument") -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 from service.cli.parts import lines, section, table_of
 from service.cli.wording import counted, number, percent
 from service.simulation.schemas import (
+    METRIC_WORDS,
     LatencyResource,
     LimitResource,
     SimulatedReplicaResource,
@@ -17,7 +18,6 @@ from service.simulation.schemas import (
 )
 
 SHOWN_PERCENTILES = ("p10", "p50", "p90", "p95", "p99", "p100")
-METRIC_WORDS = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 MOST_REPLICAS = 40
 
 

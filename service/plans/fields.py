@@ -4,6 +4,7 @@ Every number is finite and has an upper limit far above anything real, so that a
 here and not an overflow later. Units are in the field names; the descriptions go into the JSON Schemas.
 """
 
+import math
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -67,3 +68,8 @@ def reject(problems: list[FieldProblem]) -> None:
     if problems:
         text = "; ".join(str(problem) for problem in problems)
         raise PydanticCustomError("sutler_rules", "{text}", {"text": text, "problems": tuple(problems)})
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinity and no NaN: what says nothing is null."""
+    return value if value is not None and math.isfinite(value) else None

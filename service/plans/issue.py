@@ -1,11 +1,11 @@
 """From the solver's plan to the plan document that callers get: identity, time stamps and market added."""
 
-import math
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from service.plans.fields import finite
 from service.plans.plan_schema import (
     AlternativeDocument,
     BindingDocument,
@@ -38,12 +38,12 @@ def issue_plan(
         created_at=created_at,
         status=plan.status,
         objective=_objective(plan),
-        throughput_rps=_finite(plan.throughput_rps),
-        makespan_s=_finite(plan.makespan_s),
-        load_multiple=_finite(plan.load_multiple),
-        cost_usd_per_hour=_finite(plan.cost_usd_per_hour),
-        power_watts=_finite(plan.power_watts),
-        usd_per_million_tokens=_finite(plan.usd_per_million_tokens),
+        throughput_rps=finite(plan.throughput_rps),
+        makespan_s=finite(plan.makespan_s),
+        load_multiple=finite(plan.load_multiple),
+        cost_usd_per_hour=finite(plan.cost_usd_per_hour),
+        power_watts=finite(plan.power_watts),
+        usd_per_million_tokens=finite(plan.usd_per_million_tokens),
         rentals=_rentals(plan.rentals),
         replicas=tuple(_replica(replica) for replica in plan.replicas),
         routing=tuple(_route(route) for route in plan.routing),
@@ -68,15 +68,10 @@ def plan_json(plan: PlanDocument) -> str:
 def _objective(plan: Plan) -> ObjectiveResult:
     return ObjectiveResult(
         kind=plan.objective,
-        value=_finite(plan.value),
-        bound=_finite(plan.bound),
-        relative_gap=_finite(plan.relative_gap),
+        value=finite(plan.value),
+        bound=finite(plan.bound),
+        relative_gap=finite(plan.relative_gap),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no infinity: a bound that says nothing is null."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -110,8 +105,8 @@ def _route(route: Route) -> RouteDocument:
 def _alternative(alternative: Alternative) -> AlternativeDocument:
     return AlternativeDocument(
         without=alternative.without,
-        value=_finite(alternative.value),
-        cost_usd_per_hour=_finite(alternative.cost_usd_per_hour),
+        value=finite(alternative.value),
+        cost_usd_per_hour=finite(alternative.cost_usd_per_hour),
         rentals=_rentals(alternative.rentals),
     )
 

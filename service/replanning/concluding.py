@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Final
 
+from service.plans.fields import finite
 from service.plans.problem_schema import ProblemDocument
 from service.plans.translate import Translation
 from service.replanning.decision import Decision, decide
@@ -184,7 +184,7 @@ def _memory(
     settles_at, settled_at = _settling(facts)
     return Memory(
         revision=facts.plan.revision,
-        most_net_usd=_finite(promise) if searched else before.most_net_usd,
+        most_net_usd=finite(promise) if searched else before.most_net_usd,
         searched_at=facts.now if searched else before.searched_at,
         searched=_searched(facts, prepared, state) if searched else before.searched,
         looked_at=facts.now,
@@ -203,7 +203,7 @@ def _searched(facts: Facts, prepared: Prepared, state: State) -> Searched | None
         rates_rps=rates_of(prepared.problem),
         status=state.status,
         detail=state.detail,
-        load_multiple=None if state.load_multiple is None else _finite(state.load_multiple),
+        load_multiple=None if state.load_multiple is None else finite(state.load_multiple),
         conflicts=state.conflicts,
     )
 
@@ -216,10 +216,6 @@ def _settling(facts: Facts) -> tuple[datetime | None, datetime | None]:
     if first is None or first <= now:
         first = last if last is not None and last > now else None
     return first, last
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
 
 
 def _look_at(facts: Facts, prepared: Prepared, memory: Memory) -> datetime:

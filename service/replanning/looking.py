@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -26,6 +25,7 @@ from service.errors import problem_of
 from service.holdings.repository import counts, reported
 from service.holdings.schemas import HoldingDocument
 from service.plans import repository as plans
+from service.plans.fields import finite
 from service.plans.issue import issue_plan
 from service.plans.plan_schema import PlanDocument
 from service.plans.problem_schema import ProblemDocument
@@ -355,7 +355,7 @@ def state_json(state: State) -> dict[str, Any]:
         "detail": state.detail,
         "feed": state.feed,
         "holdings": state.holdings,
-        "load_multiple": _finite(state.load_multiple),
+        "load_multiple": finite(state.load_multiple),
         "drifts": [asdict(drift) for drift in state.drifts],
         "conflicts": [asdict(conflict) for conflict in state.conflicts],
     }
@@ -366,7 +366,7 @@ def option_json(option: Option) -> dict[str, Any]:
     return {
         "kind": option.kind,
         "capacity_rps": option.capacity_rps,
-        "load_multiple": _finite(option.load_multiple),
+        "load_multiple": finite(option.load_multiple),
         "usd_per_hour": option.cost_usd_per_hour,
         "benefit_usd_per_hour": option.benefit_usd_per_hour,
         "switching_usd": option.change.usd,
@@ -390,7 +390,3 @@ def _attention(watched: Watched, verdict: Verdict) -> dict[str, Any]:
 def _blindness(watched: Watched, detail: str) -> dict[str, Any]:
     alert = f"blind: it cannot be looked at: {detail}"
     return {"deployment": watched.name, "state": "blind", "detail": alert, "problems": []}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None

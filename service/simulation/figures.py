@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from service.plans.errors import DocumentError, OutputError
+from service.simulation.schemas import METRIC_WORDS
 
 if TYPE_CHECKING:
     from service.simulation.simulated import Simulated
@@ -20,7 +21,6 @@ FIGURES: Final = {
     "latencies.png": "Share of the requests that are served within a time",
     "load.png": "Queue, batch and cache of the replicas over time",
 }
-_METRICS: Final = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 _MOST_LINES: Final = 12
 _MOST_POINTS: Final = 2_000
 
@@ -59,8 +59,8 @@ def _draw_latencies(found: "Simulated", path: Path) -> None:
     outcome, requests = found.outcome, found.outcome.requests
     counted = (requests.arrival_s >= found.summary.warm_up_s) & outcome.is_served
     models = [model.model for model in found.summary.models]
-    figure, axes = plt.subplots(1, len(_METRICS), figsize=(12, 3.6), layout="constrained", sharey=True)
-    for axis, (metric, words) in zip(axes, _METRICS.items(), strict=True):
+    figure, axes = plt.subplots(1, len(METRIC_WORDS), figsize=(12, 3.6), layout="constrained", sharey=True)
+    for axis, (metric, words) in zip(axes, METRIC_WORDS.items(), strict=True):
         values = getattr(outcome, f"{metric}_s")
         for name in models:
             mine = np.isin(requests.kind, [i for i, kind in enumerate(requests.kinds) if kind.model == name])

@@ -1,11 +1,13 @@
 """The document of a simulation: what a plan did with its traffic. Units: seconds, requests/s, tokens/s."""
 
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from pydantic import Field
 
 from service.plans.fields import Document
+
+METRIC_WORDS: Final = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 
 
 class LatencyResource(Document):

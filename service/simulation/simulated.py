@@ -1,6 +1,5 @@
 """A plan document through the simulator, and its result as a document."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from service.plans.errors import DocumentError
+from service.plans.fields import finite
 from service.plans.plan_schema import DeratedConfiguration, PlanDocument, ReplicaDocument
 from service.plans.planned import gpus_of, served_models, solver_plan
 from service.simulation.schemas import (
@@ -198,7 +198,7 @@ def _traffic(traffic: TrafficSummary) -> TrafficResource:
 def _latency(latency: Latency) -> LatencyResource:
     named = zip(PERCENTILES, latency.percentiles, strict=True)
     return LatencyResource(
-        mean_s=_finite(latency.mean_s), percentiles_s={f"p{at}": _finite(value) for at, value in named}
+        mean_s=finite(latency.mean_s), percentiles_s={f"p{at}": finite(value) for at, value in named}
     )
 
 
@@ -208,7 +208,7 @@ def _limit(result: LimitResult) -> LimitResource:
         percentile=result.limit.percentile,
         seconds=result.limit.seconds,
         within_fraction=result.within_fraction,
-        at_percentile_s=_finite(result.at_percentile_s),
+        at_percentile_s=finite(result.at_percentile_s),
         met=result.is_met,
     )
 
@@ -225,7 +225,3 @@ def _replica(replica: ReplicaSummary) -> SimulatedReplicaResource:
         most_cache_fraction=replica.most_cache_fraction,
         preemptions=replica.preemptions,
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -8,7 +8,7 @@ counted on for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -35,14 +35,6 @@ class Tried(Protocol):
     def __call__(self, *, share: float = 1.0) -> Simulated: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """`plan` with its `validation`; `problem` with what was derated for it."""
-
-    plan: PlanDocument
-    problem: Problem
-
-
 def validated(
     problem: Problem,
     plan: PlanDocument,
@@ -50,13 +42,13 @@ def validated(
     choices: Choices,
     *,
     solve_again: Callable[[Problem], PlanDocument],
-) -> Validated:
+) -> PlanDocument:
     """The plan, or the one that takes its place; where none does, the last that runs, with what it misses.
 
     A plan that runs nothing is left as it is. Raises what `simulated` raises.
     """
     if not plan.replicas:
-        return Validated(plan, problem)
+        return plan
     number = 1
     while True:
         tried = partial(simulated, plan, traffic, choices, derated=_documents(problem.derated))
@@ -65,7 +57,7 @@ def validated(
         stricter = replace(problem, derated=_joined(problem.derated, slower, plan))
         following = solve_again(stricter) if slower else None
         if following is None or not following.replicas:
-            return Validated(_with_validation(plan, found, traffic, problem.derated, number), problem)
+            return _with_validation(plan, found, traffic, problem.derated, number)
         problem, plan, number = stricter, following, number + 1
 
 

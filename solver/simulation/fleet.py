@@ -10,7 +10,7 @@ from math import inf, nan
 
 import numpy as np
 
-from solver.simulation.engine import Engine, EngineSettings
+from solver.simulation.engine import BLOCK_TOKENS, Engine, EngineSettings
 from solver.simulation.outcome import TIME_BINS, Outcome, Recorder
 from solver.simulation.requests import Requests
 from solver.simulation.routing import Router, RoutingPolicy, router
@@ -76,7 +76,9 @@ class _Run:
         inputs, outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
         span_s = (self._arrival_s[-1] if count else 0.0) * 1.05 / TIME_BINS
         self._recorders = [
-            Recorder(self._first_token_s, self._finish_s, span_s=span_s, blocks=replica.times.kv_tokens // 16)
+            Recorder(
+                self._first_token_s, self._finish_s, span_s=span_s, blocks=replica.times.kv_tokens // BLOCK_TOKENS
+            )
             for replica in replicas
         ]
         self._engines = [
