@@ -88,6 +88,7 @@ class Engine:
         self._waiting: deque[int] = deque()
         self._written: dict[int, int] = {}  # tokens that a preempted request has answered already
         self._prefilling: list[_Sequence] = []
+        self._passing: deque[tuple[float, _Sequence]] = deque()  # prompts on the later stages, until when
         self._decoding: dict[int, _Sequence] = {}  # by admission, the newest last
         self._ends: list[tuple[int, int]] = []  # (finish step, admission), with some that were preempted
         self._turns = [0] * BLOCK_TOKENS  # sequences that need a block at steps of this remainder
@@ -102,7 +103,11 @@ class Engine:
     @property
     def load(self) -> int:
         """Requests that wait or run."""
-        return len(self._waiting) + len(self._prefilling) + len(self._decoding)
+        return len(self._waiting) + self._running
+
+    @property
+    def _running(self) -> int:
+        return len(self._prefilling) + len(self._passing) + len(self._decoding)
 
     def offer(self, request: int, at_s: float) -> None:
         """A request that fits, at or before `now_s`, or at any time where nothing is under way."""
@@ -113,17 +118,27 @@ class Engine:
     def advance(self, until_s: float, *, to_an_end: bool = False) -> bool:
         """All steps that begin before `until_s`; `to_an_end`: until a request finishes. Whether one has."""
         while self.now_s < until_s and self.load:
-            ended = self._step_with_prompts() if self._prefills() else self._jump(until_s)
-            if ended and to_an_end:
+            if self._next_event(until_s) and to_an_end:
                 return True
         return False
+
+    def _next_event(self, until_s: float) -> bool:
+        """Whether a request has finished."""
+        if self._prefills():
+            return self._step_with_prompts()
+        through_s = self._passing[0][0] if self._passing else inf
+        if self._decoding:
+            ended = self._jump(min(until_s, through_s))
+        else:
+            ended = self._spend(through_s - self.now_s, decoded=0)
+        return self._pass_through() or ended
 
     def _prefills(self) -> bool:
         if self._prefilling:
             return True
-        if not self._waiting or len(self._decoding) >= self._most:
+        if not self._waiting or self._running >= self._most:
             return False
-        return self._blocks_of_first_chunk(self._waiting[0]) <= self._free - self._needed(1) or not self._decoding
+        return self._blocks_of_first_chunk(self._waiting[0]) <= self._free - self._needed(1) or not self._running
 
     def _blocks_of_first_chunk(self, request: int) -> int:
         prompt = self._inputs[request] + self._written.get(request, 0)
@@ -168,16 +183,16 @@ class Engine:
             heappop(self._ends)
         return self._ends[0][0]
 
-    def _spend(self, seconds: float, *, decoded: int) -> None:
+    def _spend(self, seconds: float, *, decoded: int) -> bool:
+        """Ends no request."""
         start_s, self.now_s = self.now_s, self.now_s + seconds
         running = len(self._decoding)
-        self._journal.busy(
-            start_s, self.now_s, running + len(self._prefilling), len(self._waiting), self.blocks - self._free
-        )
+        self._journal.busy(start_s, self.now_s, self._running, len(self._waiting), self.blocks - self._free)
         if decoded and running:
             self._free -= self._needed(decoded)
             self._context += running * decoded
         self._step += decoded
+        return False
 
     def _finish_those_at_their_end(self) -> bool:
         ended = False
@@ -237,8 +252,17 @@ class Engine:
         self._spend(seconds, decoded=1 if decoding else 0)
         for sequence in done:
             self._prefilling.remove(sequence)
-            self._begin_to_decode(sequence, self.now_s + extra_s)
-        return self._finish_those_at_their_end()
+            self._passing.append((self.now_s + extra_s, sequence))
+        ended = self._pass_through()
+        return self._finish_those_at_their_end() or ended
+
+    def _pass_through(self) -> bool:
+        """Prompts that have left the last stage decode from now on; whether one of them has finished with that."""
+        ended = False
+        while self._passing and self._passing[0][0] <= self.now_s:
+            at_s, sequence = self._passing.popleft()
+            ended |= self._begin_to_decode(sequence, at_s)
+        return ended
 
     def _chunks(self, budget: int, reserved: int) -> "list[tuple[_Sequence, float]]":
         """The sequences that get a part of this step, with the share of their prompt; those that wait are admitted
@@ -252,7 +276,7 @@ class Engine:
             found.append((sequence, self._take(sequence, tokens, blocks)))
             budget -= tokens
         while self._waiting and len(found) >= len(self._prefilling):
-            if budget <= 0 or len(self._decoding) + len(self._prefilling) >= self._most:
+            if budget <= 0 or self._running >= self._most:
                 break
             request = self._waiting[0]
             prompt = self._inputs[request] + self._written.get(request, 0)
@@ -282,8 +306,9 @@ class Engine:
     def _cached(self, sequence: _Sequence) -> int:
         return min(int(sequence.prompt * self._settings.cached_fraction), sequence.prompt - 1)
 
-    def _begin_to_decode(self, sequence: _Sequence, at_s: float) -> None:
-        """Its prompt is through: the first token, or the next one of a sequence that was preempted."""
+    def _begin_to_decode(self, sequence: _Sequence, at_s: float) -> bool:
+        """Its prompt is through: the first token, or the next one of a sequence that was preempted; whether that was
+        all of it."""
         request = sequence.request
         written = self._written.pop(request, 0)
         if not written:
@@ -292,12 +317,13 @@ class Engine:
         if left == 0:
             self._free += sequence.blocks
             self._journal.finished(request, at_s)
-            return
+            return True
         sequence.joined, sequence.finish_step = self._step, self._step + left
         self._decoding[sequence.admission] = sequence
         self._turns[(sequence.length - self._step) % BLOCK_TOKENS] += 1
         self._context += sequence.length
         heappush(self._ends, (sequence.finish_step, sequence.admission))
+        return False
 
 
 def _blocks(tokens: int) -> int:

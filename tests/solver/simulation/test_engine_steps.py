@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from solver.simulation.engine import BLOCK_TOKENS
+from solver.simulation.engine import BLOCK_TOKENS, EngineSettings
 from solver.simulation.fleet import SimulatedReplica, simulate
 from solver.simulation.requests import Requests
+from solver.simulation.step_times import Line, StepTimes
 from tests.solver.simulation.builders import everything_to, random_requests, requests, toy_replica, toy_times
 
 
@@ -189,3 +190,13 @@ def test_a_request_that_no_cache_holds_is_served_by_none() -> None:
 def test_what_a_request_takes_outside_the_engine_comes_first() -> None:
     outcome = simulate([toy_replica(outside_s=0.5)], everything_to(1), requests([(0.0, 100, 1)]))
     assert outcome.finish_s[0] == pytest.approx(0.51)
+
+
+def test_a_prompt_on_its_way_through_a_pipeline_decodes_only_at_its_end() -> None:
+    """Two stages: a prompt keeps the first for 1 s and is through after 2; steps of both stages take 0.1 s."""
+    lines = tuple((Line(0.1, 0.0), Line(0.05, 0.0), Line(0.05, 0.0)) for _ in range(3))
+    times = StepTimes(lines, (0.0, 100.0), (0.0, 2.0), ((0.0, 1.0), (0.0, 1.0)), kv_tokens=1000)
+    replica = SimulatedReplica("pipeline", times, EngineSettings(2, 2048), 0.0)
+    outcome = simulate([replica], everything_to(1), requests([(0.0, 100, 3), (0.5, 100, 1)]))
+    assert outcome.ttft_s.tolist() == pytest.approx([2.0, 2.5])
+    assert (outcome.finish_s - outcome.requests.arrival_s).tolist() == pytest.approx([2.2, 2.5])
