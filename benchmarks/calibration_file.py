@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.throughput.calibrate import LayerRun
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration
+from solver.throughput.runs import LayerRun
 
 FloatArray = NDArray[np.float64]
 
@@ -48,6 +48,7 @@ def calibration_toml(
     parts += [_residual(errors) for errors in judged]
     parts.append(_section("factors", asdict(calibration.factors)))
     parts.append(_section("priors", asdict(calibration.priors)))
+    parts.append(_section("correlation", asdict(calibration.correlation)))
     for one in calibration.gpu_classes:
         parts.append(_section(f"gpu_class.{one.name}", _without_name(asdict(one))))
     for name, engine in calibration.engines.items():

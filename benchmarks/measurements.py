@@ -11,7 +11,7 @@ from pathlib import Path
 from solver.catalog import resolve_gpu, resolve_model
 from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
 from solver.estimate import usual_kv_precision
-from solver.throughput.calibrate import LayerRun, ServingRun
+from solver.throughput.runs import LayerRun, ServingRun
 
 # internlm-20b is not served by anyone today, so the catalogue leaves it out (config.json of internlm/internlm-20b).
 INTERNLM_20B = ModelSpec(

@@ -23,17 +23,10 @@ from solver.estimate import one_layout
 from solver.problem import ServedModel, Workload
 from solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
 from solver.throughput.base import Layouts
-from solver.throughput.calibrate import (
-    LayerRun,
-    ServingRun,
-    fit,
-    predict,
-    predict_layers,
-    run_groups,
-    with_room,
-)
+from solver.throughput.calibrate import fit
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml, shipped_calibration
 from solver.throughput.roofline import Roofline
+from solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups, with_room
 
 PRIOR: Final = Path(__file__).with_name("roofline_prior.toml")
 LEAST_BAND: Final = 1.1

@@ -4,7 +4,10 @@
     ├── InvalidProblemError     the problem contradicts itself: correct the named field
     ├── UnknownNameError        a GPU or model is not in the catalogue: use a listed one or describe it inline
     ├── EngineError             HiGHS gave up on a program: a defect, report it with the problem
-    └── PlanViolationError      a plan failed verification: a defect of sutler, never shown as a plan
+    ├── PlanViolationError      a plan failed verification: a defect of sutler, never shown as a plan
+    └── ProfilingError          nothing can be timed on this machine
+        ├── NoTorchError        PyTorch is not installed: install the extra
+        └── NoDeviceError       torch finds no GPU: run where there is one
 
 Infeasible, unproven and interrupted solves are not errors: they are plans with that status.
 """
@@ -41,3 +44,15 @@ class PlanViolationError(SolverError):
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
         super().__init__("; ".join(violations))
+
+
+class ProfilingError(SolverError):
+    """Nothing can be timed; the message says what to do about it."""
+
+
+class NoTorchError(ProfilingError):
+    """PyTorch cannot be imported."""
+
+
+class NoDeviceError(ProfilingError):
+    """PyTorch finds no GPU that it can use."""

@@ -16,7 +16,7 @@ from solver.simulation.benchmark import benchmarked
 from solver.throughput.base import Layouts, Rates
 from solver.throughput.evidence import served_detail
 from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.prepare import prepare
+from solver.throughput.prepare import prepare, stated_bands
 from solver.throughput.roofline import Roofline
 
 # Whoever runs a given concurrency starts the engine for it; beyond this no engine's default goes (vLLM's
@@ -75,10 +75,11 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
         return _failed(roofline.detail(model, layouts, planned, 0, 0), concurrency)
     clients = int(planned.batch[0, 0]) if concurrency is None else concurrency
     most = max(MAX_SEQUENCES, min(clients, MOST_SEQUENCES))
-    prepared = prepare(model, layouts, roofline.stages(model), max_sequences=most, paged=concurrency is not None)
+    stages = roofline.planning_stages(model)
+    prepared = prepare(model, layouts, stages, max_sequences=most, paged=concurrency is not None)
     running = min(clients, max(int(prepared.max_batch[0, 0]), 1))
     found = benchmarked(roofline, model, replace(layouts, layers=planned.layers), concurrency=clients)
-    band = float(prepared.band[0])
+    band = float(stated_bands(prepared, stages, np.array([[running]]))[0, 0])
     return Estimate(
         req_per_s=found.req_per_s,
         ttft_s=found.ttft_s,
@@ -87,7 +88,7 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
         high_req_per_s=found.req_per_s * band,
         concurrency=clients,
         running=running,
-        source=roofline.name,
+        source=roofline.source_of(model, layouts, replace(planned, batch=np.array([[running]])), 0, 0),
         detail=_detail(roofline, model, layouts, planned, clients, running),
     )
 
@@ -96,7 +97,7 @@ def _detail(
     roofline: Roofline, model: ServedModel, layouts: Layouts, planned: Rates, clients: int, running: int
 ) -> str:
     at_running = replace(planned, batch=np.array([[running]]))
-    stages, engine = roofline.stages(model), roofline.engine_title
+    stages, engine = roofline.planning_stages(model), roofline.engine_title
     detail = served_detail(model, layouts, at_running, 0, 0, stages, engine, planned=False)
     if running < clients:
         detail += f"; {clients - running} of {clients} requests wait for memory"

@@ -6,13 +6,17 @@ Units are in the names; GPU identity is a catalogue slug.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from solver.catalog.entries import Gpu, ModelSpec, Precision
+
+if TYPE_CHECKING:  # the throughput layer is about problems itself
+    from solver.throughput.factors import Calibration
 
 ObjectiveKind = Literal["max_throughput", "min_makespan", "min_cost", "min_power"]
 Method = Literal["exact", "binary_search"]
 Contract = Literal["on_demand", "interruptible", "reserved"]
+Estimates = Literal["narrowest_band", "aiconfigurator", "roofline"]
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
 
 
@@ -152,6 +156,8 @@ class Problem:
     """A whole planning problem. `gpus` holds every GPU that an offer or a measured rate names, by slug.
 
     `derated`: what simulations have shown of configurations that miss their limits at their full rate.
+    `calibration`: the caller's own; None: the one that is shipped. `estimates`: who answers where nothing was
+    measured; by default whichever of roofline and operator database states the narrower band.
     """
 
     objective: Objective
@@ -165,3 +171,5 @@ class Problem:
     measured: tuple[MeasuredRate, ...] = ()
     measured_only: bool = False
     derated: tuple[Derating, ...] = ()
+    calibration: "Calibration | None" = None
+    estimates: Estimates = "narrowest_band"

@@ -15,6 +15,7 @@ from service.cli.export import export
 from service.cli.keys import keys
 from service.cli.market import market
 from service.cli.plan import plan
+from service.cli.profile import profile
 from service.cli.schema import schema
 from service.cli.serve import serve
 from service.cli.simulate import simulate
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
+app.command(short_help="Time one layer on the GPU at hand, to calibrate with.")(profile)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
 app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)

@@ -6,9 +6,9 @@ YAML is read by the rules of its version 1.2 core schema: `on` and `no` are text
 
 import json
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn, TypeVar
 
 import yaml
 
@@ -17,6 +17,8 @@ from service.plans.yaml_loader import TooLargeError, load_yaml
 
 MOST_JSON_BYTES: Final = 64_000_000
 MOST_YAML_BYTES: Final = 4_000_000  # some seconds of parsing
+
+Read = TypeVar("Read")
 
 
 def read_document(path: Path, *, field: str = "file") -> object:
@@ -38,10 +40,24 @@ def read_stream(stream: IO[bytes], *, field: str = "file") -> object:
 
 def parse_document(text: str, *, is_json: bool, field: str, name: str) -> object:
     """The plain data of a text, as above; never runs code and never grows beyond a multiple of the text."""
+    return _explained(lambda: _parse_json(text) if is_json else load_yaml(text), field, name)
+
+
+def parse_json_sequence(content: bytes, *, field: str, name: str) -> list[object]:
+    """The values of a file of other people's programs: one JSON value after another, with white space between.
+
+    NaN and the infinities, which Python's json module writes, come out as such. Raises DocumentError as above.
+    """
+    text = _decoded(content, limit=MOST_JSON_BYTES, field=field, name=name)
+    return _explained(lambda: list(_json_values(text)), field, name)
+
+
+def _explained(read: Callable[[], Read], field: str, name: str) -> Read:
+    """What `read` returns; raises DocumentError with the reason where it cannot."""
     try:
-        return _parse_json(text) if is_json else load_yaml(text)
+        return read()
     except RecursionError:
-        reason = "is nested too deeply: a document of sutler has at most ten levels"
+        reason = "is nested too deeply for any document that sutler reads"
     except TooLargeError as error:
         reason = str(error)
     except yaml.MarkedYAMLError as error:
@@ -90,6 +106,21 @@ def _reason(error: Exception) -> str:
 
 def _parse_json(text: str) -> object:
     return json.loads(text, object_pairs_hook=_unique_pairs, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _json_values(text: str) -> Iterator[object]:
+    decoder = json.JSONDecoder(object_pairs_hook=_unique_pairs)
+    at = _after_white_space(text, 0)
+    while at < len(text):
+        value, at = decoder.raw_decode(text, at)
+        yield value
+        at = _after_white_space(text, at)
+
+
+def _after_white_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[Hashable, Any]:

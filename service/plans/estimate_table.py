@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from service.plans.csv_tables import COLUMN_NAMES, read_csv, too_many_cells
 from service.plans.errors import DocumentError
 from service.plans.estimates import configuration, estimated
 from solver.errors import InvalidProblemError
@@ -25,19 +26,6 @@ ADDED_COLUMNS: Final = (
     "source",
     "error",
 )
-# The names under which a value may stand, first come first served.
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "gpu": ("gpu",),
-    "model": ("model",),
-    "precision": ("precision",),
-    "tp": ("tp", "tensor_parallel"),
-    "pp": ("pp", "pipeline_parallel"),
-    "input_tokens": ("input_tokens",),
-    "output_tokens": ("output_tokens",),
-    "concurrency": ("concurrency", "batch_or_concurrency"),
-    "kv_precision": ("kv_precision", "kv_cache_dtype"),
-    "engine": ("engine", "backend"),
-}
 _REQUIRED: Final = ("gpu", "model", "precision", "tp", "input_tokens", "output_tokens", "concurrency")
 _DIGITS: Final = 6
 
@@ -53,8 +41,9 @@ class Predictions:
 
 def predict_table(content: bytes) -> Predictions:
     """Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column."""
-    header, rows = _read(content)
-    places = _places(header)
+    table = read_csv(content, columns=_REQUIRED, field="csv")
+    header, rows = table.header, table.rows
+    places = _places(table.names)
     replaced, added = _added(header)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -71,26 +60,11 @@ def predict_table(content: bytes) -> Predictions:
     return Predictions(content=out.getvalue().encode(), rows=len(rows), predicted=predicted)
 
 
-def _read(content: bytes) -> tuple[list[str], list[list[str]]]:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DocumentError.of("csv", f"save the file as UTF-8 (byte {error.start} is not)") from None
-    try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
-    except csv.Error as error:
-        raise DocumentError.of("csv", f"is not a CSV file: {error}") from None
-    if not rows:
-        raise DocumentError.of("csv", f"the file is empty; its first line names the columns {', '.join(_REQUIRED)}")
-    return rows[0], rows[1:]
-
-
-def _places(header: Sequence[str]) -> dict[str, int]:
+def _places(plain: list[str]) -> dict[str, int]:
     """The column of each value. Raises DocumentError for every one that is needed and missing."""
-    plain = [name.strip().lower() for name in header]
     places = {
         value: plain.index(next(name for name in names if name in plain))
-        for value, names in _NAMES.items()
+        for value, names in COLUMN_NAMES.items()
         if any(name in plain for name in names)
     }
     missing = [value for value in _REQUIRED if value not in places]
@@ -110,8 +84,8 @@ def _added(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
 
 def _predicted(row: list[str], width: int, places: Mapping[str, int]) -> dict[str, str]:
     blank = dict.fromkeys(ADDED_COLUMNS, "")
-    if len(row) > width:
-        return {**blank, "error": f"the row has {len(row)} cells, the header names {width}"}
+    if reason := too_many_cells(row, width):
+        return {**blank, "error": reason}
     values = {name: row[column] if column < len(row) else "" for name, column in places.items()}
     try:
         asked = configuration(values)

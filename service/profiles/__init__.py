@@ -1,1 +1,1 @@
-"""What a user's own benchmarks measured: read from result files, checked, stored, and fitted by `sutler calibrate`."""
+"""What the benchmarks of users measured: read from their files, checked, stored, fitted by `sutler calibrate`."""

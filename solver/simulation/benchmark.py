@@ -67,12 +67,13 @@ def benchmarked(
     times = step_times(
         model,
         layouts,
-        roofline.stages(model),
+        roofline.simulation_stages(model),
         calibration=roofline.calibration,
         max_sequences=concurrency,
         longest_tokens=float((requests.input_tokens + requests.output_tokens).max()),
         typical_tokens=workload.input_tokens + workload.output_tokens / 2,
     )
+    times = times.scaled(roofline.slower(model, layouts, concurrency))
     settings = EngineSettings(
         concurrency, protocol.max_batched_tokens, protocol.scheduling, model.prefix_cache_hit_fraction
     )

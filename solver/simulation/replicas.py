@@ -3,7 +3,7 @@
 Flow: a plan's replicas, its models and GPUs -> simulated_replicas (here) -> fleet.py.
 
 A replica whose rate was measured steps as fast as was measured: all of its seconds are multiplied by what the
-roofline sustains over what the evidence says.
+roofline sustains over what the evidence says. With a user's calibration they are multiplied by what its runs say.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,13 @@ from solver.problem import ServedModel
 from solver.simulation.engine import EngineSettings, Scheduling
 from solver.simulation.fleet import SimulatedReplica
 from solver.simulation.step_times import StepTimes, step_times
+from solver.throughput.aiconfigurator import missing
 from solver.throughput.base import IntArray, Layouts
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.throughput.roofline import Roofline
 
 MEASURED: Final = "measured"
+OPERATORS: Final = "aiconfigurator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def simulated_replicas(
     found = []
     for replica in replicas:
         model = models[replica.model]
-        rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and e.source == MEASURED)
+        rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
         most = replica.max_batch or MAX_SEQUENCES
         key = (model.name, tuple(map(_shape, replica.stages)), most, rates)
         if key not in known:
@@ -67,6 +69,11 @@ def simulated_replicas(
         )
         found.append(SimulatedReplica(replica.id, known[key], settings, roofline.first_token.base_s))
     return tuple(found)
+
+
+def _is_scaled(source: str) -> bool:
+    """Whether nothing here knows the seconds behind a rate: measured, or from operators that are not at hand."""
+    return source == MEASURED or (OPERATORS in source and missing() is not None)
 
 
 def _shape(stage: Stage) -> tuple[object, ...]:
@@ -86,7 +93,7 @@ def _times(
     times = step_times(
         model,
         layouts,
-        roofline.stages(model),
+        roofline.simulation_stages(model),
         calibration=roofline.calibration,
         max_sequences=max_sequences,
         longest_tokens=lengths.longest_tokens,
@@ -95,7 +102,9 @@ def _times(
     if times.kv_tokens < 1:
         remedy = f"{model.name} does not fit on its stages by the estimate: it cannot be simulated"
         raise InvalidProblemError(f"replicas[{replica.id}]", replica.id, remedy)
-    return times.scaled(_slower(model, layouts, measured_rps, roofline)) if measured_rps else times
+    if measured_rps:
+        return times.scaled(_slower(model, layouts, measured_rps, roofline))
+    return times.scaled(roofline.slower(model, layouts, max_sequences))
 
 
 def _slower(model: ServedModel, layouts: Layouts, measured_rps: Mapping[str, float], roofline: Roofline) -> float:

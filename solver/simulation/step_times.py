@@ -21,7 +21,7 @@ from solver.throughput.composer import Pipelines, pipelines
 from solver.throughput.factors import Calibration
 from solver.throughput.memory import kv_capacity_tokens, stage_memory
 from solver.throughput.prepare import known_spec
-from solver.throughput.stages import RooflineStages, StageKinds, Traffic, stage_kinds
+from solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
 PROMPT_LENGTHS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
 
@@ -100,7 +100,7 @@ class StepTimes:
 def step_times(
     model: ServedModel,
     layouts: Layouts,
-    source: RooflineStages,
+    source: ModelStages,
     *,
     calibration: Calibration,
     max_sequences: int,
@@ -185,7 +185,7 @@ def _lines(seconds: FloatArray, contexts: FloatArray) -> list[Line]:
     return [Line(float(f), float(s)) for f, s in zip(fixed, slope, strict=True)]
 
 
-def _kv_tokens(source: RooflineStages, kinds: StageKinds, layouts: Layouts, typical_tokens: float) -> int:
+def _kv_tokens(source: ModelStages, kinds: StageKinds, layouts: Layouts, typical_tokens: float) -> int:
     """Where a window bounds what is kept, the cache holds longer sequences by as much as they exceed it."""
     assert layouts.layers is not None
     _, kind = stage_kinds(layouts)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from solver.problem import Limits, Problem, ServedModel
 from solver.throughput.base import Layouts, Rates, Source
+from solver.throughput.factors import shipped_calibration
 from solver.throughput.measured import matching, measured_of
 from solver.throughput.roofline import Roofline
 
-__all__ = ["Layouts", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates"]
+__all__ = ["Layouts", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates", "roofline_of"]
 
 # At 0.98 the p90 request of a replica with 200 slots waits 20 s for one, at 0.9 0.2 s (M/M/b, latency.py).
 QUEUED_UTILISATION_FRACTION: Final = 0.85
@@ -61,7 +62,7 @@ def _rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rate
     measured = table.rates(model, layouts, utilisation_fraction=utilisation_fraction)
     if not _estimated(problem, model):
         return measured, measured.fits
-    estimated = Roofline().rates(model, layouts, utilisation_fraction=utilisation_fraction)
+    estimated = roofline_of(problem).rates(model, layouts, utilisation_fraction=utilisation_fraction)
     if not measured.fits.any():
         return estimated, measured.fits
     return _overridden(estimated, measured, layouts, model.spec.layers if model.spec else 0), measured.fits
@@ -77,14 +78,23 @@ def evidence(
     workload: int,
 ) -> tuple[str, str]:
     """(source, detail) of one rate; `rates` and `measured` as returned by `rates`."""
-    source: Source = Roofline()
+    roofline = roofline_of(problem)
     if measured[layout] or not _estimated(problem, model):
-        source = measured_of(model, problem.measured)
-    detail = source.detail(model, layouts, rates, layout, workload)
+        table = measured_of(model, problem.measured)
+        name, detail = table.name, table.detail(model, layouts, rates, layout, workload)
+    else:
+        name = roofline.source_of(model, layouts, rates, layout, workload)
+        detail = roofline.detail(model, layouts, rates, layout, workload)
     factor = _derating(problem, model, layouts)
     if factor is not None and factor[layout] < 1:
         detail += f"; counted on for {factor[layout]:.0%} of that, since it missed limits when it was simulated"
-    return source.name, detail
+    return name, detail
+
+
+def roofline_of(problem: Problem) -> Roofline:
+    """With the problem's calibration and the engine that it is of."""
+    calibration = problem.calibration or shipped_calibration()
+    return Roofline(calibration, calibration.serves, problem.estimates)
 
 
 def _estimated(problem: Problem, model: ServedModel) -> bool:

@@ -4,7 +4,7 @@ A layout is a pipeline of stages; a stage is a tensor-parallel group of equal GP
 longest pipeline. Candidates asks for thousands of layouts in one call; verify and estimate ask for one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -40,6 +40,19 @@ class Layouts:
 
     def __len__(self) -> int:
         return int(self.gpu.shape[0])
+
+    def only(self, layout: int) -> "Layouts":
+        """One of them."""
+        row = slice(layout, layout + 1)
+        return replace(
+            self,
+            gpu=self.gpu[row],
+            tensor_parallel=self.tensor_parallel[row],
+            intra_gb_per_s=self.intra_gb_per_s[row],
+            hop_gb_per_s=self.hop_gb_per_s[row],
+            cross_machine=self.cross_machine[row],
+            layers=None if self.layers is None else self.layers[row],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from solver.throughput.composer import Pairs
 from solver.throughput.latency import QUEUEING_NOTE, FirstToken, limit_parts
 from solver.throughput.limits import BATCH_STEPS, load_at
 from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare
+from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
 from solver.throughput.speeds import arithmetic
-from solver.throughput.stages import RooflineStages
+from solver.throughput.stages import Basis, ModelStages
 
 
 def served_detail(
@@ -24,28 +24,38 @@ def served_detail(
     rates: Rates,
     layout: int,
     workload: int,
-    source: RooflineStages,
+    source: ModelStages,
     engine: str,
     *,
     planned: bool = True,
 ) -> str:
     """For a rate above zero. `planned`: the batch was chosen here, so say what bounds it."""
     prepared = _prepared(model, layouts, rates, layout, source)
-    pairs, batch = _pair(workload), rates.batch[layout, workload]
+    pairs, batch = _pair(workload), int(rates.batch[layout, workload])
+    bases = _bases(prepared, source, workload, batch)
     load = load_at(prepared, pairs, np.array([batch]))
     stage = int(load.composed.bottleneck[0])
     share = float(load.composed.rate_rps[0] * load.composed.slowest_prefill_s[0])
     parts = [
-        f"calibrated roofline, {engine}",
-        _basis(prepared, source),
+        f"{' and '.join(dict.fromkeys(one.title for one in bases))}, {engine}",
+        f"{', '.join(dict.fromkeys(one.sentence for one in bases))}; {_band_text(prepared, source, workload, batch)}",
         f"bottleneck {_stage_name(prepared, stage)}, {share:.0%} of its time in prefill",
         *_notes(prepared, model),
     ]
     if planned:
-        parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, int(batch), model)}")
+        parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, batch, model)}")
     if planned and model.slo:
         parts.append(f"percentiles from {QUEUEING_NOTE}")
     return "; ".join(parts)
+
+
+def source_name(
+    model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int, source: ModelStages
+) -> str:
+    """What answers for the stages: `roofline`, `profiles`, `aiconfigurator`, or several with a plus between them."""
+    prepared = _prepared(model, layouts, rates, layout, source)
+    bases = _bases(prepared, source, workload, int(rates.batch[layout, workload]))
+    return "+".join(dict.fromkeys(one.source for one in bases))
 
 
 def unserved_detail(
@@ -54,7 +64,7 @@ def unserved_detail(
     rates: Rates,
     layout: int,
     workload: int,
-    source: RooflineStages,
+    source: ModelStages,
     first: FirstToken,
 ) -> str:
     """Why a rate is zero."""
@@ -74,20 +84,10 @@ def unserved_detail(
     return f"no batch holds {broken or 'all limits at once'} ({QUEUEING_NOTE})"
 
 
-def _prepared(model: ServedModel, layouts: Layouts, rates: Rates, layout: int, source: RooflineStages) -> Prepared:
+def _prepared(model: ServedModel, layouts: Layouts, rates: Rates, layout: int, source: ModelStages) -> Prepared:
     most = max(MAX_SEQUENCES, int(rates.batch[layout].max()))
-    row = slice(layout, layout + 1)
-    layers = rates.layers[row]
-    one = replace(
-        layouts,
-        gpu=layouts.gpu[row],
-        tensor_parallel=layouts.tensor_parallel[row],
-        intra_gb_per_s=layouts.intra_gb_per_s[row],
-        hop_gb_per_s=layouts.hop_gb_per_s[row],
-        cross_machine=layouts.cross_machine[row],
-        layers=layers if layers.any() else (None if layouts.layers is None else layouts.layers[row]),
-    )
-    return prepare(model, one, source, max_sequences=most)
+    one, layers = layouts.only(layout), rates.layers[layout : layout + 1]
+    return prepare(model, replace(one, layers=layers) if layers.any() else one, source, max_sequences=most)
 
 
 def _pair(workload: int) -> Pairs:
@@ -103,12 +103,16 @@ def _stage_name(prepared: Prepared, stage: int) -> str:
     return f"{gpu} x{degree}{place}"
 
 
-def _basis(prepared: Prepared, source: RooflineStages) -> str:
-    """What the GPU classes of the layout rest on, and the resulting error factor."""
-    names = dict.fromkeys(prepared.kinds.gpus[int(gpu)].slug for gpu in prepared.kinds.gpu)
-    gpus = {gpu.slug: gpu for gpu in prepared.kinds.gpus}
-    bases = [f"{name}: {source.calibration.gpu_class(gpus[name]).basis}" for name in names]
-    return f"{', '.join(bases)}; error within a factor {prepared.band[0]:.2f}"
+def _bases(prepared: Prepared, source: ModelStages, workload: int, batch: int) -> list[Basis]:
+    """Of the stages of the one layout, each once."""
+    kinds, traffic = prepared.kinds, prepared.pipes.traffic
+    each = (source.basis(kinds, traffic, kind=kind, workload=workload, batch=batch) for kind in range(len(kinds)))
+    return list(dict.fromkeys(each))
+
+
+def _band_text(prepared: Prepared, source: ModelStages, workload: int, batch: int) -> str:
+    at = np.full((1, len(prepared.pipes.traffic.input_tokens)), batch)
+    return f"error within a factor {stated_bands(prepared, source, at)[0, workload]:.2f}"
 
 
 def _batch_bound(prepared: Prepared, workload: int, batch: int, model: ServedModel) -> str:

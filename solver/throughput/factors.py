@@ -11,9 +11,14 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from solver.catalog.entries import Gpu
+import numpy as np
+
+from solver.catalog.entries import Gpu, Precision
+from solver.throughput.base import FloatArray
+from solver.throughput.corrections import Corrections, Correlation
 
 REFERENCE_ENGINE: Final = "vllm"
+SHIPPED: Final = "shipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,39 @@ class Priors:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
+    """Shipped, or a user's own: then `corrections` hold what its runs say near them, and `name` is what plans call
+    it. `serves` is the engine whose speed is planned with."""
+
     factors: Factors
     priors: Priors
     gpu_classes: tuple[GpuClass, ...]
     engines: Mapping[str, Engine]
+    correlation: Correlation
+    corrections: Corrections | None = None
+    name: str = SHIPPED
+    serves: str = REFERENCE_ENGINE
+
+    @property
+    def measured_band(self) -> float:
+        """The band of GPU classes that were measured."""
+        return min(one.band for one in self.gpu_classes)
+
+    def spread(self, bands: FloatArray) -> FloatArray:
+        """How much more uncertain (logarithms) rates of those bands are than one of a measured GPU class."""
+        return np.asarray(np.log(bands) / np.log(self.measured_band))
+
+    def band(self, gpu: Gpu, precision: Precision, engine: str, *, has_experts: bool) -> float:
+        """What is stated of a rate on one GPU type before any run near it counts, as a factor."""
+        bands = [self.gpu_class(gpu).band]
+        if has_experts:
+            bands.append(self.priors.expert_band)
+        if precision in ("int4", "int8"):
+            bands.append(self.priors.weight_only_band)
+        if self.corrections is not None and engine == self.corrections.engine:
+            bands.append(self.corrections.least_band)
+        elif engine not in self.engines:
+            bands.append(self.priors.engine_band)
+        return max(bands)
 
     def gpu_class(self, gpu: Gpu) -> GpuClass:
         """By slug, else by architecture and memory bandwidth, else the class `unknown`."""
@@ -140,6 +174,7 @@ def calibration_from_toml(text: str) -> Calibration:
         priors=Priors(**_only(Priors, data["priors"])),
         gpu_classes=tuple(classes),
         engines={name: Engine(name=name, **entry) for name, entry in data["engine"].items()},
+        correlation=Correlation(**data["correlation"]),
     )
 
 

@@ -13,10 +13,17 @@ from solver.problem import ServedModel
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
 from solver.throughput.composer import Pipelines, pipelines
-from solver.throughput.factors import Calibration
 from solver.throughput.memory import StageMemory, free_after_vocabulary, kv_capacity_tokens, padded, stage_memory
 from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
-from solver.throughput.stages import RooflineStages, StageKinds, Traffic, kind_errors, stage_kinds, traffic_of
+from solver.throughput.stages import (
+    ModelStages,
+    StageKinds,
+    Traffic,
+    kind_errors,
+    nearest_band_batch,
+    stage_kinds,
+    traffic_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Prepared:
     """What does not depend on limits. Layouts are sorted by depth; order [num_layouts] is the caller's index.
 
     max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
-    [num_layouts]: weights and one sequence of some workload. band [num_layouts]: the error as a factor.
+    [num_layouts]: weights and one sequence of some workload.
     """
 
     order: IntArray
@@ -36,13 +43,12 @@ class Prepared:
     pipes: Pipelines
     max_batch: IntArray
     fits: BoolArray
-    band: FloatArray
 
 
 def prepare(
     model: ServedModel,
     layouts: Layouts,
-    source: RooflineStages,
+    source: ModelStages,
     *,
     max_sequences: int,
     paged: bool = False,
@@ -86,8 +92,19 @@ def prepare(
         pipes=pipes,
         max_batch=batch.astype(np.int64),
         fits=possible & (in_memory >= 1).any(axis=1),
-        band=_bands(model, source.calibration, source.engine.name, kinds, kind),
     )
+
+
+def stated_bands(prepared: Prepared, source: ModelStages, batch: IntArray) -> FloatArray:
+    """The error of every rate as a factor [num_layouts, W], in the order of `prepared`, at `batch` of that shape: the
+    widest among what a layout rests on."""
+    of_kind = source.bands(prepared.kinds, prepared.pipes.traffic)
+    of_kind = np.concatenate([of_kind, np.ones((1, *of_kind.shape[1:]))])
+    at, workload = nearest_band_batch(batch), np.arange(batch.shape[1])[None, :]
+    widest = np.max([of_kind[stage[:, None], workload, at] for stage in prepared.kind.T], axis=0)
+    is_pipeline = (prepared.kind < len(prepared.kinds)).sum(axis=1) > 1
+    least = np.where(is_pipeline, source.calibration.priors.pipeline_band, 1.0)
+    return np.asarray(np.maximum(widest, least[:, None]))
 
 
 def are_linked(layouts: Layouts) -> BoolArray:
@@ -128,7 +145,7 @@ def _memory_batches(
 def _balanced(
     model: ServedModel,
     traffic: Traffic,
-    source: RooflineStages,
+    source: ModelStages,
     layouts: Layouts,
     kinds: StageKinds,
     kind: IntArray,
@@ -172,21 +189,3 @@ def _per_token(decode_s: FloatArray, batch: int, stages: IntArray, kind: IntArra
     micro = np.maximum(batch // stages, 1)
     table = np.vstack([decode_s, np.zeros(decode_s.shape[1])])
     return np.asarray(table[kind, micro[:, None]] / micro[:, None])
-
-
-def _bands(
-    model: ServedModel, calibration: Calibration, engine: str, kinds: StageKinds, kind: IntArray
-) -> FloatArray:
-    """The widest band among what a layout rests on [num_layouts]."""
-    priors = calibration.priors
-    of_kind = np.array([calibration.gpu_class(kinds.gpus[gpu]).band for gpu in kinds.gpu])
-    band = np.append(of_kind, 1.0)[kind].max(axis=1)
-    band = np.where((kind < len(kinds)).sum(axis=1) > 1, np.maximum(band, priors.pipeline_band), band)
-    least = [1.0]
-    if model.spec is not None and model.spec.moe is not None:
-        least.append(priors.expert_band)
-    if model.precision in ("int4", "int8"):
-        least.append(priors.weight_only_band)
-    if engine not in calibration.engines:
-        least.append(priors.engine_band)
-    return np.asarray(np.maximum(band, max(least)))

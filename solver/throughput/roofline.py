@@ -10,27 +10,33 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import ServedModel
+from solver.problem import Estimates, ServedModel
+from solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages
 from solver.throughput.base import FloatArray, IntArray, Layouts, Rates
 from solver.throughput.composer import Pairs
-from solver.throughput.evidence import served_detail, unserved_detail
+from solver.throughput.corrected import CorrectedStages
+from solver.throughput.evidence import served_detail, source_name, unserved_detail
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
 from solver.throughput.latency import FirstToken, closed_loop, first_token
 from solver.throughput.limits import batches_within_limits, load_at
 from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.prepare import Prepared, known_spec, prepare
-from solver.throughput.stages import RooflineStages, roofline_stages
+from solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
+from solver.throughput.stages import ROOFLINE, ModelStages, RooflineStages, roofline_stages, stage_kinds, traffic_of
 
 PAIRS_PER_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """`engine_name` is a calibrated serving engine; any other counts as the reference one with a wider band."""
+    """`engine_name` is a calibrated serving engine; any other counts as the reference one with a wider band.
+
+    `estimates`: whether the operator database answers where its band is narrower, wherever it can, or nowhere.
+    """
 
     calibration: Calibration = field(default_factory=shipped_calibration)
     engine_name: str = REFERENCE_ENGINE
-    name: str = "roofline"
+    estimates: Estimates = "narrowest_band"
+    name: str = ROOFLINE
 
     @property
     def engine(self) -> Engine:
@@ -51,20 +57,59 @@ class Roofline:
         """The two questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
         return roofline_stages(model, known_spec(model), self.calibration, self.engine)
 
+    def planning_stages(self, model: ServedModel) -> ModelStages:
+        """What rates rest on: corrected by the runs of a user's calibration for this engine, or answered by the
+        operator database where that is there and surer."""
+        return self._with_operators(model, self._corrected(model) or self.stages(model))
+
+    def simulation_stages(self, model: ServedModel) -> ModelStages:
+        """What simulations step by; `slower` corrects their seconds."""
+        return self._with_operators(model, self.stages(model))
+
+    def slower(self, model: ServedModel, layouts: Layouts, batch: float) -> float:
+        """By what a user's runs lengthen all seconds of the one layout: the mean over stages and workloads."""
+        stages = self._corrected(model)
+        if stages is None:
+            return 1.0
+        kinds, _ = stage_kinds(layouts)
+        slower = -np.log(stages.faster(kinds, traffic_of(model), batch))
+        asked = self.simulation_stages(model)
+        if isinstance(asked, OperatorStages):
+            slower[asked.answers(kinds)] = 0.0
+        return float(np.exp(slower.mean()))
+
+    def _corrected(self, model: ServedModel) -> CorrectedStages | None:
+        corrections = self.calibration.corrections
+        if corrections is None or corrections.engine != self.engine_name:
+            return None
+        return CorrectedStages(self.stages(model), known_spec(model), corrections)
+
+    def _with_operators(self, model: ServedModel, stages: ModelStages) -> ModelStages:
+        if self.estimates == "roofline" or missing() is not None:
+            return stages
+        return operator_stages(model, stages, everywhere=self.estimates == "aiconfigurator")
+
+    def source_of(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
+        """What evidence calls it."""
+        return source_name(model, layouts, rates, layout, workload, self.planning_stages(model))
+
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""
-        prepared = prepare(model, layouts, self.stages(model), max_sequences=MAX_SEQUENCES)
+        stages = self.planning_stages(model)
+        prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
         first = self.first_token
         blocks = [
             _block(prepared, pairs, model, first, utilisation_fraction) for pairs in _blocks(prepared.max_batch.shape)
         ]
-        return _rates(prepared, blocks)
+        return _rates(prepared, stages, blocks)
 
     def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
         """See base.Source."""
         if rates.rps[layout, workload] > 0:
-            return served_detail(model, layouts, rates, layout, workload, self.stages(model), self.engine_title)
-        return unserved_detail(model, layouts, rates, layout, workload, self.stages(model), self.first_token)
+            return served_detail(
+                model, layouts, rates, layout, workload, self.planning_stages(model), self.engine_title
+            )
+        return unserved_detail(model, layouts, rates, layout, workload, self.planning_stages(model), self.first_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +155,7 @@ def _scattered(values: FloatArray, where: IntArray, size: int, missing: float) -
     return out
 
 
-def _rates(prepared: Prepared, blocks: list[Block]) -> Rates:
+def _rates(prepared: Prepared, stages: ModelStages, blocks: list[Block]) -> Rates:
     """Back to the caller's order of layouts."""
     back = np.argsort(prepared.order)
     shape = prepared.max_batch.shape
@@ -118,10 +163,12 @@ def _rates(prepared: Prepared, blocks: list[Block]) -> Rates:
     def joined(parts: list[FloatArray]) -> FloatArray:
         return np.concatenate([*parts, np.empty(0)]).reshape(shape)[back]
 
-    rps, band = joined([block.rps for block in blocks]), prepared.band[back, None]
+    rps, batch = (joined([getattr(block, name) for block in blocks]) for name in ("rps", "batch"))
+    sorted_batch = np.concatenate([*(block.batch for block in blocks), np.empty(0)]).reshape(shape)
+    band = stated_bands(prepared, stages, sorted_batch)[back]
     return Rates(
         rps=rps,
-        batch=joined([block.batch.astype(np.float64) for block in blocks]).astype(np.int64),
+        batch=batch.astype(np.int64),
         ttft_s=joined([block.ttft_s for block in blocks]),
         tpot_s=joined([block.tpot_s for block in blocks]),
         low_rps=rps / band,

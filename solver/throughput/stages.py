@@ -6,7 +6,7 @@ database, say) becomes a sibling of RooflineStages.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,6 +17,15 @@ from solver.throughput.base import FloatArray, IntArray, Layouts
 from solver.throughput.factors import Calibration, Engine
 from solver.throughput.speeds import arithmetic, stage_speeds
 from solver.throughput.stage_times import StageSpeeds, decode_layer_s, expand, head_s, prefill_layer_s, stage_work
+
+ROOFLINE: Final = "roofline"
+BAND_BATCHES: Final = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], dtype=np.float64)
+
+
+def nearest_band_batch(batch: FloatArray | IntArray) -> IntArray:
+    """Index into BAND_BATCHES, of `batch`'s shape."""
+    distance = np.abs(np.log2(np.maximum(batch, 1))[..., None] - np.log2(BAND_BATCHES))
+    return np.asarray(distance.argmin(axis=-1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,39 @@ class StageSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a rate on one stage kind rests on: the name of its source, its title, and a sentence."""
+
+    source: str
+    title: str
+    sentence: str
+
+
+class ModelStages(StageSource, Protocol):
+    """With what preparing layouts and evidence ask beside the two questions."""
+
+    @property
+    def work(self) -> LayerWork: ...
+
+    @property
+    def precision(self) -> Precision: ...
+
+    @property
+    def calibration(self) -> Calibration: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """The error of rates as a factor [num_kinds, W, len(BAND_BATCHES)]."""
+        ...
+
+    def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
+        """Of one rate on one kind."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class RooflineStages:
     """The calibrated roofline behind the two questions."""
 
@@ -103,6 +145,23 @@ class RooflineStages:
         per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches, context)
         head = head_s(expand(work, 1), expand(speeds, 1), batches)
         return StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
+
+    def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """See ModelStages: by GPU class, and what the model, its precision and the engine make of it."""
+        each = np.array(
+            [
+                self.calibration.band(
+                    kinds.gpus[int(gpu)], self.precision, self.engine.name, has_experts=self.work.experts > 1
+                )
+                for gpu in kinds.gpu
+            ]
+        )
+        return np.broadcast_to(each[:, None, None], (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
+
+    def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
+        """See ModelStages."""
+        gpu = kinds.gpus[int(kinds.gpu[kind])]
+        return Basis(ROOFLINE, "calibrated roofline", f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}")
 
     def speeds(self, kinds: StageKinds) -> StageSpeeds:
         speeds = stage_speeds(

@@ -13,9 +13,10 @@ from benchmarks.measurements import layer_runs, serving_runs
 from solver.catalog import resolve_gpu, resolve_model
 from solver.estimate import estimate, one_layout
 from solver.problem import ServedModel, Workload
-from solver.throughput.calibrate import ServingRun, fit, predict, run_groups, with_room
+from solver.throughput.calibrate import fit
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml, shipped_calibration
 from solver.throughput.roofline import Roofline
+from solver.throughput.runs import ServingRun, predict, run_groups, with_room
 
 MEASUREMENTS = Path(__file__).parents[3] / "shared" / "data" / "measurements"
 PRIOR = calibration_from_toml(roofline_accuracy.PRIOR.read_text(encoding="utf-8"))

@@ -1,0 +1,155 @@
+"""Times of single layers as a CSV file: what `sutler profile` writes and what reads it back.
+
+Flow: solver.profiling outcomes -> LayerRow -> CSV bytes, and back.
+
+One row per timing. `new_tokens` are per sequence, of `batch` sequences. `attention` says whether it is included;
+`context_tokens` is what the last token of each sequence attends to, itself included, and 0 where it is excluded.
+`seconds` is one layer on one GPU of the group, without communication, or one all-reduce of `bytes` per GPU.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from service.plans.errors import DocumentError
+from solver.catalog import PRECISIONS
+
+Attention = Literal["included", "excluded"]
+PHASES: Final = ("prefill", "decode", "all_reduce")
+ATTENTIONS: Final = ("included", "excluded")
+UTF8_WITH_MARK: Final = "utf-8-sig"  # as spreadsheets save it
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One timing; the fields are the columns of the file, in order.
+
+    gpu: catalogue slug, or "cpu" for a test of the tool. tp: GPUs that share the layer. seconds: median of
+    `repetitions`; spread_fraction: their interquartile range over the median. bytes: of an all-reduce, else None.
+    torch, cuda, driver: versions, "" where there is none. measured_at: with its UTC offset.
+    """
+
+    gpu: str
+    model: str
+    precision: str
+    kv_precision: str
+    tp: int
+    phase: str
+    new_tokens: int
+    batch: int
+    context_tokens: int
+    attention: str
+    seconds: float
+    repetitions: int
+    spread_fraction: float
+    bytes: int | None
+    torch: str
+    cuda: str
+    driver: str
+    measured_at: datetime
+
+
+COLUMNS: Final = tuple(field.name for field in fields(LayerRow))
+
+
+def row_fields(row: LayerRow) -> dict[str, Any]:
+    """The row by column, as JSON has it."""
+    found = {name: getattr(row, name) for name in COLUMNS}
+    rounded = {name: float(f"{found[name]:.6g}") for name in ("seconds", "spread_fraction")}
+    return {**found, **rounded, "measured_at": row.measured_at.isoformat(timespec="seconds")}
+
+
+def written(rows: Iterable[LayerRow]) -> bytes:
+    """The CSV file; None becomes an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row_fields(row) for row in rows)
+    return text.getvalue().encode()
+
+
+def read(content: bytes, *, field: str = "FILE") -> tuple[LayerRow, ...]:
+    """The rows of such a file; further columns are ignored.
+
+    Raises DocumentError, which names `field`, row and column.
+    """
+    try:
+        table = csv.DictReader(io.StringIO(content.decode(UTF8_WITH_MARK)), strict=True)
+        cells = list(table)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DocumentError.of(field, f"is no CSV file: {error}: give one that `sutler profile` wrote") from None
+    if missing := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
+        raise DocumentError.of(field, f"lacks the columns {', '.join(missing)}: give one that `sutler profile` wrote")
+    return tuple(_row(row, f"{field} row {number}") for number, row in enumerate(cells, start=1))
+
+
+def _row(cells: Mapping[str, str | None], place: str) -> LayerRow:
+    row = LayerRow(
+        gpu=_text(cells, "gpu", place),
+        model=_text(cells, "model", place),
+        precision=_choice(cells, "precision", PRECISIONS, place),
+        kv_precision=_choice(cells, "kv_precision", PRECISIONS, place),
+        tp=_whole(cells, "tp", place, least=1),
+        phase=_choice(cells, "phase", PHASES, place),
+        new_tokens=_whole(cells, "new_tokens", place, least=1),
+        batch=_whole(cells, "batch", place, least=1),
+        context_tokens=_whole(cells, "context_tokens", place),
+        attention=_choice(cells, "attention", ATTENTIONS, place),
+        seconds=_number(cells, "seconds", place),
+        repetitions=_whole(cells, "repetitions", place, least=1),
+        spread_fraction=_number(cells, "spread_fraction", place),
+        bytes=_whole(cells, "bytes", place) if cells["bytes"] else None,
+        torch=cells["torch"] or "",
+        cuda=cells["cuda"] or "",
+        driver=cells["driver"] or "",
+        measured_at=_moment(cells, "measured_at", place),
+    )
+    if row.seconds <= 0:
+        raise _wrong(cells, "seconds", place, "must be above 0")
+    return row
+
+
+def _text(cells: Mapping[str, str | None], name: str, place: str) -> str:
+    if value := cells[name]:
+        return value
+    raise _wrong(cells, name, place, "must not be empty")
+
+
+def _choice(cells: Mapping[str, str | None], name: str, choices: tuple[str, ...], place: str) -> str:
+    if (value := cells[name]) in choices and value is not None:
+        return value
+    raise _wrong(cells, name, place, f"must be one of {', '.join(choices)}")
+
+
+def _whole(cells: Mapping[str, str | None], name: str, place: str, least: int = 0) -> int:
+    text = cells[name] or ""
+    if text.isdecimal() and len(text) < 19 and int(text) >= least:
+        return int(text)
+    raise _wrong(cells, name, place, f"must be a whole number from {least}")
+
+
+def _number(cells: Mapping[str, str | None], name: str, place: str) -> float:
+    try:
+        value = float(cells[name] or "")
+    except ValueError:
+        value = -1.0
+    if 0 <= value < float("inf"):
+        return value
+    raise _wrong(cells, name, place, "must be a finite number from 0")
+
+
+def _moment(cells: Mapping[str, str | None], name: str, place: str) -> datetime:
+    try:
+        value = datetime.fromisoformat(cells[name] or "")
+    except ValueError:
+        value = datetime.min
+    if value.tzinfo is not None:
+        return value
+    raise _wrong(cells, name, place, "must be a time with its UTC offset, as 2026-11-21T12:00:00+00:00")
+
+
+def _wrong(cells: Mapping[str, str | None], name: str, place: str, remedy: str) -> DocumentError:
+    return DocumentError.of(f"{place}, {name}", remedy, value=cells[name])

@@ -1,0 +1,151 @@
+"""The operator database aiconfigurator-core behind the two stage questions, where it knows the stage.
+
+Flow: Roofline.stages -> OperatorStages (here) -> operator_database.py. A sibling of RooflineStages (stages.py), whose
+rows stay where the database knows nothing: another GPU, an architecture that was not measured, the package absent.
+
+The database times operators, one kernel after the other, so its rows have no step overhead: T(n layers) = n x layer
++ rest. The rest is the output projection and the embedding. All of it is `head` in decode; in prefill what grows with
+the prompt, the embedding and its all-reduce, is spread over the layers: the whole model takes exactly what the
+database says, and a stage with some of the layers within 0.5 % of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from solver.catalog.entries import ModelSpec, Precision
+from solver.problem import ServedModel
+from solver.throughput.architecture import LayerWork
+from solver.throughput.base import BoolArray, FloatArray
+from solver.throughput.factors import Calibration, Engine
+from solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
+from solver.throughput.operator_models import link_error
+from solver.throughput.operator_package import VERSION, missing
+from solver.throughput.prepare import known_spec
+from solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, Traffic
+
+PACKAGE: Final = "aiconfigurator-core"
+# Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 28 % on H100 and 20 % on B200;
+# elsewhere no run at hand says how far off it is.
+VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
+VALIDATED_BAND: Final = 1.3
+BAND: Final = 1.4
+
+__all__ = ["OperatorStages", "missing", "operator_stages", "why_not"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStages:
+    """`base` with the rows of the kinds that the operator database knows replaced by what it says of `spec` with a
+    cache of `kv_precision`. `everywhere`: also where `base` states a band that is no wider."""
+
+    base: ModelStages
+    spec: ModelSpec
+    kv_precision: Precision
+    everywhere: bool = False
+
+    @property
+    def work(self) -> LayerWork:
+        return self.base.work
+
+    @property
+    def precision(self) -> Precision:
+        return self.base.precision
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.base.calibration
+
+    @property
+    def engine(self) -> Engine:
+        return self.base.engine
+
+    @property
+    def version(self) -> str:
+        """Of the operator database."""
+        return VERSION
+
+    def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """See ModelStages."""
+        found = self.base.bands(kinds, traffic).copy()
+        for kind, _ in self._answering(kinds):
+            found[kind] = self._band(kinds, kind)
+        return found
+
+    def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
+        """See ModelStages."""
+        slug = kinds.gpus[int(kinds.gpu[kind])].slug
+        if self.answers(kinds)[kind]:
+            sentence = f"{slug}: operators measured for {PACKAGE} {VERSION}"
+            return Basis("aiconfigurator", "operator database", sentence)
+        return self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
+
+    def answers(self, kinds: StageKinds) -> BoolArray:
+        """For which kinds the database is asked and answers [num_kinds]."""
+        found = dict(self._answering(kinds))
+        return np.array([kind in found for kind in range(len(kinds))], dtype=np.bool_)
+
+    def known(self, kinds: StageKinds) -> BoolArray:
+        """Which kinds the database answers for [num_kinds]."""
+        return np.array([reason is None for reason in self.reasons(kinds)], dtype=np.bool_)
+
+    def reasons(self, kinds: StageKinds) -> tuple[str | None, ...]:
+        """Why the roofline answers for each kind; None where the database does."""
+        found = (self._times(kinds, kind) for kind in range(len(kinds)))
+        return tuple(times if isinstance(times, str) else times.failure for times in found)
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        """See StageSource; prompts in whole tokens."""
+        rows = [
+            (kind, times.prefill(traffic.new_tokens, traffic.input_tokens)) for kind, times in self._answering(kinds)
+        ]
+        return self._with(self.base.prefill(kinds, traffic), rows)
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        """See StageSource; mean contexts in whole tokens."""
+        rows = [(kind, times.decode(traffic.mean_context, max_batch)) for kind, times in self._answering(kinds)]
+        return self._with(self.base.decode(kinds, traffic, max_batch=max_batch), rows)
+
+    def _with(self, seconds: StageSeconds, rows: list[tuple[int, Passes | None]]) -> StageSeconds:
+        """The roofline's `seconds` but for the kinds that have an answer."""
+        found = StageSeconds(seconds.per_layer.copy(), seconds.per_pass.copy(), seconds.head.copy())
+        for kind, passes in rows:
+            if passes is not None:
+                found.per_layer[kind] = (passes.whole_s - passes.rest_s) / self.spec.layers
+                found.per_pass[kind], found.head[kind] = 0.0, passes.rest_s
+        return found
+
+    def _answering(self, kinds: StageKinds) -> Iterator[tuple[int, OperatorTimes]]:
+        for kind in range(len(kinds)):
+            if not self._is_preferred(kinds, kind):
+                continue
+            times = self._times(kinds, kind)
+            if not isinstance(times, str) and times.failure is None:
+                yield kind, times
+
+    def _is_preferred(self, kinds: StageKinds, kind: int) -> bool:
+        """Never to a user's own runs on the GPU; else by the bands, which need not open the database."""
+        gpu, corrections = kinds.gpus[int(kinds.gpu[kind])], self.calibration.corrections
+        if corrections is not None and any(slug == gpu.slug for slug, _, _ in corrections.points.labels):
+            return False
+        has_experts = self.spec.moe is not None
+        before = self.calibration.band(gpu, self.precision, self.engine.name, has_experts=has_experts)
+        return self.everywhere or self._band(kinds, kind) < before
+
+    def _band(self, kinds: StageKinds, kind: int) -> float:
+        gpu = kinds.gpus[int(kinds.gpu[kind])]
+        return VALIDATED_BAND if gpu.slug in VALIDATED and self.spec.moe is None else BAND
+
+    def _times(self, kinds: StageKinds, kind: int) -> OperatorTimes | str:
+        gpu, tensor_parallel = kinds.gpus[int(kinds.gpu[kind])], int(kinds.tensor_parallel[kind])
+        if self.engine.name != ENGINE:
+            return f"operators are asked for {ENGINE}, not for {self.engine.name}"
+        error = link_error(gpu, tensor_parallel, float(kinds.intra_gb_per_s[kind]))
+        return error or operator_times(gpu, self.spec, self.precision, self.kv_precision, tensor_parallel)
+
+
+def operator_stages(model: ServedModel, base: ModelStages, *, everywhere: bool = False) -> OperatorStages:
+    """Raises InvalidProblemError where the architecture of `model` is unknown."""
+    return OperatorStages(base, known_spec(model), model.kv_precision, everywhere)

@@ -1,0 +1,135 @@
+"""The two stage questions, answered by the roofline and corrected by a user's own runs near what is asked.
+
+Flow: Roofline.planning_stages -> CorrectedStages (here) -> composer.py. A run says how many requests/s came out, not
+which step took how long: prefill is corrected as runs of a middling concurrency say, and a decode step of b sequences
+by what is then missing for a request to take as long as the runs say of b in flight.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from solver.catalog.entries import ModelSpec, Precision
+from solver.throughput.architecture import LayerWork
+from solver.throughput.base import FloatArray
+from solver.throughput.corrections import Corrections, Points
+from solver.throughput.factors import Calibration, Engine
+from solver.throughput.stages import (
+    BAND_BATCHES,
+    Basis,
+    RooflineStages,
+    StageKinds,
+    StageSeconds,
+    Traffic,
+    nearest_band_batch,
+)
+
+# Decode carries what is left of the correction; where prefill is nearly all of a request's time that says little.
+MOST_DECODE_RATIO: Final = 3.0
+LEAST_BAND: Final = 1.05  # what repeated runs of one configuration differ by
+PROFILES: Final = "profiles"
+# Below this share of the variance a rate rests on the user's runs more than on the roofline.
+MOST_LEFT: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedStages:
+    """`base` answers; `corrections` are of its engine."""
+
+    base: RooflineStages
+    spec: ModelSpec
+    corrections: Corrections
+
+    @property
+    def work(self) -> LayerWork:
+        return self.base.work
+
+    @property
+    def precision(self) -> Precision:
+        return self.base.precision
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.base.calibration
+
+    @property
+    def engine(self) -> Engine:
+        return self.base.engine
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        """See stages.StageSource."""
+        found = self.base.prefill(kinds, traffic)
+        whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
+        corrected = whole * self._slower(kinds, traffic, np.array([self._middling()]))[:, :, 0]
+        per_layer = (corrected - (found.head + found.per_pass)[:, None]) / self.work.layers
+        return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_DECODE_RATIO), found.per_pass, found.head)
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        """See stages.StageSource."""
+        found = self.base.decode(kinds, traffic, max_batch=max_batch)
+        batch = np.arange(max_batch + 1, dtype=np.float64)
+        outside = (found.head + found.per_pass[:, None])[:, None, :]
+        step = self.work.layers * found.per_layer + outside
+        slower = self._slower(kinds, traffic, batch)
+        before, after = (_whole_prefill(source.prefill(kinds, traffic), self.work) for source in (self.base, self))
+        steps = np.maximum(traffic.decode_steps, 1e-9)[None, :, None]
+        share = np.maximum(batch, 1.0) / steps
+        wanted = slower * (before[:, :, None] * share + step) - after[:, :, None] * share
+        wanted = np.where(traffic.decode_steps[None, :, None] > 0, wanted, slower * step)
+        wanted = np.clip(wanted, step / MOST_DECODE_RATIO, step * MOST_DECODE_RATIO)
+        per_layer = np.maximum((wanted - outside) / self.work.layers, found.per_layer / MOST_DECODE_RATIO)
+        return StageSeconds(per_layer, found.per_pass, found.head)
+
+    def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """See stages.ModelStages: as much narrower as the runs leave of the variance."""
+        narrower = np.log(self.base.bands(kinds, traffic)) * np.sqrt(self._left(kinds, traffic))
+        return np.asarray(np.exp(np.maximum(narrower, np.log(LEAST_BAND))))
+
+    def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
+        """See stages.ModelStages: `profiles` where the runs explain most of the error."""
+        found = self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
+        left = self._left(kinds, traffic)[kind, workload, int(nearest_band_batch(np.array(batch)))]
+        faster = self.faster(kinds, traffic, batch)[kind, workload]
+        runs = f"{self.corrections.runs} runs of calibration {self.calibration.name} make it x{faster:.2f}"
+        source = PROFILES if left <= MOST_LEFT else found.source
+        return Basis(source, found.title, f"{found.sentence}; {runs}")
+
+    def _left(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """Share of the variance of the error that the runs leave [num_kinds, W, len(BAND_BATCHES)]."""
+        shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
+        return self.corrections.at(self._points(kinds, traffic))[1].reshape(shape)
+
+    def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
+        """By what the runs raise the rate at a batch [num_kinds, W]."""
+        return np.asarray(1.0 / self._slower(kinds, traffic, np.array([batch]))[:, :, 0])
+
+    def _slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
+        """Factors on the time of a request [num_kinds, W, len(batch)]."""
+        shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
+        mean = self.corrections.at(self._points(kinds, traffic))[0].reshape(shape)
+        place = np.interp(np.log2(np.maximum(batch, 1.0)), np.log2(BAND_BATCHES), np.arange(len(BAND_BATCHES)))
+        low = np.minimum(place.astype(np.int64), len(BAND_BATCHES) - 2)
+        share = place - low
+        return np.exp(-(mean[:, :, low] + share * (mean[:, :, low + 1] - mean[:, :, low])))
+
+    def _middling(self) -> float:
+        """Of the concurrencies of the runs."""
+        return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
+
+    def _points(self, kinds: StageKinds, traffic: Traffic) -> Points:
+        """Every kind, workload and batch of BAND_BATCHES, in this order of axes."""
+        kind, workload, which = (
+            axis.ravel() for axis in np.indices((len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
+        )
+        lengths = [traffic.input_tokens[workload], traffic.output_tokens[workload], BAND_BATCHES[which]]
+        degrees = kinds.tensor_parallel[kind].astype(np.float64)
+        slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
+        spread = self.calibration.spread(self.base.bands(kinds, traffic)[:, 0, 0])
+        labels = tuple((slugs[int(one)], self.spec.id, self.precision) for one in kind)
+        return Points(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
+
+
+def _whole_prefill(seconds: StageSeconds, work: LayerWork) -> FloatArray:
+    """Of all layers on one stage [num_kinds, W]."""
+    return np.asarray(work.layers * seconds.per_layer + (seconds.head + seconds.per_pass)[:, None])

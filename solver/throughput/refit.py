@@ -1,0 +1,162 @@
+"""Moves the shipped calibration to a user's own runs, so that a handful of them already helps.
+
+Flow: runs of one engine -> refit (here) -> Calibration; service/profiles/calibrating.py names and stores it.
+
+Few runs cannot tell twenty factors apart, so all of them are asked at once (generalised least squares): the errors of
+neighbouring runs hang together as corrections.py says, a factor moves only as far as it explains what they have in
+common, and what remains is kriged. Factors are held to the shipped ones, SPREAD of the plausible range in which those
+were sought themselves. Errors beyond a few standard deviations count for less (soft L1).
+
+Where predicting every run from the others is no better than the shipped calibration does it, that one is kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import least_squares
+
+from solver.throughput.base import FloatArray
+from solver.throughput.calibrate import LARGEST_LOG_ERROR, WEIGHTS, Parameter, moved, parameters
+from solver.throughput.corrections import covariance, krige
+from solver.throughput.factors import REFERENCE_ENGINE, Calibration
+from solver.throughput.runs import (
+    LayerRun,
+    Predicted,
+    ServingRun,
+    points_of,
+    predict,
+    predict_corrected,
+    predict_layers,
+    run_groups,
+    with_room,
+)
+
+SPREAD: Final = 0.3
+FIRST_TOKEN_SPREAD: Final = 1.0  # no kriging explains first tokens, and every engine has its own
+FIRST_TOKEN_ERROR: Final = 0.5
+SOFT_L1_SCALE: Final = 1.5
+FOLDS: Final = 10
+WORSE: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class RunErrors:
+    """Logarithms of predicted over measured, arrays [num_runs]."""
+
+    req_per_s: FloatArray
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """A calibration for runs of one engine, and how far off it is on them.
+
+    before: by the calibration it started from; after: in sample; left_out: each run by a fit that did not see it
+    (NaN with fewer than two). is_kept: the runs left the calibration as it was.
+    """
+
+    calibration: Calibration
+    before: RunErrors
+    after: RunErrors
+    left_out: RunErrors
+    is_kept: bool
+
+
+def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> Refit:
+    """`runs` of one engine; at least one run or layer profile. Raises ValueError where engines are mixed."""
+    engines = {run.engine for run in runs}
+    if len(engines) > 1:
+        raise ValueError(f"runs of several engines ({', '.join(sorted(engines))}): calibrate each on its own")
+    moved_to = _refitted(runs, layer_runs, start)
+    before, left_out = errors(runs, start), _left_out(runs, layer_runs, start)
+    is_kept = len(runs) > 1 and not layer_runs and _size(left_out.req_per_s) >= WORSE * _size(before.req_per_s)
+    found = start if is_kept else moved_to
+    return Refit(found, before, errors(runs, found), left_out, is_kept)
+
+
+def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
+    """Of what plans rest on, corrections included."""
+    found = predict_corrected(runs, calibration)
+    return RunErrors(*(_log_errors(runs, found, name) for name in ("req_per_s", "ttft_s", "tpot_s")))
+
+
+def _log_errors(runs: Sequence[ServingRun], found: Predicted, name: str) -> FloatArray:
+    measured = np.array([getattr(run, name) for run in runs])
+    return np.asarray(np.log(np.maximum(getattr(found, name), 1e-12) / measured))
+
+
+def _size(log_errors: FloatArray) -> float:
+    return float(np.sqrt(np.mean(np.clip(log_errors, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR) ** 2)))
+
+
+def _left_out(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> RunErrors:
+    """One by one, or in FOLDS parts of which every run is in one."""
+    out = RunErrors(*(np.full(len(runs), np.nan) for _ in range(3)))
+    if len(runs) < 2:
+        return out
+    for part in np.array_split(np.arange(len(runs)), min(FOLDS, len(runs))):
+        kept = [run for i, run in enumerate(runs) if i not in part]
+        found = errors([runs[int(i)] for i in part], _refitted(kept, layer_runs, start))
+        out.req_per_s[part], out.ttft_s[part], out.tpot_s[part] = found.req_per_s, found.ttft_s, found.tpot_s
+    return out
+
+
+def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> Calibration:
+    engine = runs[0].engine if runs else start.serves
+    least_band = 1.0 if engine in start.engines else start.priors.engine_band
+    known = replace(start, engines={**start.engines, engine: start.engine(engine)}, serves=engine)
+    roomy = with_room(runs)
+    found = _fitted(roomy, layer_runs, known, engine)
+    if not roomy:
+        return found
+    errors_left = -_log_errors(roomy, predict(run_groups(roomy), found), "req_per_s")
+    clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
+    points = points_of(roomy, start)
+    return replace(found, corrections=krige(found.correlation, engine, points, clipped, least_band=least_band))
+
+
+def _fitted(
+    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
+) -> Calibration:
+    chosen = _movable(runs, layer_runs, start, engine)
+    spread = np.array([parameter.spread for parameter in chosen])
+    groups = run_groups(runs)
+    whiten = _whitening(runs, start)
+    layers_seen = np.log(np.array([run.seconds for run in layer_runs]))
+
+    def residuals(moves: FloatArray) -> FloatArray:
+        calibration = moved(start, chosen, moves)
+        found = predict(groups, calibration)
+        rates = np.clip(_log_errors(runs, found, "req_per_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
+        first = np.clip(_log_errors(runs, found, "ttft_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
+        layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
+        whitened = solve_triangular(whiten, rates, lower=True)
+        return np.concatenate([whitened, first / FIRST_TOKEN_ERROR, WEIGHTS["layer_s"] * layers, moves / spread])
+
+    solution = least_squares(
+        residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=30, xtol=1e-4, ftol=1e-4
+    )
+    return moved(start, chosen, solution.x)
+
+
+def _movable(
+    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
+) -> list[Parameter]:
+    gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
+    classes = tuple(dict.fromkeys(start.gpu_class(gpu).name for gpu in gpus))
+    engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
+    chosen = parameters(start, classes, engines)
+    return [
+        replace(one, spread=one.spread * (FIRST_TOKEN_SPREAD if "first_token" in one.name else SPREAD))
+        for one in chosen
+    ]
+
+
+def _whitening(runs: Sequence[ServingRun], start: Calibration) -> FloatArray:
+    """[n, n] lower triangular: the Cholesky factor of the covariance of the errors."""
+    noise = start.correlation.noise**2 * np.eye(len(runs))
+    return np.asarray(np.linalg.cholesky(covariance(start.correlation, points_of(runs, start)) + noise))

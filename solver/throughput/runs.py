@@ -1,0 +1,208 @@
+"""Measured runs, and what the roofline says of exactly those: what fitting compares.
+
+Flow: a user's profiles or the benchmarks' tables -> ServingRun, LayerRun -> predict (here) -> calibrate.py, refit.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from solver.catalog.entries import Gpu, ModelSpec, Precision
+from solver.throughput.architecture import LayerWork, layer_work
+from solver.throughput.base import FloatArray
+from solver.throughput.composer import Composed
+from solver.throughput.corrections import Points
+from solver.throughput.factors import Calibration
+from solver.throughput.latency import Load, closed_loop, first_token
+from solver.throughput.memory import stage_memory
+from solver.throughput.stage_times import decode_layer_s, head_s, kernels_s, prefill_layer_s, stage_work
+from solver.throughput.stages import RooflineStages, StageKinds
+
+LARGEST_WEIGHT_FRACTION: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRun:
+    """One closed-loop run of one tensor-parallel replica. Latencies are means; `source` says where it is from."""
+
+    gpu: Gpu
+    spec: ModelSpec
+    precision: Precision
+    kv_precision: Precision
+    engine: str
+    tensor_parallel: int
+    input_tokens: float
+    output_tokens: float
+    concurrency: float
+    req_per_s: float
+    ttft_s: float
+    tpot_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRun:
+    """Kernel time of one layer without attention and communication, for `tokens` tokens."""
+
+    gpu: Gpu
+    spec: ModelSpec
+    precision: Precision
+    tensor_parallel: int
+    tokens: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Arrays [num_runs]."""
+
+    req_per_s: FloatArray
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs that share model, precisions and engine, with what does not depend on the factors.
+
+    index: positions in the caller's sequence; batch: what runs at once, by memory.
+    """
+
+    index: FloatArray
+    kinds: StageKinds
+    work: LayerWork
+    precision: Precision
+    engine: str
+    new_tokens: FloatArray
+    decode_steps: FloatArray
+    context: FloatArray
+    concurrency: FloatArray
+    batch: FloatArray
+
+
+def with_room(runs: Sequence[ServingRun]) -> list[ServingRun]:
+    """Runs whose weights leave a good part of the memory for the cache. Of the others the rate says how much the
+    engine reserved for itself, not how fast the GPU is."""
+    return [run for run in runs if _weight_fraction(run) <= LARGEST_WEIGHT_FRACTION]
+
+
+def _weight_fraction(run: ServingRun) -> float:
+    work = layer_work(run.spec, run.precision, run.kv_precision)
+    memory = stage_memory(work, _kinds([run]))
+    weights = memory.first + memory.last - memory.tied + work.layers * memory.layer
+    return float(weights[0] / memory.free[0])
+
+
+def run_groups(runs: Sequence[ServingRun]) -> tuple[RunGroup, ...]:
+    keys = [(run.spec.id, run.precision, run.kv_precision, run.engine) for run in runs]
+    return tuple(
+        _group(runs, np.array([i for i, one in enumerate(keys) if one == key])) for key in dict.fromkeys(keys)
+    )
+
+
+def _group(runs: Sequence[ServingRun], index: FloatArray) -> RunGroup:
+    chosen = [runs[int(i)] for i in index]
+    first = chosen[0]
+    work = layer_work(first.spec, first.precision, first.kv_precision)
+    kinds = _kinds(chosen)
+    inputs = np.array([run.input_tokens for run in chosen])
+    outputs = np.array([run.output_tokens for run in chosen])
+    concurrency = np.array([run.concurrency for run in chosen])
+    context = inputs + outputs / 2
+    memory = stage_memory(work, kinds)
+    free = memory.free - memory.first - memory.last + memory.tied - work.layers * memory.layer
+    room = free / (work.layers * memory.kv * work.seen_context(context))
+    return RunGroup(
+        index=index,
+        kinds=kinds,
+        work=work,
+        precision=first.precision,
+        engine=first.engine,
+        new_tokens=inputs,
+        decode_steps=np.maximum(outputs - 1.0, 0.0),
+        context=context,
+        concurrency=concurrency,
+        batch=np.clip(np.floor(room), 1.0, concurrency),
+    )
+
+
+def _kinds(runs: Sequence[ServingRun] | Sequence[LayerRun]) -> StageKinds:
+    gpus = tuple({run.gpu.slug: run.gpu for run in runs}.values())
+    position = {gpu.slug: i for i, gpu in enumerate(gpus)}
+    return StageKinds(
+        gpus=gpus,
+        gpu=np.array([position[run.gpu.slug] for run in runs]),
+        tensor_parallel=np.array([run.tensor_parallel for run in runs]),
+        intra_gb_per_s=np.array([run.gpu.link_gb_per_s or 0.0 for run in runs]),
+    )
+
+
+def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> Points:
+    """Where the runs lie for what is kriged."""
+    lengths = [(run.input_tokens, run.output_tokens, run.concurrency, run.tensor_parallel) for run in runs]
+    bands = [
+        calibration.band(run.gpu, run.precision, run.engine, has_experts=run.spec.moe is not None) for run in runs
+    ]
+    return Points(
+        log2=np.log2(np.maximum(np.array(lengths, dtype=np.float64).reshape(-1, 4), 1.0)),
+        labels=tuple((run.gpu.slug, run.spec.id, run.precision) for run in runs),
+        spread=calibration.spread(np.array(bands)),
+    )
+
+
+def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> Predicted:
+    """What plans rest on: the roofline, corrected by what the calibration's own runs say near these."""
+    found, corrections = predict(run_groups(runs), calibration), calibration.corrections
+    if corrections is None or not runs:
+        return found
+    mean, _ = corrections.at(points_of(runs, calibration))
+    faster = np.exp(np.where([run.engine == corrections.engine for run in runs], mean, 0.0))
+    return Predicted(found.req_per_s * faster, found.ttft_s / faster, found.tpot_s / faster)
+
+
+def predict(groups: Sequence[RunGroup], calibration: Calibration) -> Predicted:
+    """What the roofline alone says of every run, in the order they were grouped from."""
+    size = sum(len(group.index) for group in groups)
+    out = Predicted(np.empty(size), np.empty(size), np.empty(size))
+    for group in groups:
+        rate, ttft, tpot = _predict_group(group, calibration)
+        out.req_per_s[group.index] = rate
+        out.ttft_s[group.index] = ttft
+        out.tpot_s[group.index] = tpot
+    return out
+
+
+def _predict_group(group: RunGroup, calibration: Calibration) -> tuple[FloatArray, FloatArray, FloatArray]:
+    engine = calibration.engine(group.engine)
+    source = RooflineStages(group.work, group.precision, calibration, engine)
+    work, speeds = stage_work(group.work, group.kinds.tensor_parallel), source.speeds(group.kinds)
+    pairs = group.work.attended_pairs(group.new_tokens, group.new_tokens)
+    prefill = group.work.layers * prefill_layer_s(work, speeds, group.new_tokens, pairs) + head_s(
+        work, speeds, np.ones_like(group.batch)
+    )
+    decode = group.work.layers * decode_layer_s(work, speeds, group.batch, group.work.seen_context(group.context))
+    decode = decode + head_s(work, speeds, group.batch) + speeds.step_overhead_s
+    rate = group.batch / (group.batch * prefill + group.decode_steps * decode)
+    composed = Composed(rate, prefill, prefill, decode, np.zeros(len(rate), dtype=np.int64))
+    loop = closed_loop(Load(composed, group.batch, group.decode_steps), first_token(calibration.factors, engine))
+    queue = (group.concurrency - group.batch) / loop.rate_rps
+    return loop.rate_rps, loop.ttft_s + queue, loop.tpot_s
+
+
+def predict_layers(runs: Sequence[LayerRun], calibration: Calibration) -> FloatArray:
+    """Seconds per layer [num_runs], in order."""
+    out = np.empty(len(runs))
+    keys = [(run.spec.id, run.precision) for run in runs]
+    engine = next(iter(calibration.engines.values()))
+    for key in dict.fromkeys(keys):
+        index = np.array([i for i, one in enumerate(keys) if one == key])
+        chosen = [runs[int(i)] for i in index]
+        layer = layer_work(chosen[0].spec, chosen[0].precision, chosen[0].precision)
+        kinds = _kinds(chosen)
+        work = stage_work(layer, kinds.tensor_parallel)
+        speeds = RooflineStages(layer, chosen[0].precision, calibration, engine).speeds(kinds)
+        tokens = np.array([run.tokens for run in chosen])
+        overhead = speeds.layer_overhead_s * calibration.factors.kernel_overhead_fraction
+        out[index] = kernels_s(work, speeds, tokens) + overhead
+    return out
