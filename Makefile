@@ -5,6 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 PIP_TOOLS := pip-tools==7.6.2
 SKYPILOT := skypilot==0.14.1
+TORCH := torch==2.13.0
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` wins.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -13,7 +14,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench \
-	simulation-bench accuracy export-check install lock readme clean check-data check-python
+	simulation-bench accuracy export-check extras-check install lock readme clean check-data check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
@@ -27,6 +28,7 @@ help:
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
+	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
@@ -72,6 +74,13 @@ export-check: $(STAMP)
 	@$(PYTHON) -m venv build/skypilot
 	@build/skypilot/bin/python -m pip install --quiet --disable-pip-version-check '$(SKYPILOT)'
 	@build/skypilot/bin/python tests/service/export/check_skypilot.py
+
+extras-check: $(STAMP)
+	@$(PYTHON) -m venv build/extras
+	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
+	@build/extras/bin/python -m pytest -q tests/solver/profiling tests/service/test_cli_profile.py \
+		tests/solver/test_throughput_aiconfigurator.py tests/solver/test_throughput_estimates.py
 
 accuracy: check-data $(STAMP)
 	@$(BIN)/python -m benchmarks.roofline_accuracy "$(DATA)" $(ARGS)

@@ -9,6 +9,7 @@ from service.db.errors import DatabaseError
 from service.deployments.errors import NothingToServeError
 from service.export.errors import NothingToRunError
 from service.plans.errors import DocumentError, FieldProblem, NoMarketDataError
+from service.profiles.errors import NoSuchProfileError
 from service.web.errors import (
     BadParameterError,
     ChangedMeanwhileError,
@@ -71,6 +72,7 @@ TABLE: Final[tuple[tuple[type[Exception], Kind], ...]] = (
     (NoMarketDataError, Kind(503, "no-market-data", "There is nothing to plan with")),
     (DatabaseError, Kind(503, "database-away", "The database cannot be used now")),
     (NothingToServeError, Kind(409, "nothing-to-serve", "The current plan serves nothing")),
+    (NoSuchProfileError, Kind(404, "not-found", "There is no such thing")),
     (NothingToRunError, Kind(409, "nothing-to-run", "The plan runs nothing")),
     (NotAuthenticatedError, Kind(401, "not-authenticated", "A key is needed")),
     (NotAllowedError, Kind(403, "not-allowed", "The key's scope does not reach that far")),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from service.market.service import MarketService
+    from service.plans.calibration_schema import CalibrationDocument
+    from service.profiles.service import ProfilesService
     from service.solving.worker import Worker
     from service.web.state import Services
 
@@ -49,6 +51,15 @@ def opened_market() -> "Iterator[MarketService]":
     with opened_database() as engine:
         poller = Poller(engine, settings.configs, settings.poll_interval_s, settings.paces)
         yield MarketService(engine, settings, poller)
+
+
+@contextmanager
+def opened_profiles() -> "Iterator[ProfilesService]":
+    """Profiles and calibrations in the store of this process's settings. Raises SettingsError, DatabaseError."""
+    from service.profiles.service import ProfilesService
+
+    with opened_database() as engine:
+        yield ProfilesService(engine)
 
 
 @asynccontextmanager
@@ -128,3 +139,13 @@ class StoreWhenNeeded:
     def polled(self, providers: Sequence[str]) -> StoredMarket:
         with opened_market() as market:
             return market.polled(providers)
+
+    def calibration(self, name: str) -> "CalibrationDocument":
+        """Raises NoSuchProfileError, also where there is no database yet."""
+        from service.profiles.service import no_calibration
+
+        settings = store_settings()
+        if settings.database_url is None and not settings.has_private_database:
+            raise no_calibration(name, ())
+        with opened_profiles() as profiles:
+            return profiles.calibration(name)

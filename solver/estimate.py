@@ -88,7 +88,7 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
         high_req_per_s=found.req_per_s * band,
         concurrency=clients,
         running=running,
-        source=roofline.source_of(model, layouts, replace(planned, batch=np.array([[running]])), 0, 0),
+        source=roofline.source_of(model, layouts, replace(planned, batch=np.array([[running]])), 0, 0)[0],
         detail=_detail(roofline, model, layouts, planned, clients, running),
     )
 

@@ -119,7 +119,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where the rate of one replica on one workload comes from, with its error band."""
+    """Where the rate of one replica on one workload comes from, with its error band. `version`: of the source's
+    data."""
 
     replica: str
     workload: str
@@ -128,6 +129,7 @@ class Evidence:
     rps: float
     low_rps: float
     high_rps: float
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,12 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the throughput layer says of one candidate: rates [1, W], source and detail per workload it serves."""
+    """What the throughput layer says of one candidate: rates [1, W], what they rest on per workload it serves."""
 
     model: ServedModel
     layouts: Layouts
     rates: Rates
-    sources: dict[int, tuple[str, str]]
+    sources: dict[int, throughput.RateBasis]
 
 
 def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
@@ -197,10 +197,12 @@ def _describe_replica(
         Evidence(
             name,
             model.workloads[w].name,
-            *known.sources[w],
+            source=known.sources[w].source,
+            detail=known.sources[w].detail,
             rps=float(sustained.rps[0, w]),
             low_rps=float(sustained.low_rps[0, w]),
             high_rps=float(sustained.high_rps[0, w]),
+            version=known.sources[w].version,
         )
         for w in routed
     ]

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from sqlalchemy import Engine
 
-from service.db import api_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from service.db.engine import open_engine
 from service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
 from service.db.tables import Base

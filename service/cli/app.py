@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from service.cli.calibrate import calibrate
 from service.cli.catalog import catalog
 from service.cli.db import db
 from service.cli.deployments import deployments
@@ -16,6 +17,7 @@ from service.cli.keys import keys
 from service.cli.market import market
 from service.cli.plan import plan
 from service.cli.profile import profile
+from service.cli.profiles import profiles
 from service.cli.schema import schema
 from service.cli.serve import serve
 from service.cli.simulate import simulate
@@ -31,6 +33,7 @@ app = typer.Typer(
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Time one layer on the GPU at hand, to calibrate with.")(profile)
+app.command(short_help="Fit the estimates to your own measurements.")(calibrate)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
 app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)
@@ -38,6 +41,7 @@ app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
 app.add_typer(deployments, name="deployments", short_help="Keep plans up to date with a running service.")
+app.add_typer(profiles, name="profiles", short_help="Import, list and show your own measurements.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
 app.add_typer(keys, name="keys", short_help="Say who may call the service.")
 app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")

@@ -11,6 +11,7 @@ from service.cli.exits import Exit, guarded, say
 if TYPE_CHECKING:
     from service.plans.estimates import Configuration
     from solver.estimate import Estimate
+    from solver.throughput.factors import Calibration
 
 STANDARD_INPUT: Final = Path("-")
 
@@ -29,6 +30,10 @@ def estimate(
         int | None, typer.Option(help="Requests in flight, each followed by the next; default: the most that fit.")
     ] = None,
     engine: Annotated[str, typer.Option(help="Serving engine.")] = "vllm",
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="By your own runs: a name or file of `sutler calibrate`."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv_in: Annotated[
         Path | None,
@@ -61,12 +66,12 @@ def estimate(
         _refuse(single)
         if as_json:
             raise typer.BadParameter("--csv writes a CSV file; leave --json out")
-        _estimate_table(csv_in, out)
+        _estimate_table(csv_in, out, calibration)
         return
     if out is not None:
         raise typer.BadParameter("--out goes with --csv; use --json for a single estimate")
     single.update(tp=tensor_parallel, pp=pipeline_parallel, engine=engine)
-    _estimate_one(single, as_json=as_json)
+    _estimate_one(single, calibration, as_json=as_json)
 
 
 def _refuse(single: dict[str, object]) -> None:
@@ -75,7 +80,7 @@ def _refuse(single: dict[str, object]) -> None:
         raise typer.BadParameter(f"{', '.join(given)}: --csv takes the configurations from the file; leave these out")
 
 
-def _estimate_one(asked: dict[str, object], *, as_json: bool) -> None:
+def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json: bool) -> None:
     from service.cli.output import write_stdout
     from service.plans.estimates import configuration, estimated
 
@@ -84,7 +89,7 @@ def _estimate_one(asked: dict[str, object], *, as_json: bool) -> None:
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
     config = configuration({name: _text(value) for name, value in asked.items() if value is not None})
-    found = estimated(config)
+    found = estimated(config, _calibration(calibration))
     if found.error is not None:
         say(f"error: {found.error}")
         raise typer.Exit(Exit.BAD_INPUT)
@@ -93,6 +98,19 @@ def _estimate_one(asked: dict[str, object], *, as_json: bool) -> None:
         write_stdout(f"{content}\n".encode())
     else:
         _show(config, found)
+
+
+def _calibration(given: str | None) -> "Calibration | None":
+    """Of the store, or of a file where one is there."""
+    if given is None:
+        return None
+    from service.main import StoreWhenNeeded
+    from service.plans.calibrations import calibration_of
+    from service.profiles.references import calibration_in
+
+    path = Path(given)
+    document = calibration_in(path) if path.is_file() else StoreWhenNeeded().calibration(given)
+    return calibration_of(document, field="--calibration")
 
 
 def _text(value: object) -> str:
@@ -146,13 +164,13 @@ def _show(config: "Configuration", found: "Estimate") -> None:
     show(table)
 
 
-def _estimate_table(source: Path, out: Path | None) -> None:
+def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> None:
     from service.cli.output import check_target, write_file, write_stdout
     from service.plans.estimate_table import predict_table
 
     if out is not None:
         check_target(out)
-    made = predict_table(_read(source))
+    made = predict_table(_read(source), _calibration(calibration))
     if out is None:
         write_stdout(made.content)
     else:

@@ -65,16 +65,19 @@ def _end(error: Exception) -> NoReturn:
     if isinstance(error, NoMarketDataError):
         say(f"no market data: {error}")
         raise typer.Exit(Exit.NO_MARKET_DATA) from error
-    if _is_of_the_database(error):
+    if _is_of(error, "service.profiles.errors", "ProfileError"):
+        say(f"error: {error}")
+        raise typer.Exit(Exit.BAD_INPUT) from error
+    if _is_of(error, "service.db.errors", "DatabaseError"):
         say(f"error: {error}")
         raise typer.Exit(Exit.NO_MARKET_DATA) from error
     _end_by_our_fault(error)
 
 
-def _is_of_the_database(error: Exception) -> bool:
-    """Without importing the database's modules where nobody else has."""
-    errors = sys.modules.get("service.db.errors")
-    return errors is not None and isinstance(error, errors.DatabaseError)
+def _is_of(error: Exception, module: str, name: str) -> bool:
+    """Without importing the module where nobody else has."""
+    errors = sys.modules.get(module)
+    return errors is not None and isinstance(error, getattr(errors, name))
 
 
 def _say_problems(problems: list[str]) -> None:

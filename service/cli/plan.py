@@ -12,6 +12,7 @@ import typer
 from service.cli.exits import Exit, guarded
 
 if TYPE_CHECKING:
+    from service.main import StoreWhenNeeded
     from service.plans.plan_schema import PlanDocument
     from service.plans.problem_schema import ProblemDocument
     from solver.problem import Problem
@@ -116,6 +117,7 @@ def _make_plan(
     from service.plans.translate import to_problem
 
     store = StoreWhenNeeded()
+    document = _calibrated(document, folder, store)
     translation = to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
     from solver import solve
 
@@ -126,6 +128,15 @@ def _make_plan(
 
     made = solved(translation.problem)
     return _validated(document, folder, translation.problem, made, solved, traces) if validates else made
+
+
+def _calibrated(document: "ProblemDocument", folder: Path, store: "StoreWhenNeeded") -> "ProblemDocument":
+    """Without importing the database where no calibration is asked for."""
+    if document.throughput.calibration is None:
+        return document
+    from service.profiles.references import with_calibration_of
+
+    return with_calibration_of(document, folder=folder, named=store.calibration)
 
 
 def _validated(

@@ -14,6 +14,7 @@ class Kind(StrEnum):
     problem = "problem"
     plan = "plan"
     market = "market"
+    calibration = "calibration"
 
 
 @guarded

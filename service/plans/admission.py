@@ -5,6 +5,7 @@ All of it is said before a plan is queued, so that a caller who does not wait he
 
 from datetime import datetime
 
+from service.plans.calibration_schema import CalibrationFile
 from service.plans.errors import DocumentError, FieldProblem, short_repr
 from service.plans.problem_schema import ProblemDocument
 from service.plans.translate import check_names, to_problem
@@ -41,4 +42,6 @@ def _files(document: ProblemDocument) -> list[FieldProblem]:
     paths = [(f"models[{i}].trace.file", m.trace.file) for i, m in enumerate(document.models) if m.trace is not None]
     if isinstance(document.market.offers, str):
         paths.append(("market.offers", document.market.offers))
+    if isinstance(document.throughput.calibration, CalibrationFile):
+        paths.append(("throughput.calibration.file", document.throughput.calibration.file))
     return [FieldProblem(field, short_repr(path), remedy) for field, path in paths]

@@ -16,6 +16,7 @@ from service.plans.errors import DocumentError
 from service.plans.estimates import configuration, estimated
 from solver.errors import InvalidProblemError
 from solver.estimate import Estimate
+from solver.throughput.factors import Calibration
 
 ADDED_COLUMNS: Final = (
     "predicted_req_per_s",
@@ -39,7 +40,7 @@ class Predictions:
     predicted: int
 
 
-def predict_table(content: bytes) -> Predictions:
+def predict_table(content: bytes, calibration: Calibration | None = None) -> Predictions:
     """Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column."""
     table = read_csv(content, columns=_REQUIRED, field="csv")
     header, rows = table.header, table.rows
@@ -50,7 +51,7 @@ def predict_table(content: bytes) -> Predictions:
     writer.writerow([*header, *added])
     predicted = 0
     for row in rows:
-        values = _predicted(row, len(header), places)
+        values = _predicted(row, len(header), places, calibration)
         predicted += not values["error"]
         cells = [*row[: len(header)], *[""] * (len(header) - len(row))]
         for name, column in replaced.items():
@@ -82,7 +83,9 @@ def _added(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     return {}, [f"predicted_{name}" if name in header else name for name in ADDED_COLUMNS]
 
 
-def _predicted(row: list[str], width: int, places: Mapping[str, int]) -> dict[str, str]:
+def _predicted(
+    row: list[str], width: int, places: Mapping[str, int], calibration: Calibration | None
+) -> dict[str, str]:
     blank = dict.fromkeys(ADDED_COLUMNS, "")
     if reason := too_many_cells(row, width):
         return {**blank, "error": reason}
@@ -91,7 +94,7 @@ def _predicted(row: list[str], width: int, places: Mapping[str, int]) -> dict[st
         asked = configuration(values)
         if asked.concurrency is None:
             raise DocumentError.of("concurrency", "is empty; give the number of requests in flight")
-        found = estimated(asked)
+        found = estimated(asked, calibration)
     except (DocumentError, InvalidProblemError) as error:
         return {**blank, "error": " ".join(str(error).split())}
     return {**blank, "error": found.error} if found.error else _cells(found)

@@ -13,7 +13,7 @@ from service.plans.errors import DocumentError
 from solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
 from solver.estimate import Estimate, estimate, one_layout, usual_kv_precision
 from solver.problem import ServedModel, Workload
-from solver.throughput.factors import REFERENCE_ENGINE
+from solver.throughput.factors import REFERENCE_ENGINE, Calibration, shipped_calibration
 from solver.throughput.roofline import Roofline
 
 # Far beyond any deployment: a slip of the keyboard is an error, not an overflow.
@@ -88,12 +88,14 @@ def configuration(values: Mapping[str, str]) -> Configuration:
     )
 
 
-def estimated(asked: Configuration) -> Estimate:
-    """The estimate; its `error` is set where the configuration cannot serve the traffic."""
+def estimated(asked: Configuration, calibration: Calibration | None = None) -> Estimate:
+    """The estimate, by the caller's own calibration or the shipped one; its `error` is set where the configuration
+    cannot serve the traffic."""
     workload = Workload("estimate", asked.input_tokens, asked.output_tokens, 1.0)
     model = ServedModel(asked.spec.id, asked.spec, asked.precision, asked.kv_precision, (workload,))
     layouts = one_layout(asked.gpu, tensor_parallel=asked.tensor_parallel, pipeline_parallel=asked.pipeline_parallel)
-    return estimate(Roofline(engine_name=asked.engine), model, layouts, concurrency=asked.concurrency)
+    roofline = Roofline(calibration or shipped_calibration(), asked.engine)
+    return estimate(roofline, model, layouts, concurrency=asked.concurrency)
 
 
 def precision_of(field: str, text: str) -> Precision:

@@ -55,6 +55,7 @@ def issue_plan(
         market=_market(translation, created_at),
         evidence=tuple(EvidenceDocument(**_fields(evidence)) for evidence in plan.evidence),
         solver=_report(plan.solver),
+        calibration=translation.calibration,
         warnings=plan.warnings,
         notes=translation.notes,
     )

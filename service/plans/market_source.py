@@ -69,8 +69,13 @@ def read_market(
 def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
     """A path of a document, relative to the document's folder; raises DocumentError where files are not allowed."""
     if folder is None:
-        raise DocumentError.of(field, "paths are for the command line only: give the content itself", value=text)
+        raise path_refused(field, text)
     return folder / Path(text).expanduser()
+
+
+def path_refused(field: str, text: str) -> DocumentError:
+    """What callers of the API hear of a path."""
+    return DocumentError.of(field, "paths are for the command line only: give the content itself", value=text)
 
 
 def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, MarketDocument]:

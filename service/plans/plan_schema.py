@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from service.plans.calibration_schema import CalibrationDocument
 from service.plans.fields import Document, Timestamp
 from service.plans.market_schema import ContractName
 from service.plans.model_schema import GpuDocument, ModelSpecDocument, PrecisionName
@@ -220,7 +221,7 @@ class EvidenceDocument(Document):
     workload: str
     """Name of the workload."""
     source: str
-    """measured, roofline, ..."""
+    """measured, profiles (the caller's own runs), roofline, aiconfigurator, or several joined by a plus."""
     detail: str
     """What the number rests on."""
     rps: float
@@ -229,6 +230,8 @@ class EvidenceDocument(Document):
     """Low end of the stated error band."""
     high_rps: float
     """High end of the stated error band."""
+    version: str = ""
+    """Version of the source's data; empty for measured rates."""
 
 
 class PhaseDocument(Document):
@@ -360,6 +363,8 @@ class PlanDocument(Document):
     """Where the rates come from."""
     solver: SolverReport
     """How the plan was found."""
+    calibration: CalibrationDocument | None = None
+    """The caller's own runs that rates rest on; null: the calibration that is shipped."""
     validation: ValidationDocument | None = None
     """What replaying it has shown, where that was asked for."""
     warnings: tuple[str, ...]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
+from service.plans.calibrations import calibration_of
 from service.plans.errors import DocumentError
 from service.plans.model_schema import GpuDocument, ModelSpecDocument
 from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedWorkload
@@ -15,6 +16,8 @@ from service.plans.translate import inline_spec, latency_limits
 from solver.catalog.entries import Gpu, ModelSpec
 from solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
 from solver.problem import Problem, ServedModel, Workload
+from solver.throughput.factors import shipped_calibration
+from solver.throughput.roofline import Roofline
 
 
 def planned_models(problem: Problem) -> tuple[PlannedModel, ...]:
@@ -40,6 +43,12 @@ def served_models(plan: PlanDocument) -> dict[str, ServedModel]:
 def gpus_of(plan: PlanDocument) -> dict[str, Gpu]:
     """By slug."""
     return {slug: Gpu(slug, **gpu.model_dump()) for slug, gpu in plan.gpus.items()}
+
+
+def roofline_of(plan: PlanDocument) -> Roofline:
+    """What its estimates rest on."""
+    calibration = shipped_calibration() if plan.calibration is None else calibration_of(plan.calibration)
+    return Roofline(calibration, calibration.serves)
 
 
 def solver_plan(document: PlanDocument) -> Plan:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from service.plans.calibration_schema import CalibrationDocument, CalibrationFile
 from service.plans.fields import (
     Count,
     Document,
@@ -278,11 +279,35 @@ class MeasuredRateDocument(Document):
     """Requests per second by workload; a workload left out has rate 0."""
 
 
+def _kind_of_calibration(value: Any) -> str | None:
+    if isinstance(value, CalibrationFile) or (isinstance(value, dict) and value.keys() == {"file"}):
+        return "file"
+    return _kind_of(value, text="name", mapping="document")
+
+
+CalibrationReference = Annotated[
+    Annotated[Name, Tag("name")]
+    | Annotated[CalibrationFile, Tag("file")]
+    | Annotated[CalibrationDocument, Tag("document")],
+    Discriminator(
+        _kind_of_calibration,
+        custom_error_type="sutler_choice",
+        custom_error_message="must be the name of a stored calibration (text), {file: path} or a whole calibration",
+    ),
+]
+
+
 class ThroughputDocument(Document):
-    """Measured rates of the caller's own; they win over every estimate."""
+    """Where rates come from. Measured ones of the caller's own win over every estimate."""
 
     only: bool = False
     """Use no estimate at all: configurations that are not in the table do not exist."""
+    calibration: CalibrationReference | None = None
+    """Estimate by the caller's own runs (`sutler calibrate`): the name of a stored calibration, {file: path} of one
+    that was written to a file (command line only), or all of it. Unset: as shipped."""
+    estimates: Literal["narrowest_band", "aiconfigurator", "roofline"] = "narrowest_band"
+    """Who estimates what was not measured: the roofline, or where aiconfigurator-core is installed its operators,
+    whichever states the narrower band; or one of them wherever it can."""
     table: Annotated[tuple[MeasuredRateDocument, ...], Field(strict=False, max_length=100_000)] = ()
     """One row per measured configuration."""
 

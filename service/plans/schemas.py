@@ -5,17 +5,19 @@ Shared by the command line and the API. translate.py turns them into the solver'
 
 from typing import Any, Final, Literal
 
+from service.plans.calibration_schema import CalibrationDocument
 from service.plans.fields import Document
 from service.plans.market_schema import MarketDocument, OfferDocument
 from service.plans.model_schema import GpuDocument, ModelSpecDocument
 from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument
 from service.plans.problem_schema import ModelDocument, ProblemDocument, WorkloadDocument
 
-DocumentName = Literal["problem", "market", "plan"]
+DocumentName = Literal["problem", "market", "plan", "calibration"]
 DOCUMENTS: Final[dict[DocumentName, type[Document]]] = {
     "problem": ProblemDocument,
     "market": MarketDocument,
     "plan": PlanDocument,
+    "calibration": CalibrationDocument,
 }
 
 

@@ -16,6 +16,7 @@ from service.plans import repository
 from service.plans.admission import admit
 from service.plans.problem_schema import ProblemDocument
 from service.plans.repository import Order, PlanRecord
+from service.profiles.references import with_calibration
 from service.web import idempotency
 from service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
 from service.web.idempotency import Ticket
@@ -33,7 +34,9 @@ def order_of(document: ProblemDocument, *, created_by: str, request_id: str | No
 
 async def check(services: Services, document: ProblemDocument) -> None:
     """Raises DocumentError, UnknownNameError, NoMarketDataError."""
-    await asyncio.to_thread(admit, document, services.settings, now=services.now())
+    async with reading(services.engine) as connection:
+        known = await with_calibration(connection, document)
+    await asyncio.to_thread(admit, known, services.settings, now=services.now())
 
 
 async def place(services: Services, connection: AsyncConnection, order: Order) -> None:

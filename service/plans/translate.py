@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from service.plans.calibration_schema import CalibrationDocument, CalibrationFile
+from service.plans.calibrations import calibration_of
 from service.plans.errors import DocumentError, FieldProblem, short_repr
 from service.plans.gpu_choice import GpuChoice
 from service.plans.market_schema import OfferDocument
-from service.plans.market_source import MarketView, read_market, resolve_path
+from service.plans.market_source import MarketView, path_refused, read_market, resolve_path
 from service.plans.model_schema import ModelSpecDocument
 from service.plans.problem_schema import (
     MinCost,
@@ -29,6 +31,7 @@ from solver.catalog.entries import LatentAttention, MixtureOfExperts, ModelSpec,
 from solver.catalog.parameters import count_parameters
 from solver.errors import UnknownNameError
 from solver.problem import (
+    Estimates,
     LatencyLimit,
     LatencyMetric,
     Limits,
@@ -42,6 +45,7 @@ from solver.problem import (
     SolveOptions,
     Workload,
 )
+from solver.throughput.aiconfigurator import missing as operators_missing
 
 UNLIMITED_CONTEXT_TOKENS = 10_000_000
 METRICS: tuple[LatencyMetric, ...] = ("ttft", "tpot", "e2e")
@@ -55,6 +59,7 @@ class Translation:
     problem: Problem
     market: MarketView
     notes: tuple[str, ...]
+    calibration: CalibrationDocument | None = None
 
 
 def to_problem(
@@ -72,7 +77,7 @@ def to_problem(
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
     """
     notes: list[str] = []
-    gpus = GpuChoice(document)
+    gpus, calibration = GpuChoice(document), _calibration(document)
     models = _models(document, gpus, folder, notes)
     market = read_market(document.market, folder=folder, now=now, store=store)
     problem = Problem(
@@ -86,8 +91,10 @@ def to_problem(
         options=SolveOptions(**document.solver.model_dump()),
         measured=_measured(document),
         measured_only=document.throughput.only,
+        calibration=None if calibration is None else calibration_of(calibration),
+        estimates=_estimates(document),
     )
-    return Translation(problem, market, (*notes, *gpus.notes(), *market.notes))
+    return Translation(problem, market, (*notes, *gpus.notes(), *market.notes), calibration)
 
 
 def check_names(document: ProblemDocument) -> None:
@@ -96,6 +103,26 @@ def check_names(document: ProblemDocument) -> None:
     Raises DocumentError and UnknownNameError for fields that are wrong.
     """
     _models(document, GpuChoice(document), None, [])
+    _calibration(document)
+    _estimates(document)
+
+
+def _calibration(document: ProblemDocument) -> CalibrationDocument | None:
+    """Names and files have become calibrations before (service/profiles/references.py)."""
+    given = document.throughput.calibration
+    if isinstance(given, CalibrationFile):
+        raise path_refused("throughput.calibration.file", given.file)
+    if isinstance(given, str):
+        remedy = "is a name, and no store is at hand: give the calibration itself (`sutler calibrate --out`)"
+        raise DocumentError.of("throughput.calibration", remedy, value=given)
+    return given
+
+
+def _estimates(document: ProblemDocument) -> Estimates:
+    wanted, lacking = document.throughput.estimates, operators_missing()
+    if wanted == "aiconfigurator" and lacking is not None:
+        raise DocumentError.of("throughput.estimates", lacking, value=wanted)
+    return wanted
 
 
 def _models(

@@ -8,6 +8,7 @@ One row per timing. `new_tokens` are per sequence, of `batch` sequences. `attent
 """
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -60,6 +61,22 @@ def row_fields(row: LayerRow) -> dict[str, Any]:
     found = {name: getattr(row, name) for name in COLUMNS}
     rounded = {name: float(f"{found[name]:.6g}") for name in ("seconds", "spread_fraction")}
     return {**found, **rounded, "measured_at": row.measured_at.isoformat(timespec="seconds")}
+
+
+def digest_of(row: LayerRow) -> bytes:
+    """The same for the same row, whatever file it came in."""
+    return hashlib.sha256(repr(sorted(row_fields(row).items())).encode()).digest()
+
+
+def row_of(columns: Mapping[str, Any]) -> LayerRow:
+    """What `row_fields` made, as the store has it."""
+    return LayerRow(**{**columns, "measured_at": datetime.fromisoformat(columns["measured_at"])})
+
+
+def is_layer_file(content: bytes) -> bool:
+    """By the columns that no table of benchmark runs has."""
+    header = content.split(b"\n", 1)[0].decode(UTF8_WITH_MARK, errors="replace")
+    return {"phase", "attention", "seconds", "new_tokens"} <= {name.strip() for name in header.split(",")}
 
 
 def written(rows: Iterable[LayerRow]) -> bytes:

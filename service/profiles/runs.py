@@ -1,10 +1,14 @@
-"""One benchmark run as a result file states it, before anything about it is checked.
+"""One benchmark run: as a result file states it, and as it is kept once it has been checked.
 
-Flow: bytes -> readers/ -> BenchmarkRun (here) -> checks.py -> what is stored.
+Flow: bytes -> readers/ -> BenchmarkRun -> checks.py -> ProfileRun -> repository.py.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
+
+from solver.catalog.entries import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,49 @@ class BenchmarkRun:
     failed: int | None = None
     duration_s: float | None = None
     measured_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """What runs of one profile share: slug, catalogue ids, engine. engine_version "": not known."""
+
+    gpu: str
+    model: str
+    precision: Precision
+    kv_precision: Precision
+    engine: str
+    engine_version: str
+
+    @property
+    def id(self) -> str:
+        """What people name the profile by."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+
+    def __str__(self) -> str:
+        engine = f"{self.engine} {self.engine_version}".strip()
+        return f"{self.model} at {self.precision} (KV cache {self.kv_precision}) on {self.gpu}, {engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRun:
+    """A run that may be fitted to. concurrency: requests in flight on average. tpot_s 0 where a request has one
+    output token."""
+
+    key: ProfileKey
+    tensor_parallel: int
+    pipeline_parallel: int
+    input_tokens: float
+    output_tokens: float
+    concurrency: float
+    req_per_s: float
+    ttft_s: float
+    tpot_s: float
+    completed: int | None = None
+    duration_s: float | None = None
+    measured_at: datetime | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """The same for the same run, whatever file it came in."""
+        values: Sequence[object] = [getattr(self, field.name) for field in fields(self)]
+        return hashlib.sha256(repr(values).encode()).digest()

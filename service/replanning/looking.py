@@ -30,6 +30,7 @@ from service.plans.issue import issue_plan
 from service.plans.plan_schema import PlanDocument
 from service.plans.problem_schema import ProblemDocument
 from service.plans.validation import validate
+from service.profiles.references import with_calibration
 from service.queue import Queue
 from service.replanning import repository
 from service.replanning.facts import Facts
@@ -96,6 +97,7 @@ class Looker:
         plan = PlanDocument.model_validate_json(watched.document)
         now = self.now()
         async with reading(self.engine) as connection:
+            problem = await with_calibration(connection, problem)
             held = await reported(connection, watched.deployment_id)
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)

@@ -10,7 +10,7 @@ import numpy as np
 from service.plans.errors import DocumentError
 from service.plans.fields import finite
 from service.plans.plan_schema import DeratedConfiguration, PlanDocument, ReplicaDocument
-from service.plans.planned import gpus_of, served_models, solver_plan
+from service.plans.planned import gpus_of, roofline_of, served_models, solver_plan
 from service.simulation.schemas import (
     LatencyResource,
     LimitResource,
@@ -95,6 +95,7 @@ def simulated(
         lengths={name: _lengths(requests, name, models) for name in models},
         scheduling=choices.scheduling,
         max_batched_tokens=choices.max_batched_tokens,
+        roofline=roofline_of(plan),
     )
     outcome = simulate(replicas, fractions_of(plan, requests), requests, routing=choices.routing, seed=choices.seed)
     end_s = float(requests.arrival_s[-1])

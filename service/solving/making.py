@@ -31,6 +31,7 @@ from service.plans.problem_schema import ProblemDocument
 from service.plans.repository import Claim
 from service.plans.translate import Translation, to_problem
 from service.plans.validation import validate
+from service.profiles.references import with_calibration
 from service.queue import Queue
 from service.replanning.concluding import Verdict, instead, issuable
 from service.replanning.looking import Looker, Replan
@@ -107,7 +108,8 @@ class Maker:
 
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
-        read_at, translation = await self._patiently(lambda: self._translated(document))
+        known = await self._persist(lambda connection: with_calibration(connection, document))
+        read_at, translation = await self._patiently(lambda: self._translated(known))
         plan = await self._solved(claimed, translation.problem, limit_s=_limit_s(document))
         return Made(plan, translation, read_at)
 

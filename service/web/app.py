@@ -13,6 +13,7 @@ from service.deployments.endpoints import router as deployments
 from service.holdings.endpoints import router as holdings
 from service.market.endpoints import router as market
 from service.plans.endpoints import router as plans
+from service.profiles.endpoints import router as profiles
 from service.replanning.endpoints import router as decisions
 from service.traffic.endpoints import router as traffic
 from service.traffic.feed_endpoints import router as feeds
@@ -26,7 +27,7 @@ from service.webhooks.endpoints import router as webhooks
 from solver.version import VERSION
 
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
-ROUTERS = (plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds)
+ROUTERS = (plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds, profiles)
 
 
 def build_app(opened: Opened) -> FastAPI:

@@ -4,7 +4,7 @@ Sources, best first: the caller's measured rates, then the calibrated roofline. 
 simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from solver.throughput.factors import shipped_calibration
 from solver.throughput.measured import matching, measured_of
 from solver.throughput.roofline import Roofline
 
-__all__ = ["Layouts", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates", "roofline_of"]
+__all__ = ["Layouts", "RateBasis", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates", "roofline_of"]
 
 # At 0.98 the p90 request of a replica with 200 slots waits 20 s for one, at 0.9 0.2 s (M/M/b, latency.py).
 QUEUED_UTILISATION_FRACTION: Final = 0.85
@@ -68,6 +68,15 @@ def _rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rate
     return _overridden(estimated, measured, layouts, model.spec.layers if model.spec else 0), measured.fits
 
 
+@dataclass(frozen=True, slots=True)
+class RateBasis:
+    """What a rate rests on: its source, the version of the source's data, and a sentence or several."""
+
+    source: str
+    version: str
+    detail: str
+
+
 def evidence(
     problem: Problem,
     model: ServedModel,
@@ -76,19 +85,20 @@ def evidence(
     measured: NDArray[np.bool_],
     layout: int,
     workload: int,
-) -> tuple[str, str]:
-    """(source, detail) of one rate; `rates` and `measured` as returned by `rates`."""
-    roofline = roofline_of(problem)
+) -> RateBasis:
+    """Of one rate; `rates` and `measured` as returned by `rates`."""
     if measured[layout] or not _estimated(problem, model):
         table = measured_of(model, problem.measured)
-        name, detail = table.name, table.detail(model, layouts, rates, layout, workload)
+        found = RateBasis(table.name, "", table.detail(model, layouts, rates, layout, workload))
     else:
-        name = roofline.source_of(model, layouts, rates, layout, workload)
-        detail = roofline.detail(model, layouts, rates, layout, workload)
+        roofline = roofline_of(problem)
+        source, version = roofline.source_of(model, layouts, rates, layout, workload)
+        found = RateBasis(source, version, roofline.detail(model, layouts, rates, layout, workload))
     factor = _derating(problem, model, layouts)
-    if factor is not None and factor[layout] < 1:
-        detail += f"; counted on for {factor[layout]:.0%} of that, since it missed limits when it was simulated"
-    return name, detail
+    if factor is None or factor[layout] >= 1:
+        return found
+    counted = f"counted on for {factor[layout]:.0%} of that, since it missed limits when it was simulated"
+    return replace(found, detail=f"{found.detail}; {counted}")
 
 
 def roofline_of(problem: Problem) -> Roofline:

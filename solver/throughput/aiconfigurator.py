@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import ModelSpec, Precision
+from solver.catalog.entries import Gpu, ModelSpec, Precision
 from solver.problem import ServedModel
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray
 from solver.throughput.factors import Calibration, Engine
 from solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
-from solver.throughput.operator_models import link_error
+from solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
 from solver.throughput.operator_package import VERSION, missing
 from solver.throughput.prepare import known_spec
 from solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, Traffic
@@ -33,7 +33,7 @@ VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
 VALIDATED_BAND: Final = 1.3
 BAND: Final = 1.4
 
-__all__ = ["OperatorStages", "missing", "operator_stages", "why_not"]
+__all__ = ["OperatorStages", "missing", "operator_stages", "why_not", "would_help"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class OperatorStages:
         slug = kinds.gpus[int(kinds.gpu[kind])].slug
         if self.answers(kinds)[kind]:
             sentence = f"{slug}: operators measured for {PACKAGE} {VERSION}"
-            return Basis("aiconfigurator", "operator database", sentence)
+            return Basis("aiconfigurator", f"{PACKAGE} {VERSION}", "operator database", sentence)
         return self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
 
     def answers(self, kinds: StageKinds) -> BoolArray:
@@ -144,6 +144,15 @@ class OperatorStages:
             return f"operators are asked for {ENGINE}, not for {self.engine.name}"
         error = link_error(gpu, tensor_parallel, float(kinds.intra_gb_per_s[kind]))
         return error or operator_times(gpu, self.spec, self.precision, self.kv_precision, tensor_parallel)
+
+
+def would_help(
+    gpu: Gpu, spec: ModelSpec, precision: Precision, kv_precision: Precision, tensor_parallel: int
+) -> bool:
+    """Whether the database, where it is not installed, knows more of such stages than the roofline assumes."""
+    if missing() is None or isinstance(quant_modes(spec, precision, kv_precision), str):
+        return False
+    return system_error(gpu, tensor_parallel) is None and model_error(spec) is None
 
 
 def operator_stages(model: ServedModel, base: ModelStages, *, everywhere: bool = False) -> OperatorStages:

@@ -5,7 +5,7 @@ which step took how long: prefill is corrected as runs of a middling concurrency
 by what is then missing for a request to take as long as the runs say of b in flight.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -32,14 +32,17 @@ PROFILES: Final = "profiles"
 # Below this share of the variance a rate rests on the user's runs more than on the roofline.
 MOST_LEFT: Final = 0.25
 
+Key = tuple[tuple[tuple[str, int], ...], tuple[float, ...], tuple[float, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class CorrectedStages:
-    """`base` answers; `corrections` are of its engine."""
+    """`base` answers; `corrections` are of its engine; `known` keeps what was asked before."""
 
     base: RooflineStages
     spec: ModelSpec
     corrections: Corrections
+    known: dict[Key, tuple[FloatArray, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def work(self) -> LayerWork:
@@ -93,12 +96,23 @@ class CorrectedStages:
         faster = self.faster(kinds, traffic, batch)[kind, workload]
         runs = f"{self.corrections.runs} runs of calibration {self.calibration.name} make it x{faster:.2f}"
         source = PROFILES if left <= MOST_LEFT else found.source
-        return Basis(source, found.title, f"{found.sentence}; {runs}")
+        return Basis(source, found.version, found.title, f"{found.sentence}; {runs}")
 
     def _left(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """Share of the variance of the error that the runs leave [num_kinds, W, len(BAND_BATCHES)]."""
-        shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
-        return self.corrections.at(self._points(kinds, traffic))[1].reshape(shape)
+        return self._kriged(kinds, traffic)[1]
+
+    def _kriged(self, kinds: StageKinds, traffic: Traffic) -> tuple[FloatArray, FloatArray]:
+        """Mean and share left, both [num_kinds, W, len(BAND_BATCHES)], computed once: tables, bands and evidence ask
+        for the same ones."""
+        slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
+        shards = tuple(zip(slugs, kinds.tensor_parallel.tolist(), strict=True))
+        key: Key = (shards, tuple(traffic.input_tokens.tolist()), tuple(traffic.output_tokens.tolist()))
+        if key not in self.known:
+            shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
+            mean, left = self.corrections.at(self._points(kinds, traffic))
+            self.known[key] = (mean.reshape(shape), left.reshape(shape))
+        return self.known[key]
 
     def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
         """By what the runs raise the rate at a batch [num_kinds, W]."""
@@ -106,8 +120,7 @@ class CorrectedStages:
 
     def _slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
         """Factors on the time of a request [num_kinds, W, len(batch)]."""
-        shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
-        mean = self.corrections.at(self._points(kinds, traffic))[0].reshape(shape)
+        mean, _ = self._kriged(kinds, traffic)
         place = np.interp(np.log2(np.maximum(batch, 1.0)), np.log2(BAND_BATCHES), np.arange(len(BAND_BATCHES)))
         low = np.minimum(place.astype(np.int64), len(BAND_BATCHES) - 2)
         share = place - low

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from solver.problem import LatencyLimit, ServedModel
+from solver.throughput.aiconfigurator import BAND as OPERATOR_BAND
+from solver.throughput.aiconfigurator import would_help
 from solver.throughput.base import Layouts, Rates
 from solver.throughput.composer import Pairs
 from solver.throughput.latency import QUEUEING_NOTE, FirstToken, limit_parts
@@ -41,6 +43,7 @@ def served_detail(
         f"{', '.join(dict.fromkeys(one.sentence for one in bases))}; {_band_text(prepared, source, workload, batch)}",
         f"bottleneck {_stage_name(prepared, stage)}, {share:.0%} of its time in prefill",
         *_notes(prepared, model),
+        *_better_known(prepared, model, source),
     ]
     if planned:
         parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, batch, model)}")
@@ -49,13 +52,15 @@ def served_detail(
     return "; ".join(parts)
 
 
-def source_name(
+def source_names(
     model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int, source: ModelStages
-) -> str:
-    """What answers for the stages: `roofline`, `profiles`, `aiconfigurator`, or several with a plus between them."""
+) -> tuple[str, str]:
+    """What answers for the stages: `roofline`, `profiles`, `aiconfigurator`, or several with a plus between them; and
+    the versions of their data, likewise."""
     prepared = _prepared(model, layouts, rates, layout, source)
     bases = _bases(prepared, source, workload, int(rates.batch[layout, workload]))
-    return "+".join(dict.fromkeys(one.source for one in bases))
+    names, versions = (dict.fromkeys(column) for column in zip(*((b.source, b.version) for b in bases), strict=True))
+    return "+".join(names), "+".join(versions)
 
 
 def unserved_detail(
@@ -127,6 +132,19 @@ def _notes(prepared: Prepared, model: ServedModel) -> list[str]:
     gpus = dict.fromkeys(int(gpu) for gpu in prepared.kinds.gpu)
     notes = dict.fromkeys(arithmetic(prepared.kinds.gpus[gpu], model.precision).note for gpu in gpus)
     return [note for note in notes if note]
+
+
+def _better_known(prepared: Prepared, model: ServedModel, source: ModelStages) -> list[str]:
+    """GPUs whose rates the operator database would state more closely, were it there."""
+    spec, kinds = known_spec(model), prepared.kinds
+    slugs = [
+        kinds.gpus[int(gpu)].slug
+        for gpu, degree in zip(kinds.gpu, kinds.tensor_parallel, strict=True)
+        if would_help(kinds.gpus[int(gpu)], spec, model.precision, model.kv_precision, int(degree))
+        and source.calibration.gpu_class(kinds.gpus[int(gpu)]).band > OPERATOR_BAND
+    ]
+    names = ", ".join(dict.fromkeys(slugs))
+    return [f"aiconfigurator knows {names} better: pip install 'sutler[aiconfigurator]'"] if names else []
 
 
 def _memory_reason(prepared: Prepared, model: ServedModel, workload: int) -> str:

@@ -4,9 +4,10 @@ Flow: calibration.toml (written by `python -m benchmarks.roofline_accuracy --wri
 speeds.py. Everything that was fitted or assumed is in that file with what it rests on; nothing here is a number.
 """
 
+import hashlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -19,6 +20,16 @@ from solver.throughput.corrections import Corrections, Correlation
 
 REFERENCE_ENGINE: Final = "vllm"
 SHIPPED: Final = "shipped"
+# What is fitted of a GPU class and of an engine.
+CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")
+ENGINE_FACTORS: Final = (
+    "compute",
+    "kv_bandwidth",
+    "overhead",
+    "first_token_base",
+    "first_token_prefills",
+    "first_token_wave",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ class Priors:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Shipped, or a user's own: then `corrections` hold what its runs say near them, and `name` is what plans call
-    it. `serves` is the engine whose speed is planned with."""
+    it. `serves` is the engine whose speed is planned with; `version` tells the data from those of other versions."""
 
     factors: Factors
     priors: Priors
@@ -114,6 +125,7 @@ class Calibration:
     corrections: Corrections | None = None
     name: str = SHIPPED
     serves: str = REFERENCE_ENGINE
+    version: str = field(default="", compare=False)
 
     @property
     def measured_band(self) -> float:
@@ -175,6 +187,7 @@ def calibration_from_toml(text: str) -> Calibration:
         gpu_classes=tuple(classes),
         engines={name: Engine(name=name, **entry) for name, entry in data["engine"].items()},
         correlation=Correlation(**data["correlation"]),
+        version=f"calibration {hashlib.sha256(text.encode()).hexdigest()[:8]}",
     )
 
 

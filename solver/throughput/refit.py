@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import least_squares
 
 from solver.throughput.base import FloatArray
-from solver.throughput.calibrate import LARGEST_LOG_ERROR, WEIGHTS, Parameter, moved, parameters
+from solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
 from solver.throughput.corrections import covariance, krige
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration
 from solver.throughput.runs import (
@@ -37,9 +37,10 @@ from solver.throughput.runs import (
 SPREAD: Final = 0.3
 FIRST_TOKEN_SPREAD: Final = 1.0  # no kriging explains first tokens, and every engine has its own
 FIRST_TOKEN_ERROR: Final = 0.5
+LAYER_ERROR: Final = 0.1
 SOFT_L1_SCALE: Final = 1.5
 FOLDS: Final = 10
-WORSE: Final = 1.5
+WORSE: Final = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,13 @@ def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
 
 
 def _log_errors(runs: Sequence[ServingRun], found: Predicted, name: str) -> FloatArray:
-    measured = np.array([getattr(run, name) for run in runs])
+    """NaN where nothing was measured: requests of a single token have no time between tokens."""
+    measured = np.array([getattr(run, name) or np.nan for run in runs])
     return np.asarray(np.log(np.maximum(getattr(found, name), 1e-12) / measured))
 
 
 def _size(log_errors: FloatArray) -> float:
-    return float(np.sqrt(np.mean(np.clip(log_errors, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR) ** 2)))
+    return float(np.sqrt(np.mean(log_errors**2)))
 
 
 def _left_out(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> RunErrors:
@@ -127,6 +129,7 @@ def _fitted(
     groups = run_groups(runs)
     whiten = _whitening(runs, start)
     layers_seen = np.log(np.array([run.seconds for run in layer_runs]))
+    layer_weight = np.sqrt(min(1.0, ROWS_PER_GROUP / max(len(layer_runs), 1))) / LAYER_ERROR
 
     def residuals(moves: FloatArray) -> FloatArray:
         calibration = moved(start, chosen, moves)
@@ -135,7 +138,7 @@ def _fitted(
         first = np.clip(_log_errors(runs, found, "ttft_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
         layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
         whitened = solve_triangular(whiten, rates, lower=True)
-        return np.concatenate([whitened, first / FIRST_TOKEN_ERROR, WEIGHTS["layer_s"] * layers, moves / spread])
+        return np.concatenate([whitened, first / FIRST_TOKEN_ERROR, layers * layer_weight, moves / spread])
 
     solution = least_squares(
         residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=30, xtol=1e-4, ftol=1e-4
@@ -149,11 +152,18 @@ def _movable(
     gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
     classes = tuple(dict.fromkeys(start.gpu_class(gpu).name for gpu in gpus))
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
-    chosen = parameters(start, classes, engines)
-    return [
-        replace(one, spread=one.spread * (FIRST_TOKEN_SPREAD if "first_token" in one.name else SPREAD))
-        for one in chosen
-    ]
+    return [replace(one, spread=one.spread * _reach(one, start)) for one in parameters(start, classes, engines)]
+
+
+def _reach(parameter: Parameter, start: Calibration) -> float:
+    """As a share of the range in which the shipped factors were sought; more for GPU classes nobody measured."""
+    if "first_token" in parameter.name:
+        return FIRST_TOKEN_SPREAD
+    kind, _, name = parameter.place.partition(":")
+    if kind != "class":
+        return SPREAD
+    band = next(one.band for one in start.gpu_classes if one.name == name)
+    return SPREAD * float(start.spread(np.array(band)))
 
 
 def _whitening(runs: Sequence[ServingRun], start: Calibration) -> FloatArray:

@@ -15,7 +15,7 @@ from solver.throughput.aiconfigurator import OperatorStages, missing, operator_s
 from solver.throughput.base import FloatArray, IntArray, Layouts, Rates
 from solver.throughput.composer import Pairs
 from solver.throughput.corrected import CorrectedStages
-from solver.throughput.evidence import served_detail, source_name, unserved_detail
+from solver.throughput.evidence import served_detail, source_names, unserved_detail
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
 from solver.throughput.latency import FirstToken, closed_loop, first_token
 from solver.throughput.limits import batches_within_limits, load_at
@@ -89,9 +89,11 @@ class Roofline:
             return stages
         return operator_stages(model, stages, everywhere=self.estimates == "aiconfigurator")
 
-    def source_of(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
-        """What evidence calls it."""
-        return source_name(model, layouts, rates, layout, workload, self.planning_stages(model))
+    def source_of(
+        self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int
+    ) -> tuple[str, str]:
+        """What evidence calls it, and the version of its data."""
+        return source_names(model, layouts, rates, layout, workload, self.planning_stages(model))
 
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""

@@ -17,7 +17,15 @@ from solver.throughput.corrections import Points
 from solver.throughput.factors import Calibration
 from solver.throughput.latency import Load, closed_loop, first_token
 from solver.throughput.memory import stage_memory
-from solver.throughput.stage_times import decode_layer_s, head_s, kernels_s, prefill_layer_s, stage_work
+from solver.throughput.stage_times import (
+    decode_attention_s,
+    decode_layer_s,
+    head_s,
+    kernels_s,
+    prefill_attention_s,
+    prefill_layer_s,
+    stage_work,
+)
 from solver.throughput.stages import RooflineStages, StageKinds
 
 LARGEST_WEIGHT_FRACTION: Final = 0.9
@@ -43,7 +51,11 @@ class ServingRun:
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """Kernel time of one layer without attention and communication, for `tokens` tokens."""
+    """Kernel time of one layer without communication, for `tokens` tokens.
+
+    Without attention, unless it is of a prefill over so many (query, key) pairs, or of a decode step whose sequences
+    see so many tokens together.
+    """
 
     gpu: Gpu
     spec: ModelSpec
@@ -51,6 +63,8 @@ class LayerRun:
     tensor_parallel: int
     tokens: float
     seconds: float
+    prefill_pairs: float = 0.0
+    decode_seen: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,5 +218,7 @@ def predict_layers(runs: Sequence[LayerRun], calibration: Calibration) -> FloatA
         speeds = RooflineStages(layer, chosen[0].precision, calibration, engine).speeds(kinds)
         tokens = np.array([run.tokens for run in chosen])
         overhead = speeds.layer_overhead_s * calibration.factors.kernel_overhead_fraction
-        out[index] = kernels_s(work, speeds, tokens) + overhead
+        attention = prefill_attention_s(work, speeds, np.array([run.prefill_pairs for run in chosen]))
+        attention += decode_attention_s(work, speeds, np.array([run.decode_seen for run in chosen]))
+        out[index] = kernels_s(work, speeds, tokens) + overhead + attention
     return out

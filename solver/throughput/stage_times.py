@@ -124,16 +124,23 @@ def shared_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatA
 
 def prefill_layer_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray, pairs: FloatArray) -> FloatArray:
     """One layer's prefill of `tokens` new tokens that attend to `pairs` (query, key) pairs."""
-    return np.asarray(shared_s(work, speeds, tokens) + pairs * work.attention_flops / speeds.attention_flops)
+    return np.asarray(shared_s(work, speeds, tokens) + prefill_attention_s(work, speeds, pairs))
 
 
 def decode_layer_s(work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray) -> FloatArray:
     """One layer's decode step for `batch` sequences that each see `context` tokens."""
-    seen = batch * context
-    attention = np.maximum(
-        seen * work.kv_bytes / speeds.kv_bandwidth, seen * work.decode_attention_flops / speeds.attention_flops
-    )
-    return np.asarray(shared_s(work, speeds, batch) + attention)
+    return np.asarray(shared_s(work, speeds, batch) + decode_attention_s(work, speeds, batch * context))
+
+
+def prefill_attention_s(work: StageWork, speeds: StageSpeeds, pairs: FloatArray) -> FloatArray:
+    """One layer's attention over so many (query, key) pairs."""
+    return np.asarray(pairs * work.attention_flops / speeds.attention_flops)
+
+
+def decode_attention_s(work: StageWork, speeds: StageSpeeds, seen: FloatArray) -> FloatArray:
+    """One layer's attention of a decode step that sees so many tokens, of all sequences together."""
+    reading = seen * work.kv_bytes / speeds.kv_bandwidth
+    return np.maximum(reading, seen * work.decode_attention_flops / speeds.attention_flops)
 
 
 def head_s(work: StageWork, speeds: StageSpeeds, sequences: FloatArray) -> FloatArray:

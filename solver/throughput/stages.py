@@ -91,9 +91,11 @@ class StageSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a rate on one stage kind rests on: the name of its source, its title, and a sentence."""
+    """What a rate on one stage kind rests on: the name of its source, the version of its data, its title, and a
+    sentence."""
 
     source: str
+    version: str
     title: str
     sentence: str
 
@@ -161,7 +163,12 @@ class RooflineStages:
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
         """See ModelStages."""
         gpu = kinds.gpus[int(kinds.gpu[kind])]
-        return Basis(ROOFLINE, "calibrated roofline", f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}")
+        return Basis(
+            ROOFLINE,
+            self.calibration.version,
+            "calibrated roofline",
+            f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}",
+        )
 
     def speeds(self, kinds: StageKinds) -> StageSpeeds:
         speeds = stage_speeds(

@@ -45,11 +45,9 @@ def test_a_workload_left_out_of_a_row_has_rate_zero() -> None:
     problem = problem_with(measured("t1", {"w2": 1.5}))
     rates, _ = throughput.rates(problem, problem.models[0], layouts_of([("t1", 1)]))
     assert rates.rps.tolist() == [[0.0, 1.5]]
-    source, detail = throughput.evidence(
-        problem, problem.models[0], layouts_of([("t1", 1)]), rates, np.array([True]), 0, 0
-    )
-    assert source == "measured"
-    assert "leaves this workload out" in detail
+    found = throughput.evidence(problem, problem.models[0], layouts_of([("t1", 1)]), rates, np.array([True]), 0, 0)
+    assert (found.source, found.version) == ("measured", "")
+    assert "leaves this workload out" in found.detail
 
 
 def test_rows_of_another_model_do_not_count() -> None:
@@ -89,7 +87,7 @@ def test_measured_rates_win_over_estimates_and_leave_the_others() -> None:
 def test_evidence_names_the_source_of_each_rate() -> None:
     problem, model, layouts = mixed_case()
     rates, known = throughput.rates(problem, model, layouts)
-    sources = [throughput.evidence(problem, model, layouts, rates, known, row, 0)[0] for row in (0, 1)]
+    sources = [throughput.evidence(problem, model, layouts, rates, known, row, 0).source for row in (0, 1)]
     assert sources == ["measured", "roofline"]
 
 

@@ -1,0 +1,61 @@
+"""`sutler calibrate`: fits the estimates to the user's own measurements.
+
+What is slow to import is imported when the command runs, so that --help is instant.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.exits import guarded
+
+
+@guarded
+def calibrate(
+    name: Annotated[str | None, typer.Argument(help="What problems will call it; with --list: none.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Only runs of this engine.")] = None,
+    engine_version: Annotated[str | None, typer.Option(help="Only runs of this version.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Only runs on this GPU.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only runs of this model.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Only runs with weights of this precision.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write it, for problems without a store.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, store nothing.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List what there is.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+) -> None:
+    """Fit the estimates to imported runs (`sutler profiles import`) and keep the result under a name.
+
+    Three to five runs help already. Shows how far off the estimates were before and are after, and what to expect of
+    runs that were not seen. Problems use it with `throughput: {calibration: NAME}`.
+    """
+    from service.cli.output import check_target, show, write_file, write_json
+    from service.cli.profiles_tables import calibration_view, calibrations_view
+    from service.main import opened_profiles
+    from service.profiles.selection import wanted_of
+
+    if list_all == (name is not None):
+        raise typer.BadParameter("give a NAME, or --list")
+    if out is not None:
+        check_target(out)
+    with opened_profiles() as service:
+        if name is None:
+            found = service.calibrations()
+            if as_json:
+                write_json([one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found])
+            else:
+                show(*calibrations_view(found))
+            return
+        wanted = wanted_of(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
+        made = service.calibrate(name, wanted)
+        if not dry_run:
+            made = service.keep(made)
+    content = made.document.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+    if out is not None:
+        write_file(out, content)
+    if as_json:
+        write_json(made.document.model_dump(mode="json", by_alias=True))
+    else:
+        show(*calibration_view(made, is_stored=not dry_run))

@@ -1,0 +1,75 @@
+"""The tables of what users measured: runs of engines, times of single layers, and calibrations fitted to them."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Identity, Index, Integer, UniqueConstraint, func
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.db.tables import Base
+
+NOW = func.now()
+
+
+class ProfileRunRow(Base):
+    """One benchmark run that passed the checks. `digest` tells it from others, so that a file can be imported twice.
+
+    Runs of the same GPU, model, precisions, engine and version are one profile.
+    """
+
+    __tablename__ = "profile_run"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(unique=True)
+    imported_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    imported_from: Mapped[str]
+    gpu: Mapped[str]
+    model: Mapped[str]
+    precision: Mapped[str]
+    kv_precision: Mapped[str]
+    engine: Mapped[str]
+    engine_version: Mapped[str]
+    tensor_parallel: Mapped[int] = mapped_column(Integer)
+    pipeline_parallel: Mapped[int] = mapped_column(Integer)
+    input_tokens: Mapped[float]
+    output_tokens: Mapped[float]
+    concurrency: Mapped[float]
+    req_per_s: Mapped[float]
+    ttft_s: Mapped[float]
+    tpot_s: Mapped[float]
+    completed: Mapped[int | None] = mapped_column(BigInteger)
+    duration_s: Mapped[float | None]
+    measured_at: Mapped[datetime | None]
+
+    __table_args__ = (Index("ix_profile_run_gpu_model", "gpu", "model"),)
+
+
+class ProfileLayerRow(Base):
+    """The time of one layer, as `sutler profile` measured it."""
+
+    __tablename__ = "profile_layer"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(unique=True)
+    imported_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    imported_from: Mapped[str]
+    gpu: Mapped[str]
+    model: Mapped[str]
+    precision: Mapped[str]
+    row: Mapped[dict[str, Any]]
+
+    __table_args__ = (Index("ix_profile_layer_gpu_model", "gpu", "model"),)
+
+
+class CalibrationRow(Base):
+    """A calibration by its name; the newest revision is the one that problems get. None is ever changed."""
+
+    __tablename__ = "calibration"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    name: Mapped[str]
+    revision: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    document: Mapped[dict[str, Any]]
+
+    __table_args__ = (UniqueConstraint("name", "revision", name="uq_calibration_name_revision"),)

@@ -1,0 +1,159 @@
+"""From stored runs to a named calibration: pure.
+
+Flow: ProfileRun, LayerRow -> calibrated (here) -> solver.throughput.refit -> CalibrationDocument.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from service.plans.calibration_schema import CalibrationDocument, CalibrationErrors
+from service.plans.calibrations import fitted_parts
+from service.plans.fields import finite
+from service.plans.validation import validate
+from service.profiles.errors import NothingToFitError
+from service.profiles.layer_rows import LayerRow
+from service.profiles.runs import ProfileRun
+from solver.catalog import PRECISIONS, resolve_gpu, resolve_model
+from solver.errors import UnknownNameError
+from solver.throughput.architecture import layer_work
+from solver.throughput.factors import shipped_calibration
+from solver.throughput.refit import Refit, RunErrors, refit
+from solver.throughput.runs import LayerRun, ServingRun
+from solver.version import VERSION
+
+NOT_A_GPU: Final = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The document, each run with how far off it was, and what was left out and why."""
+
+    document: CalibrationDocument
+    runs: tuple[ProfileRun, ...]
+    result: Refit
+    notes: tuple[str, ...]
+
+
+def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow], *, now: datetime) -> Calibrated:
+    """Raises NothingToFitError where nothing is left, or the runs are of several engines."""
+    known = [run for run in runs if _is_known(run)]
+    single = tuple(run for run in known if run.pipeline_parallel == 1)
+    engines = sorted({run.key.engine for run in single})
+    if len(engines) > 1:
+        raise NothingToFitError(
+            f"the runs are of several engines ({', '.join(engines)})", "calibrate each on its own, with --engine"
+        )
+    layer_runs = [_layer_run(row) for row in layers if row.phase != "all_reduce" and row.gpu != NOT_A_GPU]
+    if not single and not layer_runs:
+        raise NothingToFitError(
+            "no run fits",
+            "import some (`sutler profiles import FILE`), or loosen the filters (`sutler profiles list`)",
+        )
+    result = refit([serving_run(run) for run in single], layer_runs, shipped_calibration())
+    notes = [*_left_out(len(runs) - len(known), len(known) - len(single)), *_remarks(single, result)]
+    document = _document(name, single, len(layer_runs), result, now)
+    return Calibrated(document, single, result, tuple(notes))
+
+
+def _document(
+    name: str, runs: Sequence[ProfileRun], layers: int, result: Refit, now: datetime
+) -> CalibrationDocument:
+    versions = tuple(sorted({run.key.engine_version for run in runs} - {""}))
+    return validate(
+        CalibrationDocument,
+        {
+            "schema": "sutler/calibration/v1",
+            "name": name,
+            "revision": 0,
+            "created_at": now,
+            "sutler": VERSION,
+            "engine_versions": versions,
+            "runs": len(runs),
+            "layer_times": layers,
+            "before": _errors(result.before),
+            "after": _errors(result.after),
+            "left_out": _errors(result.left_out),
+            **fitted_parts(result.calibration),
+        },
+    )
+
+
+def _errors(errors: RunErrors) -> CalibrationErrors | None:
+    if not len(errors.req_per_s):
+        return None
+    found = {}
+    for name, values in (("req_per_s", errors.req_per_s), ("ttft", errors.ttft_s), ("tpot", errors.tpot_s)):
+        sizes = np.abs(np.exp(values[np.isfinite(values)]) - 1)
+        found[f"{name}_median_fraction"] = finite(float(np.median(sizes))) if len(sizes) else None
+        found[f"{name}_p90_fraction"] = finite(float(np.quantile(sizes, 0.9))) if len(sizes) else None
+    return CalibrationErrors(**found)
+
+
+def _is_known(run: ProfileRun) -> bool:
+    """A catalogue may lose what an older one had."""
+    try:
+        resolve_gpu(run.key.gpu)
+        resolve_model(run.key.model)
+    except UnknownNameError:
+        return False
+    return True
+
+
+def serving_run(run: ProfileRun) -> ServingRun:
+    """As the solver fits it. Raises UnknownNameError."""
+    return ServingRun(
+        gpu=resolve_gpu(run.key.gpu),
+        spec=resolve_model(run.key.model),
+        precision=run.key.precision,
+        kv_precision=run.key.kv_precision,
+        engine=run.key.engine,
+        tensor_parallel=run.tensor_parallel,
+        input_tokens=run.input_tokens,
+        output_tokens=run.output_tokens,
+        concurrency=run.concurrency,
+        req_per_s=run.req_per_s,
+        ttft_s=run.ttft_s,
+        tpot_s=run.tpot_s,
+    )
+
+
+def _layer_run(row: LayerRow) -> LayerRun:
+    spec = resolve_model(row.model)
+    precision = next(one for one in PRECISIONS if one == row.precision)
+    work = layer_work(spec, precision, precision)
+    has_attention = row.attention == "included"
+    new, total = np.array(float(row.new_tokens)), np.array(float(row.context_tokens))
+    pairs = float(work.attended_pairs(new, total)) * row.batch if has_attention and row.phase == "prefill" else 0.0
+    seen = row.batch * float(work.seen_context(total)) if has_attention and row.phase == "decode" else 0.0
+    return LayerRun(
+        gpu=resolve_gpu(row.gpu),
+        spec=spec,
+        precision=precision,
+        tensor_parallel=row.tp,
+        tokens=float(row.new_tokens * row.batch),
+        seconds=row.seconds,
+        prefill_pairs=pairs,
+        decode_seen=seen,
+    )
+
+
+def _left_out(unknown: int, pipelines: int) -> Iterable[str]:
+    if unknown:
+        yield f"{unknown} runs are left out: their GPU or model is not in the catalogue any more"
+    if pipelines:
+        yield f"{pipelines} runs of pipelines are left out: a calibration is fitted to runs of one stage"
+
+
+def _remarks(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:
+    versions = {run.key.engine_version for run in runs}
+    if len(versions) > 1:
+        named = ", ".join(sorted(version or "unknown" for version in versions))
+        yield f"versions of the engine are mixed ({named}); --engine-version keeps one"
+    if result.is_kept:
+        yield "the shipped calibration is kept: it predicts these runs better than they predict each other"
+    if 0 < len(runs) < 3:
+        yield "with fewer than three runs the left-out error says little: measure a few more"

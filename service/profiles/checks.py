@@ -1,0 +1,176 @@
+"""Whether a benchmark run can be believed, and what of it is kept.
+
+Flow: BenchmarkRun, what the caller adds -> checked (here, and plausibility.py) -> ProfileRun or the reasons why not.
+
+A run that is wrong would pull every rate near it along, so what cannot be is refused: what no GPU of that kind can
+do, times that do not add up, and by Little's law (L = X T) as many requests in flight as there were not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from service.plans.errors import DocumentError
+from service.plans.estimates import engine_of, precision_of
+from service.profiles.plausibility import impossible
+from service.profiles.readers import RejectedRun
+from service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
+from solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
+from solver.errors import InvalidProblemError
+from solver.estimate import usual_kv_precision
+
+MOST_FAILED_FRACTION: Final = 0.05
+# Means of products are not products of means, and tools count TPOT in two ways; beyond this something is wrong.
+MOST_SUM_ERROR_FRACTION: Final = 0.3
+MOST_OVER_CONCURRENCY: Final = 1.1
+LEAST_OF_CONCURRENCY: Final = 0.5
+LEAST_OF_RATE: Final = 0.9
+# How to state what a file leaves out: option of `sutler profiles import`, and column of a CSV.
+OPTIONS: Final = {
+    "gpu": "--gpu",
+    "model": "--model",
+    "precision": "--precision",
+    "engine": "--engine",
+    "tensor_parallel": "--tensor-parallel",
+}
+NEEDED: Final = ("input_tokens", "output_tokens", "req_per_s", "ttft_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the caller says of every run of a file; it wins over what the file says."""
+
+    gpu: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    kv_precision: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What ran on what."""
+
+    gpu: Gpu
+    spec: ModelSpec
+    key: ProfileKey
+
+
+def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
+    """The run as it is kept, or every reason why it is not."""
+    stated = {name: value for name in Given.__slots__ if (value := getattr(given, name)) is not None}
+    run = replace(run, **stated)
+    reasons = [*_missing(run), *_unusable(run)]
+    if reasons:
+        return RejectedRun(run.place, tuple(reasons))
+    try:
+        served = _served(run)
+    except (DocumentError, InvalidProblemError) as error:
+        return RejectedRun(run.place, (str(error),))
+    kept = _kept(run, served.key)
+    reasons = [*_contradictions(run, kept), *impossible(kept, served.gpu, served.spec)]
+    return RejectedRun(run.place, tuple(reasons)) if reasons else kept
+
+
+def _missing(run: BenchmarkRun) -> Iterator[str]:
+    for name, option in OPTIONS.items():
+        if getattr(run, name) is None:
+            yield f"{name}: is not in the file; say it with {option}, or in a column"
+    for name in NEEDED:
+        if not getattr(run, name):
+            yield f"{name}: is not in the file; it cannot be fitted to without"
+    if run.tpot_s is None and (run.output_tokens or 0) > 1:
+        yield "tpot_s: is not in the file; it cannot be fitted to without"
+
+
+def _unusable(run: BenchmarkRun) -> Iterator[str]:
+    """What makes a complete run worthless."""
+    if run.input_tokens is not None and 0 < run.input_tokens < 1:
+        yield f"input_tokens: {run.input_tokens:g} is less than one token a request"
+    if run.output_tokens is not None and 0 < run.output_tokens < 1:
+        yield f"output_tokens: {run.output_tokens:g} is less than one token a request"
+    if run.concurrency is None and run.request_rate_rps is None:
+        yield (
+            "concurrency: is unknown, and so is a rate of arrivals; run with a fixed one "
+            "(vLLM: --max-concurrency), or say it in a column"
+        )
+    asked = (run.completed or 0) + (run.failed or 0)
+    if run.failed and run.failed > MOST_FAILED_FRACTION * asked:
+        yield f"failed: {run.failed} of {asked} requests; what is left is not the load that was asked for"
+    if (
+        run.concurrency is None
+        and run.request_rate_rps
+        and (run.req_per_s or 0) < LEAST_OF_RATE * run.request_rate_rps
+    ):
+        yield (
+            f"req_per_s: {run.req_per_s or 0:.4g} fall behind the {run.request_rate_rps:.4g} requests/s that "
+            "arrived: the queue grew for as long as it ran; run with a fixed concurrency, or slower"
+        )
+
+
+def _served(run: BenchmarkRun) -> Served:
+    gpu = resolve_gpu(run.gpu or "")
+    spec = resolve_model(run.model or "")
+    precision = precision_of("precision", run.precision or "")
+    if run.kv_precision and run.kv_precision.lower() != "auto":
+        kv_precision = precision_of("kv_precision", run.kv_precision)
+    else:
+        kv_precision = usual_kv_precision(gpu, precision)
+    key = ProfileKey(
+        gpu.slug, spec.id, precision, kv_precision, engine_of(run.engine or ""), run.engine_version or ""
+    )
+    return Served(gpu, spec, key)
+
+
+def _kept(run: BenchmarkRun, key: ProfileKey) -> ProfileRun:
+    return ProfileRun(
+        key=key,
+        tensor_parallel=run.tensor_parallel or 1,
+        pipeline_parallel=run.pipeline_parallel or 1,
+        input_tokens=run.input_tokens or 0.0,
+        output_tokens=run.output_tokens or 0.0,
+        concurrency=max(min(_in_flight(run), run.concurrency or float("inf")), 1.0),
+        req_per_s=run.req_per_s or 0.0,
+        ttft_s=run.ttft_s or 0.0,
+        tpot_s=run.tpot_s or 0.0,
+        completed=run.completed,
+        duration_s=run.duration_s,
+        measured_at=run.measured_at,
+    )
+
+
+def _whole_s(run: BenchmarkRun) -> float:
+    """TTFT and TPOT added up, which exclude what a client spends otherwise."""
+    return (run.ttft_s or 0.0) + max((run.output_tokens or 1.0) - 1.0, 0.0) * (run.tpot_s or 0.0)
+
+
+def _in_flight(run: BenchmarkRun) -> float:
+    """On average, by Little's law."""
+    return (run.req_per_s or 0.0) * (run.e2e_s or _whole_s(run))
+
+
+def _contradictions(run: BenchmarkRun, kept: ProfileRun) -> Iterator[str]:
+    whole_s = _whole_s(run)
+    if run.e2e_s is not None and kept.ttft_s > run.e2e_s:
+        yield f"ttft_s: {kept.ttft_s:.4g} is above the {run.e2e_s:.4g} s that a request takes (e2e_s)"
+    elif run.e2e_s and abs(whole_s / run.e2e_s - 1) > MOST_SUM_ERROR_FRACTION:
+        yield (
+            f"e2e_s: {run.e2e_s:.4g} is far from ttft_s + (output_tokens - 1) tpot_s = {whole_s:.4g}: "
+            "means of different requests, or different units"
+        )
+    if run.concurrency is None:
+        return
+    flying = _in_flight(run)
+    if flying > MOST_OVER_CONCURRENCY * run.concurrency:
+        yield (
+            f"concurrency: {run.concurrency:g} contradicts the {flying:.4g} requests in flight that req_per_s and "
+            "the latencies make (Little's law)"
+        )
+    elif flying < LEAST_OF_CONCURRENCY * run.concurrency:
+        yield (
+            f"concurrency: only {flying:.4g} of {run.concurrency:g} requests were in flight on average (Little's "
+            "law); send at least ten times as many requests as the concurrency"
+        )

@@ -1,0 +1,124 @@
+"""`/v1/profiles`, `/v1/calibrations`: what was measured, and what problems can name. Made on the command line.
+
+These endpoints run in threads, beside the event loop.
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from service.auth.dependency import Reader
+from service.plans.calibration_schema import CalibrationDocument, CalibrationErrors
+from service.plans.fields import PRINTABLE
+from service.plans.resources import Resource
+from service.profiles.repository import Profile
+from service.profiles.service import ProfilesService
+from service.web.paging import Page
+from service.web.problems import responses
+from service.web.state import Services, services_of
+
+router = APIRouter(prefix="/v1", tags=["profiles"])
+
+Service = Annotated[Services, Depends(services_of)]
+CalibrationName = Annotated[str, Path(min_length=1, max_length=200, pattern=PRINTABLE)]
+
+
+class ProfileResource(Resource):
+    """Benchmark runs of one GPU, model, precision, engine and version."""
+
+    id: str
+    """Names it on the command line."""
+    gpu: str
+    """Slug of the GPU."""
+    model: str
+    """Id in the catalogue."""
+    precision: str
+    """Of the weights."""
+    kv_precision: str
+    """Of the KV cache."""
+    engine: str
+    """The serving engine."""
+    engine_version: str
+    """Its version; empty where it is not known."""
+    runs: int
+    """How many."""
+    tensor_parallel: tuple[int, ...]
+    """Degrees among them."""
+    least_concurrency: float
+    """Requests in flight, the least."""
+    most_concurrency: float
+    """Requests in flight, the most."""
+    newest_at: datetime
+    """When the last of them was imported."""
+
+
+class CalibrationSummary(Resource):
+    """A calibration without its runs."""
+
+    name: str
+    """What problems call it (`throughput.calibration`)."""
+    revision: int
+    """The newest, which they get."""
+    created_at: datetime
+    """When it was fitted."""
+    engine: str
+    """The serving engine."""
+    engine_versions: tuple[str, ...]
+    """Versions among the runs."""
+    runs: int
+    """Benchmark runs that it was fitted to."""
+    left_out: CalibrationErrors | None
+    """What to expect of runs that were not seen."""
+    url: str
+    """Where all of it is."""
+
+
+@router.get("/profiles", responses=responses(401, 403, 429, 503))
+def list_profiles(services: Service, _reader: Reader) -> Page[ProfileResource]:
+    """What was imported, by GPU, model, precision, engine and version."""
+    found = ProfilesService(services.market.engine).profiles()
+    return Page(items=[_resource(one) for one in found], next=None)
+
+
+@router.get("/calibrations", responses=responses(401, 403, 429, 503))
+def list_calibrations(services: Service, _reader: Reader) -> Page[CalibrationSummary]:
+    """The newest revision of every name."""
+    found = ProfilesService(services.market.engine).calibrations()
+    return Page(items=[_summary(one) for one in found], next=None)
+
+
+@router.get("/calibrations/{name}", responses=responses(401, 403, 404, 422, 429, 503))
+def get_calibration(name: CalibrationName, services: Service, _reader: Reader) -> CalibrationDocument:
+    """All of the newest revision: a problem can carry it instead of the name."""
+    return ProfilesService(services.market.engine).calibration(name)
+
+
+def _resource(one: Profile) -> ProfileResource:
+    return ProfileResource(
+        id=one.key.id,
+        gpu=one.key.gpu,
+        model=one.key.model,
+        precision=one.key.precision,
+        kv_precision=one.key.kv_precision,
+        engine=one.key.engine,
+        engine_version=one.key.engine_version,
+        runs=one.runs,
+        tensor_parallel=one.tensor_parallel,
+        least_concurrency=one.least_concurrency,
+        most_concurrency=one.most_concurrency,
+        newest_at=one.newest_at,
+    )
+
+
+def _summary(one: CalibrationDocument) -> CalibrationSummary:
+    return CalibrationSummary(
+        name=one.name,
+        revision=one.revision,
+        created_at=one.created_at,
+        engine=one.engine,
+        engine_versions=one.engine_versions,
+        runs=one.runs,
+        left_out=one.left_out,
+        url=f"/v1/calibrations/{one.name}",
+    )

@@ -1,0 +1,73 @@
+"""Problems name calibrations; planning needs what is in them. Here a name becomes the newest calibration it has.
+
+Flow: a problem as it was asked for -> with_calibration -> translate.py. What is stored keeps the name, so that a
+deployment follows its calibration to the next revision.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.plans.calibration_schema import CalibrationDocument, CalibrationFile
+from service.plans.documents import read_document
+from service.plans.errors import DocumentError, FieldProblem
+from service.plans.market_source import resolve_path
+from service.plans.problem_schema import ProblemDocument
+from service.plans.validation import validate
+from service.profiles import repository
+from service.profiles.errors import NoSuchProfileError
+from service.profiles.service import no_calibration
+
+FIELD = "throughput.calibration"
+
+
+async def with_calibration(connection: AsyncConnection, problem: ProblemDocument) -> ProblemDocument:
+    """Raises DocumentError for a name that no calibration has."""
+    name = problem.throughput.calibration
+    if not isinstance(name, str):
+        return problem
+    found = (await connection.execute(repository.newest_calibration(name))).scalar_one_or_none()
+    if found is None:
+        known = [one["name"] for one in await connection.scalars(repository.calibrations())]
+        raise unknown_name(name, no_calibration(name, known))
+    return replaced(problem, validate(CalibrationDocument, found))
+
+
+def with_calibration_of(
+    problem: ProblemDocument, *, folder: Path, named: Callable[[str], CalibrationDocument]
+) -> ProblemDocument:
+    """For the command line: files are relative to `folder`; `named` asks the store. Raises DocumentError."""
+    given = problem.throughput.calibration
+    if isinstance(given, CalibrationFile):
+        return replaced(problem, _of_file(given, folder))
+    if not isinstance(given, str):
+        return problem
+    try:
+        return replaced(problem, named(given))
+    except NoSuchProfileError as error:
+        raise unknown_name(given, error) from None
+
+
+def replaced(problem: ProblemDocument, calibration: CalibrationDocument) -> ProblemDocument:
+    """The problem with what its name stands for."""
+    throughput = problem.throughput.model_copy(update={"calibration": calibration})
+    return problem.model_copy(update={"throughput": throughput})
+
+
+def unknown_name(name: str, error: NoSuchProfileError) -> DocumentError:
+    return DocumentError.of(FIELD, f"is no calibration: {error.remedy}", value=name)
+
+
+def _of_file(given: CalibrationFile, folder: Path) -> CalibrationDocument:
+    return calibration_in(resolve_path(given.file, folder, field=f"{FIELD}.file"), field=f"{FIELD}.file")
+
+
+def calibration_in(path: Path, *, field: str = "--calibration") -> CalibrationDocument:
+    """What `sutler calibrate --out` wrote. Raises DocumentError."""
+    try:
+        return validate(CalibrationDocument, read_document(path, field=field))
+    except DocumentError as error:
+        raise DocumentError(
+            FieldProblem(f"{path.name}: {p.field}", p.value, p.remedy) for p in error.problems
+        ) from None

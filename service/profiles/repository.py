@@ -1,0 +1,162 @@
+"""The tables of profiles and calibrations. What is imported twice is kept once; calibrations are only added."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from service.db.profile_tables import CalibrationRow, ProfileLayerRow, ProfileRunRow
+from service.profiles.layer_rows import LayerRow, digest_of, row_fields
+from service.profiles.runs import ProfileKey, ProfileRun
+
+KEY: Final = tuple(field.name for field in fields(ProfileKey))
+NUMBERS: Final = tuple(field.name for field in fields(ProfileRun) if field.name != "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which runs are meant; None: any."""
+
+    gpu: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Runs of one key in short; degrees and concurrency from the least to the most."""
+
+    key: ProfileKey
+    runs: int
+    tensor_parallel: tuple[int, ...]
+    least_concurrency: float
+    most_concurrency: float
+    newest_at: datetime
+    imported_from: tuple[str, ...]
+
+
+def add_runs(connection: Connection, runs: Sequence[ProfileRun], imported_from: str) -> int:
+    """How many of them are new."""
+    rows = [
+        {**asdict(run.key), **{name: getattr(run, name) for name in NUMBERS}, "digest": run.digest} for run in runs
+    ]
+    return _added(connection, ProfileRunRow, rows, imported_from)
+
+
+def add_layers(connection: Connection, layers: Sequence[LayerRow], imported_from: str) -> int:
+    """How many of them are new."""
+    rows = [
+        {
+            "digest": digest_of(layer),
+            "gpu": layer.gpu,
+            "model": layer.model,
+            "precision": layer.precision,
+            "row": row_fields(layer),
+        }
+        for layer in layers
+    ]
+    return _added(connection, ProfileLayerRow, rows, imported_from)
+
+
+def _added(
+    connection: Connection,
+    table: type[ProfileRunRow] | type[ProfileLayerRow],
+    rows: Iterable[dict[str, Any]],
+    imported_from: str,
+) -> int:
+    values = [{**row, "imported_from": imported_from} for row in rows]
+    if not values:
+        return 0
+    statement = upsert(table).on_conflict_do_nothing(index_elements=["digest"]).returning(table.id)
+    return len(connection.execute(statement, values).all())
+
+
+def profiles(connection: Connection, wanted: Wanted) -> list[Profile]:
+    """By key."""
+    columns = [getattr(ProfileRunRow, name) for name in KEY]
+    found = connection.execute(
+        select(
+            *columns,
+            func.count(),
+            func.array_agg(ProfileRunRow.tensor_parallel.distinct()),
+            func.min(ProfileRunRow.concurrency),
+            func.max(ProfileRunRow.concurrency),
+            func.max(ProfileRunRow.imported_at),
+            func.array_agg(ProfileRunRow.imported_from.distinct()),
+        )
+        .where(*_conditions(ProfileRunRow, wanted))
+        .group_by(*columns)
+        .order_by(*columns)
+    )
+    return [_profile(row) for row in found]
+
+
+def runs_of(connection: Connection, wanted: Wanted) -> list[ProfileRun]:
+    """In the order of configuration, lengths and concurrency."""
+    order = (*KEY, "tensor_parallel", "pipeline_parallel", "input_tokens", "output_tokens", "concurrency", "id")
+    statement = select(ProfileRunRow).where(*_conditions(ProfileRunRow, wanted))
+    rows = connection.execute(_core(statement).order_by(*(getattr(ProfileRunRow, name) for name in order)))
+    return [_run(row) for row in rows]
+
+
+def layers_of(connection: Connection, wanted: Wanted) -> list[dict[str, Any]]:
+    """The rows by column, as `sutler profile` wrote them. Engines have no say in them."""
+    conditions = _conditions(ProfileLayerRow, Wanted(wanted.gpu, wanted.model, wanted.precision))
+    return list(connection.scalars(select(ProfileLayerRow.row).where(*conditions).order_by(ProfileLayerRow.id)))
+
+
+def delete_profile(connection: Connection, key: ProfileKey) -> int:
+    """How many runs are gone."""
+    conditions = [getattr(ProfileRunRow, name) == getattr(key, name) for name in KEY]
+    return connection.execute(delete(ProfileRunRow).where(*conditions)).rowcount
+
+
+def add_calibration(connection: Connection, name: str, document: dict[str, Any]) -> int:
+    """Its revision, which is also put into the document. Two writers of one name are told apart by the index."""
+    newest = connection.scalar(select(func.max(CalibrationRow.revision)).where(CalibrationRow.name == name)) or 0
+    values = {"name": name, "revision": newest + 1, "document": {**document, "revision": newest + 1}}
+    connection.execute(insert(CalibrationRow).values(values))
+    return int(newest + 1)
+
+
+def newest_calibration(name: str) -> Select[tuple[dict[str, Any]]]:
+    """A question for either kind of connection."""
+    rows = select(CalibrationRow.document).where(CalibrationRow.name == name)
+    return rows.order_by(CalibrationRow.revision.desc()).limit(1)
+
+
+def calibrations() -> Select[tuple[dict[str, Any]]]:
+    """The newest of every name, by name."""
+    return (
+        select(CalibrationRow.document)
+        .ext(distinct_on(CalibrationRow.name))
+        .order_by(CalibrationRow.name, CalibrationRow.revision.desc())
+    )
+
+
+def _conditions(table: type[ProfileRunRow] | type[ProfileLayerRow], wanted: Wanted) -> list[ColumnElement[bool]]:
+    return [
+        getattr(table, name) == value for name in Wanted.__slots__ if (value := getattr(wanted, name)) is not None
+    ]
+
+
+def _core(statement: Select[Any]) -> Select[Any]:
+    """Columns instead of objects."""
+    return statement.with_only_columns(*ProfileRunRow.__table__.columns)
+
+
+def _profile(row: Sequence[Any]) -> Profile:
+    runs, degrees, least, most, newest, files = row[len(KEY) :]
+    key = ProfileKey(*row[: len(KEY)])
+    return Profile(key, runs, tuple(sorted(degrees)), least, most, newest, tuple(sorted(files)))
+
+
+def _run(row: Row[Any]) -> ProfileRun:
+    key = ProfileKey(*(getattr(row, name) for name in KEY))
+    return ProfileRun(key, **{name: getattr(row, name) for name in NUMBERS})

@@ -1,0 +1,122 @@
+"""The front door of profiles and calibrations: command line and API come here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Engine
+
+from service.db.engine import connected, transaction
+from service.plans.calibration_schema import CalibrationDocument
+from service.plans.validation import validate
+from service.profiles import repository
+from service.profiles.calibrating import Calibrated, calibrated
+from service.profiles.checks import Given, checked
+from service.profiles.errors import NoSuchProfileError
+from service.profiles.layer_rows import is_layer_file, read, row_of
+from service.profiles.readers import RejectedRun, read_runs
+from service.profiles.repository import Profile, Wanted
+from service.profiles.runs import ProfileKey, ProfileRun
+
+ANY: Final = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came of a file: how many of `kept` rows were `new` to the store, and which were refused."""
+
+    file: str
+    format: str
+    kept: int
+    new: int
+    profiles: tuple[ProfileKey, ...]
+    rejected: tuple[RejectedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilesService:
+    """On one store."""
+
+    engine: Engine
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def import_file(self, name: str, content: bytes, given: Given) -> Imported:
+        """Benchmark runs, or the layer times of `sutler profile`; all that pass the checks, or nothing.
+
+        Raises DocumentError for a file that cannot be read at all, DatabaseError.
+        """
+        if is_layer_file(content):
+            layers = read(content, field=name)
+            with transaction(self.engine) as connection:
+                new = repository.add_layers(connection, layers, name)
+            return Imported(name, "layer times", len(layers), new, (), ())
+        found = read_runs(content, name=name)
+        judged = [checked(run, given) for run in found.runs]
+        runs = [one for one in judged if isinstance(one, ProfileRun)]
+        rejected = [one for one in judged if isinstance(one, RejectedRun)]
+        with transaction(self.engine) as connection:
+            new = repository.add_runs(connection, runs, name)
+        keys = tuple(dict.fromkeys(run.key for run in runs))
+        return Imported(name, found.format, len(runs), new, keys, (*found.rejected, *rejected))
+
+    def profiles(self, wanted: Wanted = ANY) -> list[Profile]:
+        """Raises DatabaseError."""
+        with connected(self.engine) as connection:
+            return repository.profiles(connection, wanted)
+
+    def profile(self, profile_id: str) -> Profile:
+        """By its id, or the beginning of it. Raises NoSuchProfileError, DatabaseError."""
+        known = self.profiles()
+        found = [one for one in known if one.key.id.startswith(profile_id)]
+        if len(found) != 1:
+            reason = f"{profile_id!r} is {'the beginning of several profiles' if found else 'no profile'}"
+            raise NoSuchProfileError(reason, "name one by its id (`sutler profiles list`)")
+        return found[0]
+
+    def runs(self, profile: Profile) -> list[ProfileRun]:
+        """Raises DatabaseError."""
+        key = profile.key
+        wanted = Wanted(key.gpu, key.model, key.precision, key.engine, key.engine_version)
+        with connected(self.engine) as connection:
+            return [run for run in repository.runs_of(connection, wanted) if run.key == key]
+
+    def delete(self, profile: Profile) -> int:
+        """How many runs are gone. Raises DatabaseError."""
+        with transaction(self.engine) as connection:
+            return repository.delete_profile(connection, profile.key)
+
+    def calibrate(self, name: str, wanted: Wanted) -> Calibrated:
+        """Fits; `keep` stores. Raises NothingToFitError, DatabaseError."""
+        with connected(self.engine) as connection:
+            runs = repository.runs_of(connection, wanted)
+            rows = repository.layers_of(connection, wanted)
+        return calibrated(name, runs, [row_of(row) for row in rows], now=self.now())
+
+    def keep(self, made: Calibrated) -> Calibrated:
+        """With the revision that it got. Raises DatabaseError."""
+        document = made.document
+        content = document.model_dump(mode="json", by_alias=True)
+        with transaction(self.engine) as connection:
+            revision = repository.add_calibration(connection, document.name, content)
+        return replace(made, document=document.model_copy(update={"revision": revision}))
+
+    def calibration(self, name: str) -> CalibrationDocument:
+        """The newest of that name. Raises NoSuchProfileError, DatabaseError."""
+        with connected(self.engine) as connection:
+            found = connection.execute(repository.newest_calibration(name)).scalar_one_or_none()
+        if found is None:
+            raise no_calibration(name, [one.name for one in self.calibrations()])
+        return validate(CalibrationDocument, found)
+
+    def calibrations(self) -> Sequence[CalibrationDocument]:
+        """The newest of every name. Raises DatabaseError."""
+        with connected(self.engine) as connection:
+            found = connection.scalars(repository.calibrations()).all()
+        return [validate(CalibrationDocument, one) for one in found]
+
+
+def no_calibration(name: str, known: Sequence[str]) -> NoSuchProfileError:
+    """What to say of a name that no calibration has."""
+    remedy = f"use one of {', '.join(known)}" if known else "make one with `sutler calibrate`"
+    return NoSuchProfileError(f"there is no calibration {name!r}", remedy)

@@ -1,0 +1,162 @@
+"""`sutler profiles`, `sutler calibrate` and problems that name a calibration, as a new user types them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli.app import app
+from service.db import embedded
+from tests.service.builders import a_snapshot
+from tests.service.profiles.builders import a_table
+from tests.service.profiles.payloads import VLLM
+
+
+@pytest.fixture
+def store(own_settings: Path) -> Iterator[Path]:
+    """A private store that nobody has used."""
+    yield own_settings
+    if (own_settings / embedded.FOLDER).exists():
+        embedded.stop(own_settings)
+
+
+def sutler(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def listed(*arguments: str | Path) -> Any:
+    result = sutler(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text(a_table(0.7))
+    return path
+
+
+def a_problem(folder: Path, **throughput: Any) -> Path:
+    """A model whose rates are estimated, on one kind of machine."""
+    workload = {"name": "w", "input_tokens": 1024, "output_tokens": 256, "rate_rps": 1.0}
+    problem = {
+        "objective": {"kind": "max_throughput"},
+        "budget_usd_per_hour": 20,
+        "models": [{"name": "chat", "model": "llama-3.1-8b", "precision": "bf16", "workloads": [workload]}],
+        "market": {"offers": a_snapshot()},
+        "throughput": throughput,
+    }
+    path = folder / "problem.json"
+    path.write_text(json.dumps(problem))
+    return path
+
+
+def test_from_result_file_to_plan(store: Path, runs: Path, tmp_path: Path) -> None:
+    before = listed("plan", a_problem(tmp_path), "--json")
+    imported = sutler("profiles", "import", runs)
+    assert imported.exit_code == 0, imported.stderr
+    assert "sutler calibrate" in imported.stdout
+    assert [one["runs"] for one in listed("profiles", "list", "--json")] == [8]
+    fitted = sutler("calibrate", "mine")
+    assert fitted.exit_code == 0, fitted.stderr
+    assert "throughput: {calibration: mine}" in fitted.stdout
+    after = listed("plan", a_problem(tmp_path, calibration="mine"), "--json")
+    assert after["throughput_rps"] == pytest.approx(0.7 * before["throughput_rps"], rel=0.06)
+    assert after["evidence"][0]["source"] == "profiles"
+    assert "calibration mine (revision 1)" in after["evidence"][0]["detail"]
+    assert before["calibration"] is None
+    assert after["calibration"]["name"] == "mine"
+
+
+def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(store: Path, runs: Path, tmp_path: Path) -> None:
+    sutler("profiles", "import", runs)
+    sutler("calibrate", "mine")
+    plan = tmp_path / "plan.json"
+    assert sutler("plan", a_problem(tmp_path, calibration="mine"), "--out", plan).exit_code == 0
+    found = listed("simulate", plan, "--poisson", "--load-multiple", "1.5", "--duration-s", "120", "--json")
+    rate = json.loads(plan.read_text())["throughput_rps"]
+    assert found["models"][0]["throughput_rps"] == pytest.approx(rate, rel=0.1)
+
+
+def test_a_calibration_in_a_file_needs_no_store(
+    store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sutler("profiles", "import", runs)
+    assert sutler("calibrate", "mine", "--dry-run", "--out", tmp_path / "mine.json").exit_code == 0
+    assert listed("calibrate", "--list", "--json") == []
+    monkeypatch.setenv("SUTLER_DATA_DIR", str(tmp_path / "nothing"))
+    plan = listed("plan", a_problem(tmp_path, calibration={"file": "mine.json"}), "--json")
+    assert plan["calibration"]["name"] == "mine"
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        ("yours", "throughput.calibration: 'yours': is no calibration"),
+        ({"file": "nowhere.json"}, "does not exist"),
+        ({"file": "problem.json"}, "problem.json: schema"),
+        (7, "must be the name of a stored calibration"),
+        ({"schema": "sutler/calibration/v1"}, "throughput.calibration.name"),
+    ],
+)
+def test_a_calibration_that_is_not_there_is_named(
+    store: Path, tmp_path: Path, calibration: object, said: str
+) -> None:
+    result = sutler("plan", a_problem(tmp_path, calibration=calibration))
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_what_is_refused_is_said_and_the_rest_is_kept(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(VLLM) + json.dumps({**VLLM, "max_concurrency": 8}))
+    result = sutler("profiles", "import", path)
+    assert result.exit_code == 2
+    assert "refused: result.json, result 2: concurrency: 8 contradicts" in result.stderr
+    assert [one["runs"] for one in listed("profiles", "list", "--json")] == [1]
+    (profile,) = listed("profiles", "list", "--json")
+    shown = sutler("profiles", "show", profile["id"])
+    assert "llama-3.1-70b at fp8" in shown.stdout
+    assert listed("profiles", "show", profile["id"], "--json")["measured"][0]["req_per_s"] == 2.5
+
+
+def test_every_message_says_what_to_do_next(store: Path, tmp_path: Path) -> None:
+    assert "sutler profiles import" in sutler("profiles", "list").stdout
+    assert "sutler profiles import" in sutler("calibrate", "mine").stderr
+    assert "sutler calibrate NAME" in sutler("calibrate", "--list").stdout
+    assert "sutler profiles list" in sutler("profiles", "show", "abc").stderr
+    assert "NAME, or --list" in sutler("calibrate").stderr
+    missing = sutler("profiles", "import", tmp_path / "nowhere.json")
+    assert (missing.exit_code, "no such file" in missing.stderr) == (2, True)
+    assert sutler("calibrate", "a\tb").exit_code == 2
+
+
+def test_a_name_that_cannot_be_shown_is_refused(store: Path, runs: Path) -> None:
+    sutler("profiles", "import", runs)
+    result = sutler("calibrate", "a\x1b[31mb")
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+    assert "name" in result.stderr
+
+
+def test_an_estimate_by_a_calibration_meets_its_runs(store: Path, runs: Path, tmp_path: Path) -> None:
+    sutler("profiles", "import", runs)
+    sutler("calibrate", "mine", "--out", tmp_path / "mine.json")
+    asked = ["--model", "llama-3.1-8b", "--gpu", "h100", "--precision", "bf16", "--concurrency", "32", "--json"]
+    asked += ["--input-tokens", "2048", "--output-tokens", "512"]
+    shipped = listed("estimate", *asked)["req_per_s"]
+    for calibration in ("mine", tmp_path / "mine.json"):
+        found = listed("estimate", *asked, "--calibration", calibration)
+        assert found["req_per_s"] == pytest.approx(0.7 * shipped, rel=0.05)
+        assert found["source"] == "profiles"
+    predicted = sutler("estimate", "--csv", runs, "--calibration", "mine").stdout.splitlines()
+    rows = [dict(zip(predicted[0].split(","), row.split(","), strict=True)) for row in predicted[1:]]
+    assert [float(row["predicted_req_per_s"]) / float(row["req_per_s"]) for row in rows] == pytest.approx(
+        [1.0] * 8, rel=0.08
+    )
+    assert sutler("estimate", *asked, "--calibration", "yours").exit_code == 2

@@ -1,0 +1,164 @@
+"""Profiles and calibrations in a real store: kept once, found again, numbered."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from service.plans.calibration_schema import CalibrationDocument
+from service.plans.calibrations import calibration_of
+from service.plans.validation import validate
+from service.profiles.checks import Given
+from service.profiles.errors import NoSuchProfileError, NothingToFitError
+from service.profiles.layer_rows import LayerRow, written
+from service.profiles.repository import Wanted
+from service.profiles.selection import wanted_of
+from service.profiles.service import ProfilesService
+from tests.service.profiles.builders import a_table
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def service(engine: Engine) -> ProfilesService:
+    return ProfilesService(engine, now=lambda: NOW)
+
+
+def imported(service: ProfilesService, text: str, given: Given | None = None) -> tuple[int, int, int]:
+    found = service.import_file("runs.csv", text.encode(), given or Given())
+    return found.kept, found.new, len(found.rejected)
+
+
+def test_a_file_that_is_imported_twice_is_kept_once(service: ProfilesService) -> None:
+    assert imported(service, a_table()) == (8, 8, 0)
+    assert imported(service, a_table()) == (8, 0, 0)
+    (profile,) = service.profiles()
+    assert (profile.runs, profile.tensor_parallel, profile.imported_from) == (8, (1,), ("runs.csv",))
+    assert len(service.runs(profile)) == 8
+
+
+def test_runs_that_are_refused_do_not_lose_the_others(service: ProfilesService) -> None:
+    rows = a_table().splitlines()
+    rows[3] = rows[3].replace("h100-sxm", "h1000")
+    found = service.import_file("runs.csv", "\n".join(rows).encode(), Given())
+    assert (found.kept, found.new) == (7, 7)
+    assert [run.place for run in found.rejected] == ["row 4"]
+
+
+def test_versions_of_an_engine_are_profiles_of_their_own(service: ProfilesService) -> None:
+    imported(service, a_table(version="0.10"))
+    imported(service, a_table(0.9, version="0.11"))
+    assert [one.key.engine_version for one in service.profiles()] == ["0.10", "0.11"]
+    assert len(service.profiles(Wanted(engine_version="0.11"))) == 1
+    assert len({one.key.id for one in service.profiles()}) == 2
+
+
+def test_a_profile_is_found_by_the_beginning_of_its_id_and_can_be_forgotten(service: ProfilesService) -> None:
+    imported(service, a_table())
+    (profile,) = service.profiles()
+    assert service.profile(profile.key.id[:4]) == profile
+    assert service.delete(profile) == 8
+    with pytest.raises(NoSuchProfileError, match="profiles list"):
+        service.profile(profile.key.id)
+
+
+def test_calibrations_count_up_and_the_newest_is_what_a_name_means(service: ProfilesService) -> None:
+    imported(service, a_table())
+    first = service.keep(service.calibrate("mine", Wanted())).document
+    second = service.keep(service.calibrate("mine", Wanted())).document
+    assert (first.revision, second.revision) == (1, 2)
+    assert service.calibration("mine") == second
+    assert [one.name for one in service.calibrations()] == ["mine"]
+    with pytest.raises(NoSuchProfileError, match="use one of mine"):
+        service.calibration("yours")
+
+
+def test_eight_runs_of_a_slower_stack_are_learned(service: ProfilesService) -> None:
+    imported(service, a_table(0.7))
+    made = service.calibrate("mine", Wanted())
+    document = made.document
+    assert document.before is not None
+    assert document.left_out is not None
+    assert document.before.req_per_s_median_fraction == pytest.approx(1 / 0.7 - 1, rel=0.01)
+    assert (document.left_out.req_per_s_median_fraction or 1) < 0.1
+    assert (document.engine, document.engine_versions, document.runs) == ("vllm", ("0.11.0",), 8)
+    assert made.notes == ()
+
+
+def test_a_calibration_comes_back_from_the_store_as_it_went_in(service: ProfilesService) -> None:
+    imported(service, a_table(0.7))
+    made = service.keep(service.calibrate("mine", Wanted()))
+    stored = calibration_of(service.calibration("mine"))
+    fitted = made.result.calibration
+    assert stored.factors == fitted.factors
+    assert stored.gpu_classes == fitted.gpu_classes
+    assert stored.corrections is not None
+    assert fitted.corrections is not None
+    assert stored.corrections.weights == pytest.approx(fitted.corrections.weights)
+    assert stored.name == "mine (revision 1)"
+    text = made.document.model_dump_json(by_alias=True)
+    assert CalibrationDocument.model_validate_json(text) == made.document
+
+
+def test_engines_are_calibrated_one_by_one(service: ProfilesService) -> None:
+    imported(service, a_table())
+    imported(service, a_table(engine="sglang"))
+    with pytest.raises(NothingToFitError, match="--engine"):
+        service.calibrate("mine", Wanted())
+    assert service.calibrate("mine", wanted_of(engine="SGLang")).document.engine == "sglang"
+
+
+def test_mixed_versions_are_noted_and_nothing_is_an_error(service: ProfilesService) -> None:
+    imported(service, a_table(version="0.10"))
+    imported(service, a_table(version="0.11"))
+    assert "0.10, 0.11" in service.calibrate("mine", Wanted()).notes[0]
+    with pytest.raises(NothingToFitError, match="profiles import"):
+        service.calibrate("mine", Wanted(gpu="a40"))
+
+
+def test_pipelines_are_kept_but_not_fitted_to(service: ProfilesService) -> None:
+    imported(service, a_table())
+    imported(service, a_table(), Given(pipeline_parallel=2))
+    made = service.calibrate("mine", Wanted())
+    assert made.document.runs == 8
+    assert made.notes == ("8 runs of pipelines are left out: a calibration is fitted to runs of one stage",)
+
+
+def a_layer(phase: str, seconds: float, **others: object) -> LayerRow:
+    fields: dict[str, object] = {
+        "gpu": "l40s",
+        "model": "llama-3.1-8b",
+        "precision": "bf16",
+        "kv_precision": "bf16",
+        "tp": 1,
+        "phase": phase,
+        "new_tokens": 1024,
+        "batch": 1,
+        "context_tokens": 1024,
+        "attention": "included",
+        "seconds": seconds,
+        "repetitions": 10,
+        "spread_fraction": 0.01,
+        "bytes": None,
+        "torch": "2.9",
+        "cuda": "12.8",
+        "driver": "580",
+        "measured_at": NOW,
+        **others,
+    }
+    return LayerRow(**fields)  # type: ignore[arg-type]
+
+
+def test_times_of_layers_are_kept_and_fitted_to(service: ProfilesService) -> None:
+    rows = [
+        a_layer("prefill", 0.004),
+        a_layer("prefill", 0.0035, attention="excluded", context_tokens=0),
+        a_layer("decode", 0.0008, new_tokens=1, batch=16),
+        a_layer("all_reduce", 0.0001, attention="excluded", context_tokens=0, bytes=8192, tp=2),
+    ]
+    found = service.import_file("profile.csv", written(rows), Given())
+    assert (found.format, found.kept, found.new) == ("layer times", 4, 4)
+    assert service.import_file("profile.csv", written(rows), Given()).new == 0
+    document = service.keep(service.calibrate("layers", Wanted())).document
+    assert (document.runs, document.layer_times, document.left_out) == (0, 3, None)
+    assert validate(CalibrationDocument, document.model_dump(mode="json", by_alias=True)) == document

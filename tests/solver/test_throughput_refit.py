@@ -1,0 +1,232 @@
+"""A user's runs move the estimates to themselves, no further than they reach, and never against good sense."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solver.catalog import resolve_gpu, resolve_model
+from solver.estimate import estimate, one_layout
+from solver.problem import ServedModel, Workload
+from solver.throughput import Layouts, Rates
+from solver.throughput.corrected import CorrectedStages
+from solver.throughput.corrections import MOST_POINTS, Points, krige
+from solver.throughput.factors import Calibration, shipped_calibration
+from solver.throughput.refit import errors, refit
+from solver.throughput.roofline import Roofline
+from solver.throughput.runs import LayerRun, ServingRun, points_of, predict, predict_layers, run_groups
+
+SHIPPED = shipped_calibration()
+
+
+def a_run(**others: object) -> ServingRun:
+    run = ServingRun(
+        gpu=resolve_gpu("h100-sxm"),
+        spec=resolve_model("llama-3.1-8b"),
+        precision="bf16",
+        kv_precision="bf16",
+        engine="vllm",
+        tensor_parallel=1,
+        input_tokens=1024,
+        output_tokens=256,
+        concurrency=32,
+        req_per_s=1.0,
+        ttft_s=1.0,
+        tpot_s=1.0,
+    )
+    return replace(run, **others)  # type: ignore[arg-type]
+
+
+def as_if(runs: list[ServingRun], faster: float, truth: Calibration = SHIPPED) -> list[ServingRun]:
+    """Measured on a stack that does everything so many times as fast as `truth` says."""
+    found = predict(run_groups(runs), truth)
+    columns = zip(runs, found.req_per_s, found.ttft_s, found.tpot_s, strict=True)
+    return [
+        replace(run, req_per_s=float(x) * faster, ttft_s=float(t) / faster, tpot_s=float(p) / faster)
+        for run, x, t, p in columns
+    ]
+
+
+def a_few(**others: object) -> list[ServingRun]:
+    cases = product((512, 2048), (128, 512), (8, 64))
+    return [a_run(input_tokens=i, output_tokens=o, concurrency=c, **others) for i, o, c in list(cases)[::2]]
+
+
+def error(runs: list[ServingRun], calibration: Calibration) -> float:
+    return float(np.abs(np.exp(errors(runs, calibration).req_per_s) - 1).max())
+
+
+@pytest.mark.parametrize("faster", [0.5, 0.8, 1.25])
+def test_four_runs_tell_how_fast_a_stack_is(faster: float) -> None:
+    seen = as_if(a_few(), faster)
+    unseen = as_if([a_run(input_tokens=1024, output_tokens=256, concurrency=c) for c in (16, 32, 48)], faster)
+    before, after = error(unseen, SHIPPED), error(unseen, refit(seen, [], SHIPPED).calibration)
+    assert before > 0.19
+    assert after < before / 3
+
+
+def test_runs_that_are_as_expected_change_next_to_nothing() -> None:
+    found = refit(as_if(a_few(), 1.0), [], SHIPPED)
+    assert error(as_if(a_few(tensor_parallel=2), 1.0), found.calibration) < 1e-6
+
+
+def test_far_away_the_roofline_holds() -> None:
+    """One run of another GPU, model and precision says something, but not everything."""
+    seen = as_if(a_few(), 0.7)
+    far = as_if(
+        [a_run(gpu=resolve_gpu("l40s"), spec=resolve_model("qwen3-32b"), precision="fp8", tensor_parallel=4)], 1.0
+    )
+    moved = errors(far, refit(seen, [], SHIPPED).calibration).req_per_s[0]
+    near = errors(as_if([a_run()], 1.0), refit(seen, [], SHIPPED).calibration).req_per_s[0]
+    assert near < -0.25
+    assert abs(moved) < abs(near)
+
+
+def test_runs_that_contradict_each_other_leave_the_calibration_alone() -> None:
+    """Of every pair of neighbours one is three times as fast as expected and one three times as slow."""
+    runs = [a_run(concurrency=c) for c in (16, 17, 32, 33, 64, 65)]
+    wild = [one for at, run in enumerate(runs) for one in as_if([run], 3.0 if at % 2 else 1 / 3)]
+    found = refit(wild, [], SHIPPED)
+    assert found.is_kept
+    assert found.calibration == SHIPPED
+
+
+def test_one_wrong_run_among_good_ones_counts_for_little() -> None:
+    good = as_if(a_few(), 1.0)
+    wrong = as_if([a_run(input_tokens=4096, output_tokens=64, concurrency=128)], 10.0)
+    assert error(good, refit([*good, *wrong], [], SHIPPED).calibration) < 0.08
+
+
+def test_each_engine_is_calibrated_on_its_own() -> None:
+    with pytest.raises(ValueError, match="sglang, vllm"):
+        refit([*as_if([a_run()], 1.0), *as_if([a_run(engine="sglang")], 1.0)], [], SHIPPED)
+
+
+def test_an_engine_without_factors_gets_its_own() -> None:
+    seen = as_if(a_few(engine="lmdeploy"), 0.6)
+    found = refit(seen, [], SHIPPED).calibration
+    assert found.serves == "lmdeploy"
+    assert "lmdeploy" in found.engines
+    assert found.engines["vllm"] == SHIPPED.engines["vllm"]
+    assert error(seen, found) < 0.1
+
+
+def test_requests_of_one_token_have_no_time_between_tokens() -> None:
+    runs = [replace(run, tpot_s=0.0) for run in as_if([a_run(output_tokens=1, concurrency=c) for c in (4, 8)], 0.8)]
+    found = refit(runs, [], SHIPPED)
+    assert np.isnan(found.before.tpot_s).all()
+    assert error(runs, found.calibration) < 0.1
+
+
+def layer_error(runs: list[LayerRun], calibration: Calibration) -> float:
+    return float(np.abs(predict_layers(runs, calibration) / [run.seconds for run in runs] - 1).mean())
+
+
+def test_layer_times_alone_move_the_factors_of_their_class() -> None:
+    """As Vidur and `sutler profile` measure them: with and without attention."""
+    runs = [
+        LayerRun(resolve_gpu("l40s"), resolve_model("llama-3.1-8b"), "bf16", 1, tokens, 1.0, **attention)
+        for tokens in (64.0, 512.0, 4096.0)
+        for attention in ({}, {"prefill_pairs": tokens**2 / 2}, {"decode_seen": tokens * 1000})
+    ]
+    slow = replace(
+        SHIPPED,
+        gpu_classes=tuple(
+            replace(one, compute=one.compute * 0.7) if one.name == "ada_full_rate" else one
+            for one in SHIPPED.gpu_classes
+        ),
+    )
+    seen = [replace(run, seconds=float(s)) for run, s in zip(runs, predict_layers(runs, slow), strict=True)]
+    found = refit([], seen, SHIPPED)
+    before, after = (layer_error(seen, calibration) for calibration in (SHIPPED, found.calibration))
+    assert after < 0.6 * before
+    assert found.calibration.corrections is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 14), st.floats(0, 12), st.floats(0, 10), st.floats(0, 3)), min_size=1, max_size=30
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_runs_leave_less_than_all_of_the_variance_and_more_than_none(places: list[tuple[float, ...]]) -> None:
+    labels = tuple(("g", "m", "bf16") for _ in places)
+    points = Points(np.array(places), labels, np.ones(len(places)))
+    found = krige(SHIPPED.correlation, "vllm", points, np.zeros(len(places)))
+    asked = Points(np.array([[10.0, 8.0, 5.0, 0.0], places[0]]), (labels[0],) * 2, np.ones(2))
+    mean, left = found.at(asked)
+    assert np.abs(mean).max() < 1e-9
+    assert (left > 0).all()
+    assert (left <= 1).all()
+    assert left[1] < 0.5
+
+
+def test_thousands_of_runs_are_merged_with_their_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    places = rng.uniform(0, 10, (3000, 4))
+    points = Points(places, (("g", "m", "bf16"),) * 3000, np.ones(3000))
+    found = krige(SHIPPED.correlation, "vllm", points, np.full(3000, 0.1))
+    assert len(found.points) <= MOST_POINTS
+    assert found.runs == 3000
+    mean, _ = found.at(Points(np.full((1, 4), 5.0), (("g", "m", "bf16"),), np.ones(1)))
+    assert mean[0] == pytest.approx(0.1, rel=0.1)
+
+
+def planned(calibration: Calibration, run: ServingRun) -> tuple[Rates, ServedModel, Layouts]:
+    model = ServedModel(
+        "m", run.spec, run.precision, run.kv_precision, (Workload("w", run.input_tokens, run.output_tokens, 1.0),)
+    )
+    layouts = one_layout(run.gpu, tensor_parallel=run.tensor_parallel, pipeline_parallel=1)
+    return Roofline(calibration, estimates="roofline").rates(model, layouts, utilisation_fraction=1.0), model, layouts
+
+
+def test_a_plan_counts_on_what_was_measured_in_a_narrower_band() -> None:
+    runs = as_if([a_run(concurrency=c) for c in (64, 128, 256)], 0.8)
+    calibration = replace(refit(runs, [], SHIPPED).calibration, name="mine")
+    (before, _, _), (after, model, layouts) = planned(SHIPPED, runs[0]), planned(calibration, runs[0])
+    ratio = after.rps[0, 0] / before.rps[0, 0]
+    assert ratio == pytest.approx(0.8, rel=0.04)
+    assert after.high_rps[0, 0] / after.rps[0, 0] < before.high_rps[0, 0] / before.rps[0, 0]
+    assert after.low_rps[0, 0] < after.rps[0, 0]
+    roofline = Roofline(calibration, estimates="roofline")
+    assert roofline.source_of(model, layouts, after, 0, 0)[0] == "profiles"
+    assert "3 runs of calibration mine" in roofline.detail(model, layouts, after, 0, 0)
+
+
+def test_an_estimate_meets_the_run_it_was_calibrated_on() -> None:
+    """The estimate simulates the benchmark; the calibration was fitted in closed form."""
+    runs = as_if(a_few(), 0.75)
+    calibration = refit(runs, [], SHIPPED).calibration
+    for run in runs:
+        _, model, layouts = planned(calibration, run)
+        found = estimate(Roofline(calibration), model, layouts, concurrency=int(run.concurrency))
+        assert found.req_per_s == pytest.approx(run.req_per_s, rel=0.06)
+
+
+@given(st.integers(1, 8000), st.integers(1, 2000), st.sampled_from([0.5, 2.0]))
+@settings(max_examples=30, deadline=None)
+def test_corrected_seconds_stay_above_zero_and_grow_with_the_batch(inputs: int, outputs: int, faster: float) -> None:
+    calibration = refit(as_if(a_few(), faster), [], SHIPPED).calibration
+    run = a_run(input_tokens=inputs, output_tokens=outputs)
+    rates, model, _ = planned(calibration, run)
+    stages = Roofline(calibration, estimates="roofline").planning_stages(model)
+    assert isinstance(stages, CorrectedStages)
+    assert np.isfinite(rates.rps).all()
+    assert (rates.rps > 0).all()
+
+
+def test_a_calibration_speaks_for_its_own_engine_only() -> None:
+    calibration = refit(as_if(a_few(), 0.5), [], SHIPPED).calibration
+    _, model, _ = planned(calibration, a_run())
+    assert isinstance(Roofline(calibration, "vllm", "roofline").planning_stages(model), CorrectedStages)
+    assert not isinstance(Roofline(calibration, "sglang", "roofline").planning_stages(model), CorrectedStages)
+
+
+def test_where_points_lie_is_what_the_runs_say() -> None:
+    points = points_of([a_run(gpu=resolve_gpu("l40s"))], SHIPPED)
+    assert points.log2.tolist() == [[10.0, 8.0, 5.0, 0.0]]
+    assert points.labels == (("l40s", "llama-3.1-8b", "bf16"),)
+    assert points.spread[0] > 1  # no run of that class is at hand
