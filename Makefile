@@ -29,7 +29,7 @@ help:
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
-	@echo "make accuracy DATA=FILE    how far the estimates are from a CSV of measured runs (docs/estimates.md)"
+	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
 	@echo "make lock                  pin the newest dependencies in requirements.lock"
@@ -83,7 +83,7 @@ extras-check: $(STAMP)
 		tests/solver/test_throughput_aiconfigurator.py tests/solver/test_throughput_estimates.py
 
 accuracy: check-data $(STAMP)
-	@$(BIN)/python -m benchmarks.roofline_accuracy "$(DATA)" $(ARGS)
+	@$(BIN)/python -m benchmarks.accuracy "$(DATA)" $(ARGS)
 
 install: $(STAMP)
 

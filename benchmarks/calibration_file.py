@@ -2,42 +2,21 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from benchmarks.accuracy.errors import METRICS, Errors
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration
 from solver.throughput.runs import LayerRun
 
-FloatArray = NDArray[np.float64]
-
 HEADER = """\
 # Factors of the roofline, fitted to measured runs. Written by
-#     python -m benchmarks.roofline_accuracy serving_dense.csv --write solver/throughput/calibration.toml
+#     python -m benchmarks.accuracy serving_dense.csv --write solver/throughput/calibration.toml
 # from benchmarks/roofline_prior.toml, which explains every assumption; meanings and units are in factors.py.
 # Edit the prior and write again instead of editing this file.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Absolute relative errors of some runs, arrays [num_runs], with what the fit rested on."""
-
-    group: str
-    rests_on: str
-    req_per_s: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
-
-    def line(self) -> str:
-        cells = "   ".join(median_and_p90(one) for one in (self.req_per_s, self.ttft_s, self.tpot_s))
-        return f"{self.group:<38} {len(self.req_per_s):>4}   {cells}   {self.rests_on}".rstrip()
-
-
-def median_and_p90(errors: FloatArray) -> str:
-    return f"{100 * np.median(errors):5.1f} / {100 * np.quantile(errors, 0.9):5.1f}"
 
 
 def calibration_toml(
@@ -69,7 +48,7 @@ def _provenance(serving: Path, layers: Sequence[LayerRun]) -> str:
 
 def _residual(errors: Errors) -> str:
     values: dict[str, object] = {"group": errors.group, "rows": len(errors.req_per_s)}
-    for name in ("req_per_s", "ttft_s", "tpot_s"):
+    for name in METRICS:
         of_name = getattr(errors, name)
         values[f"{name}_median_error_fraction"] = float(np.median(of_name))
         values[f"{name}_p90_error_fraction"] = float(np.quantile(of_name, 0.9))

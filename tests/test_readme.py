@@ -15,7 +15,7 @@ from tests.readme import README, ROOT, Reader, Step, steps
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 WITHIN = 0.002  # twice the gap to which plans are solved
 PAGES = ("README.md", "examples/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
-ACCURACY = ROOT / "benchmarks" / "results" / "roofline_accuracy.txt"
+ACCURACY = ROOT / "benchmarks" / "results" / "accuracy.txt"
 
 
 def key_lines(output: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Fits the roofline's factors to all the runs at hand, from prior means that were only reasoned about.
 
-Flow: runs -> fit (here) -> Calibration; benchmarks/roofline_accuracy.py writes it to calibration.toml. A user's few
+Flow: runs -> fit (here) -> Calibration; benchmarks/accuracy writes it to calibration.toml. A user's few
 runs move what came out of it in refit.py.
 
 Least squares on logarithms (scipy.optimize.least_squares, soft-L1) of requests/s, TTFT, TPOT and layer times, with

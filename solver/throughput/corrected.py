@@ -13,7 +13,7 @@ import numpy as np
 from solver.catalog.entries import ModelSpec, Precision
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import FloatArray
-from solver.throughput.corrections import Corrections, Points
+from solver.throughput.corrections import Corrections, Points, narrowed
 from solver.throughput.factors import Calibration, Engine
 from solver.throughput.stages import (
     BAND_BATCHES,
@@ -27,7 +27,6 @@ from solver.throughput.stages import (
 
 # Decode carries what is left of the correction; where prefill is nearly all of a request's time that says little.
 MOST_DECODE_RATIO: Final = 3.0
-LEAST_BAND: Final = 1.05  # what repeated runs of one configuration differ by
 PROFILES: Final = "profiles"
 # Below this share of the variance a rate rests on the user's runs more than on the roofline.
 MOST_LEFT: Final = 0.25
@@ -86,8 +85,7 @@ class CorrectedStages:
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """See stages.ModelStages: as much narrower as the runs leave of the variance."""
-        narrower = np.log(self.base.bands(kinds, traffic)) * np.sqrt(self._left(kinds, traffic))
-        return np.asarray(np.exp(np.maximum(narrower, np.log(LEAST_BAND))))
+        return narrowed(self.base.bands(kinds, traffic), self._left(kinds, traffic))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
         """See stages.ModelStages: `profiles` where the runs explain most of the error."""

@@ -24,6 +24,10 @@ from solver.throughput.base import FloatArray
 
 # A Cholesky factor of this many takes milliseconds; beyond, neighbours are merged first.
 MOST_POINTS: Final = 400
+LEAST_BAND: Final = 1.05  # what repeated runs of one configuration differ by
+# What is left of a variance that was itself only estimated: with this, nine of ten runs of left-out groups are within
+# the band after five runs of the group (docs/accuracy.md).
+NARROWED: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,13 @@ class Corrections:
         noise = self.correlation.noise**2
         left = (np.maximum(before - explained, 0.0) + noise) / (before + noise)
         return np.asarray(shared @ self.weights), np.asarray(left)
+
+
+def narrowed(bands: FloatArray, left: FloatArray) -> FloatArray:
+    """Error factors after runs that leave a share `left` of the variance; never wider than `bands` before, nor
+    narrower than LEAST_BAND."""
+    share = np.minimum(NARROWED * np.sqrt(left), 1.0)
+    return np.asarray(np.maximum(np.exp(np.log(bands) * share), LEAST_BAND))
 
 
 def krige(

@@ -1,6 +1,6 @@
 """The calibrated numbers of the roofline, read from calibration.toml, and which of them apply to a GPU.
 
-Flow: calibration.toml (written by `python -m benchmarks.roofline_accuracy --write`) -> Calibration (here) ->
+Flow: calibration.toml (written by `python -m benchmarks.accuracy --write`) -> Calibration (here) ->
 speeds.py. Everything that was fitted or assumed is in that file with what it rests on; nothing here is a number.
 """
 

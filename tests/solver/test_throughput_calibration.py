@@ -1,4 +1,4 @@
-"""Fitting finds the factors that made the runs, leaves alone what no run touches, and is accurate on real runs."""
+"""Fitting finds the factors that made the runs and leaves alone what no run touches."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import roofline_accuracy
+from benchmarks.accuracy.held_out import prior_calibration
 from benchmarks.calibration_file import calibration_toml
-from benchmarks.measurements import layer_runs, serving_runs
 from solver.catalog import resolve_gpu, resolve_model
 from solver.estimate import estimate, one_layout
 from solver.problem import ServedModel, Workload
@@ -18,9 +17,7 @@ from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration
 from solver.throughput.roofline import Roofline
 from solver.throughput.runs import ServingRun, predict, run_groups, with_room
 
-MEASUREMENTS = Path(__file__).parents[3] / "shared" / "data" / "measurements"
-PRIOR = calibration_from_toml(roofline_accuracy.PRIOR.read_text(encoding="utf-8"))
-WORST_MEDIAN_WITHOUT_GPU = 0.08
+PRIOR = prior_calibration()
 
 
 def grid(engine: str = REFERENCE_ENGINE) -> list[ServingRun]:
@@ -121,28 +118,3 @@ def test_the_shipped_file_covers_the_classes_of_the_prior() -> None:
     shipped = shipped_calibration()
     assert [one.name for one in shipped.gpu_classes] == [one.name for one in PRIOR.gpu_classes]
     assert shipped.priors == PRIOR.priors
-
-
-def test_a_missing_or_foreign_table_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert roofline_accuracy.main([str(tmp_path / "serving_dense.csv")]) == 2
-    assert "give the path of serving_dense.csv" in capsys.readouterr().err
-    foreign = tmp_path / "other.csv"
-    foreign.write_text("a,b\n1,2\n", encoding="utf-8")
-    assert roofline_accuracy.main([str(foreign)]) == 2
-    assert "this is not serving_dense.csv" in capsys.readouterr().err
-
-
-def test_runs_of_a_gpu_that_was_left_out_are_predicted_within_eight_percent() -> None:
-    table = MEASUREMENTS / "serving_dense.csv"
-    if not table.exists():
-        pytest.skip(f"no measured runs: {table.name} is not beside the checkout")
-    runs, layers = serving_runs(table), layer_runs(table.with_name("layer_gemm_vidur.csv"))
-    errors = []
-    for gpu in ("h100-sxm", "b200"):
-        others = [run for run in runs if run.gpu.slug != gpu]
-        other_layers = [layer for layer in layers if layer.gpu.slug != gpu]
-        calibration = fit(with_room(others), other_layers, PRIOR, REFERENCE_ENGINE)
-        left_out = [run for run in runs if run.gpu.slug == gpu and run.engine == REFERENCE_ENGINE]
-        predicted = predict(run_groups(left_out), calibration).req_per_s
-        errors.append(np.abs(predicted / np.array([run.req_per_s for run in left_out]) - 1))
-    assert np.median(np.concatenate(errors)) <= WORST_MEDIAN_WITHOUT_GPU

@@ -1,0 +1,147 @@
+"""What a handful of runs of a group that was left out does for the rest of it (solver/throughput/refit.py).
+
+Flow: folds, whose bands and correlation come from other groups' runs too -> after_runs (here) -> findings.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy.correlation import fitted_correlation
+from benchmarks.accuracy.coverage import Score, conformal_band, outside
+from benchmarks.accuracy.errors import BoolArray, FloatArray
+from benchmarks.accuracy.held_out import Fold, with_uncertainty
+from solver.throughput.corrections import narrowed
+from solver.throughput.factors import Calibration
+from solver.throughput.refit import errors, refit
+from solver.throughput.runs import ServingRun, points_of, with_room
+
+LEAST_ROWS: Final = 15
+SEEDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Recalibrated:
+    """Errors on the rest of one group's runs of one engine, every seed's after the other's, arrays [num_rests].
+
+    rows: runs of the group; before and after: |predicted / measured - 1| of requests/s and TTFT; inside: whether
+    the band narrowed by the runs covers it; band: the mean of those, a factor; kept: how many of `seeds` left the
+    calibration as it was.
+    """
+
+    kind: str
+    group: str
+    engine: str
+    rows: int
+    before: FloatArray
+    after: FloatArray
+    ttft_before: FloatArray
+    ttft_after: FloatArray
+    inside: BoolArray
+    bands: FloatArray
+    kept: int
+    seeds: int
+
+
+def starts(runs: Sequence[ServingRun], folds: Sequence[Fold], found: Sequence[Score]) -> list[Calibration]:
+    """What a user of every fold's group would have started from: nothing in it saw the group's errors."""
+    result = []
+    for fold in folds:
+        others = outside(found, fold)
+        correlation = fitted_correlation(others, fold.calibration)
+        band = conformal_band(others)
+        result.append(with_uncertainty(fold.calibration, runs, band=band, correlation=correlation))
+    return result
+
+
+def after_runs(
+    runs: Sequence[ServingRun],
+    folds: Sequence[Fold],
+    started: Sequence[Calibration],
+    *,
+    count: int,
+    seeds: int = SEEDS,
+    chosen: Callable[[str], bool] = lambda engine: True,
+) -> list[Recalibrated]:
+    """For every fold and chosen engine with LEAST_ROWS runs: refitted to `count` of them, `seeds` times."""
+    return [
+        _recalibrated(fold, engine, of_engine, start, count, seeds)
+        for fold, start in zip(folds, started, strict=True)
+        for engine, of_engine in _by_engine([runs[i] for i in fold.index])
+        if chosen(engine)
+    ]
+
+
+def _by_engine(runs: Sequence[ServingRun]) -> Iterator[tuple[str, list[ServingRun]]]:
+    for engine in sorted({run.engine for run in runs}):
+        of_engine = with_room([run for run in runs if run.engine == engine])
+        if len(of_engine) >= LEAST_ROWS:
+            yield engine, of_engine
+
+
+def _recalibrated(
+    fold: Fold, engine: str, runs: Sequence[ServingRun], start: Calibration, count: int, seeds: int
+) -> Recalibrated:
+    draws = [_draw(runs, start, count, seed) for seed in range(seeds)]
+
+    def every(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(draw, name) for draw in draws])
+
+    return Recalibrated(
+        kind=fold.kind,
+        group=fold.group,
+        engine=engine,
+        rows=len(runs),
+        before=_size(every("before")),
+        after=_size(every("after")),
+        ttft_before=_size(every("ttft_before")),
+        ttft_after=_size(every("ttft_after")),
+        inside=np.abs(every("after")) <= np.log(every("bands")),
+        bands=every("bands"),
+        kept=sum(draw.is_kept for draw in draws),
+        seeds=seeds,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """Of the runs that were not drawn: log(predicted / measured), and the band stated."""
+
+    before: FloatArray
+    after: FloatArray
+    ttft_before: FloatArray
+    ttft_after: FloatArray
+    bands: FloatArray
+    is_kept: bool
+
+
+def _draw(runs: Sequence[ServingRun], start: Calibration, count: int, seed: int) -> _Draw:
+    picked, rest = drawn(runs, count, seed)
+    found = refit(picked, [], start)
+    before, after = errors(rest, start), errors(rest, found.calibration)
+    bands = narrowed_bands(rest, found.calibration)
+    return _Draw(before.req_per_s, after.req_per_s, before.ttft_s, after.ttft_s, bands, found.is_kept)
+
+
+def drawn(runs: Sequence[ServingRun], count: int, seed: int) -> tuple[list[ServingRun], list[ServingRun]]:
+    """`count` random runs, and the others."""
+    places = set(np.random.default_rng(seed).choice(len(runs), count, replace=False).tolist())
+    return [runs[i] for i in sorted(places)], [run for i, run in enumerate(runs) if i not in places]
+
+
+def narrowed_bands(runs: Sequence[ServingRun], calibration: Calibration) -> FloatArray:
+    """As CorrectedStages.bands states them [num_runs]; the calibration's own without corrections."""
+    bands = np.array(
+        [calibration.band(one.gpu, one.precision, one.engine, has_experts=one.spec.moe is not None) for one in runs]
+    )
+    if calibration.corrections is None:
+        return bands
+    _, left = calibration.corrections.at(points_of(runs, calibration))
+    return narrowed(bands, left)
+
+
+def _size(log_errors: FloatArray) -> FloatArray:
+    return np.asarray(np.abs(np.exp(log_errors) - 1.0))
