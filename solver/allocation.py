@@ -31,7 +31,7 @@ from solver.candidates import Candidates
 from solver.dominance import signatures
 from solver.problem import Problem
 from solver.supply import Supply, room_of
-from solver.throughput.base import BoolArray, FloatArray, IntArray
+from solver.throughput.base import BoolArray, FloatArray, IntArray, RatesAt
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,12 @@ class Polytope:
 
     def without(self, dropped: BoolArray) -> "Polytope":
         """The polytope of the other candidates."""
-        kept = self.candidates.take(~dropped)
-        return build_polytope(self.problem, self.supply, kept).scaled(self.scale_rps)
+        reduced = build_polytope(self.problem, self.supply, self.candidates.take(~dropped)).scaled(self.scale_rps)
+        return replace(reduced, rate=self.rate[~dropped])
+
+    def at(self, rates_at: RatesAt) -> "Polytope":
+        """The same candidates counted on for their rates, or for the low end of their bands."""
+        return replace(self, rate=_rate_rps(self.problem, self.candidates, rates_at) / self.scale_rps)
 
     def with_limit(self, resource: str, limit: float) -> "Polytope":
         limits = self.limit.copy()
@@ -113,7 +117,6 @@ class Polytope:
 def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:
     """All rows of the problem over the given candidates. lam starts in requests/s of the whole mix."""
     demands = _demands(problem)
-    utilisation = np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])
     gpus_use = _gpus_per_direct_pool(supply, candidates)
     rows = _Rows(len(candidates), len(supply.classes))
     price_of_pool = np.array([supply.gpu_price_usd_per_hour.get(p, 0.0) for p in range(len(supply.pools))])
@@ -140,7 +143,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         supply=supply,
         candidates=candidates,
         demands=demands,
-        rate=candidates.rps * utilisation[candidates.model][:, None],
+        rate=_rate_rps(problem, candidates, "nominal"),
         scale_rps=1.0,
         resources=tuple(rows.names),
         use=use,
@@ -156,6 +159,14 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         provider_of=provider_of,
         curve_of=_supply_curves(problem, supply),
     )
+
+
+def _rate_rps(problem: Problem, candidates: Candidates, rates_at: RatesAt) -> FloatArray:
+    """[C, W] requests/s at the allowed utilisation."""
+    utilisation = np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])
+    rps = candidates.rps if rates_at == "nominal" else candidates.low_rps
+    rate: FloatArray = rps * utilisation[candidates.model][:, None]
+    return rate
 
 
 def piece_groups(candidates: Candidates) -> IntArray:

@@ -32,6 +32,7 @@ class Candidates:
     one_piece [C]: the whole replica is one piece, else every stage is one
     piece_pool, piece_size [C, S]: pool and rounded GPUs of each piece (-1 and 0 in padding)
     rps [C, W]: sustained requests/s of one replica at full utilisation, 0 beyond the model's workloads
+    low_rps [C, W]: the same at the low end of the stated band
     storage_usd_per_hour [C]
     """
 
@@ -43,6 +44,7 @@ class Candidates:
     piece_pool: IntArray
     piece_size: IntArray
     rps: FloatArray
+    low_rps: FloatArray
     storage_usd_per_hour: FloatArray
 
     def __len__(self) -> int:
@@ -333,6 +335,7 @@ def _rated(
         piece_pool=piece_pool,
         piece_size=piece_size,
         rps=_widen(np.where(serves[:, None], rates.rps, 0.0)[kept], most_workloads, 0.0),
+        low_rps=_widen(np.where(serves[:, None], rates.low_rps, 0.0)[kept], most_workloads, 0.0),
         storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, need_gb),
     )
 
@@ -386,5 +389,14 @@ def _no_candidates(most_workloads: int) -> Candidates:
     whole, stages = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
     flags = np.zeros(0, dtype=np.bool_)
     return Candidates(
-        whole, stages, stages, stages, flags, stages, stages, np.zeros((0, most_workloads)), np.zeros(0)
+        model=whole,
+        pool=stages,
+        tensor_parallel=stages,
+        layers=stages,
+        one_piece=flags,
+        piece_pool=stages,
+        piece_size=stages,
+        rps=np.zeros((0, most_workloads)),
+        low_rps=np.zeros((0, most_workloads)),
+        storage_usd_per_hour=np.zeros(0),
     )

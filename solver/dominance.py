@@ -27,12 +27,18 @@ _MEMBERS_COMPARED = 4  # layouts per signature tried as a dominator; more would 
 
 def prune_dominated(candidates: Candidates) -> Candidates:
     """The candidates that are not dominated, in their order."""
+    return candidates.take(undominated(candidates))
+
+
+def undominated(candidates: Candidates) -> IntArray:
+    """Rows of the candidates that are not dominated, ascending."""
     if len(candidates) == 0:
-        return candidates
-    candidates = candidates.take(_best_of_equal_pieces(candidates))
+        return np.zeros(0, dtype=np.int64)
+    rows = np.flatnonzero(_best_of_equal_pieces(candidates))
+    candidates = candidates.take(rows)
     index = _SignatureIndex(candidates)
     dominated = _dominated_by_parts(candidates, index) | _dominated_by_halves(candidates, index)
-    return candidates.take(~dominated)
+    return rows[~dominated]
 
 
 def signatures(candidates: Candidates) -> UintArray:

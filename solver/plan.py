@@ -7,6 +7,7 @@ from solver.problem import Contract, Method, ObjectiveKind
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 Role = Literal["aggregated", "prefill", "decode"]
+RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,45 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class RobustAlternative:
+    """The best plan when every rate is at the low end of its band. Values are in the objective's unit.
+
+    `value`, `load_multiple`: of its fleet at the rates themselves. Load multiples: min_cost and min_power only.
+    """
+
+    value_at_low: float
+    value: float
+    load_multiple_at_low: float | None
+    load_multiple: float | None
+    cost_usd_per_hour: float
+    rentals: tuple[Rental, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """What the plan's fleet does when every rate is at the low end of its band, routed anew.
+
+    `low_fraction`: mean of low end / rate over the requests/s as they are routed. `value_at_low`: in the objective's
+    unit; cost and power stay what they are, and `load_multiple_at_low` says what is carried for them.
+
+    `verdict`: whether another plan within the same budget and limits is better there by more than the gap
+    (`better`, `none_better`), carries the load there (`better`, `cannot_carry`), or the search ended before it knew
+    (`unknown`). `reason`: what the verdict rests on; None: the alternative is proven to be near the best.
+    `bound_at_low`: proven, no plan is better than this there; None where nothing is.
+    `most_load_multiple_at_low`: where no fleet carries the load, the most that was found.
+    """
+
+    low_fraction: float
+    value_at_low: float
+    load_multiple_at_low: float | None
+    verdict: RobustVerdict
+    reason: str | None
+    bound_at_low: float | None = None
+    alternative: RobustAlternative | None = None
+    most_load_multiple_at_low: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """What has to give in an infeasible problem: `needed` where only `available` is there."""
 
@@ -154,7 +194,8 @@ class Plan:
 
     `value` is requests/s (max_throughput), seconds (min_makespan), $/h (min_cost) or watts (min_power);
     `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are
-    at the offered demand and `load_multiple` is the largest multiple of it that the fleet carries.
+    at the offered demand and `load_multiple` is the largest multiple of it that the fleet carries. `robustness` is
+    None without a plan, and where it was not asked for.
     """
 
     status: Status
@@ -177,3 +218,4 @@ class Plan:
     evidence: tuple[Evidence, ...]
     warnings: tuple[str, ...]
     solver: SolveReport
+    robustness: Robustness | None = None

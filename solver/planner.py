@@ -1,7 +1,7 @@
 """The front door's work: from a problem to a verified plan, in one straight line.
 
 supply -> candidates -> dominance -> polytope -> method (first objective, then the finish) -> routing -> packing
--> verify -> explanation.
+-> verify -> explanation -> robustness.
 """
 
 import time
@@ -15,20 +15,15 @@ from solver.conflicts import find_conflicts
 from solver.errors import PlanViolationError
 from solver.methods import binary_search, exact
 from solver.methods.exact import Outcome
+from solver.methods.finishing import finished
 from solver.milp import Allocation
-from solver.objectives import (
-    FINISH_NODE_LIMIT,
-    FINISH_RELATIVE_GAP,
-    FIRST_PHASE_GAP_SHARE,
-    LEAST_LAM,
-    finishes,
-    first_goal,
-)
+from solver.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
 from solver.preparation import prepare, scaled_to_one
 from solver.problem import Problem
 from solver.progress import Progress
 from solver.report import describe, in_unit, plan_of
+from solver.robustness import robustness_of
 from solver.routing import without_idle
 from solver.verify import verify
 from solver.version import VERSION
@@ -65,8 +60,11 @@ def solve(
     if first.allocation is None or first.allocation.lam < LEAST_LAM:
         proven = first.proven or (first.allocation is not None and first.bound > -LEAST_LAM)
         return _infeasible(run, find_conflicts(problem)) if proven else _unknown(run)
-    allocation = _finish(run, polytope, first.allocation)
-    plan = _plan(run, polytope, first, allocation)
+    allocation = finished(polytope, first.allocation, seconds_left=run.finish_seconds_left, mark=run.mark)
+    used, routing = without_idle(polytope, allocation)
+    fleet = describe(polytope, used, routing)
+    run.mark("plan")
+    plan = plan_of(problem, fleet, bound=in_unit(polytope, first.bound), solver=run.report())
     violations = verify(problem, plan)
     if violations:
         raise PlanViolationError(violations)
@@ -74,6 +72,8 @@ def solve(
     plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
     if problem.options.alternatives:
         plan = _with_alternatives(run, polytope, allocation, plan)
+    if problem.options.alternatives and problem.options.robustness:
+        plan = _with_robustness(run, polytope, used, plan)
     return replace(plan, solver=run.report())
 
 
@@ -155,30 +155,6 @@ def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
     return outcome
 
 
-def _finish(run: _Run, polytope: Polytope, allocation: Allocation) -> Allocation:
-    """The later objectives, each with the earlier ones held; what a phase does not improve stays."""
-    for finish in finishes(run.problem.objective, run.problem.options.relative_gap):
-        polytope, goal = finish.hold(polytope, allocation)
-        if run.finish_seconds_left() <= 0:
-            break
-        allocation = exact.finish(
-            polytope,
-            goal,
-            allocation,
-            relative_gap=FINISH_RELATIVE_GAP,
-            seconds_left=run.finish_seconds_left,
-            node_limit=FINISH_NODE_LIMIT,
-        )
-        run.mark(finish.name)
-    return allocation
-
-
-def _plan(run: _Run, polytope: Polytope, first: Outcome, allocation: Allocation) -> Plan:
-    fleet = describe(polytope, *without_idle(polytope, allocation))
-    run.mark("plan")
-    return plan_of(run.problem, fleet, bound=in_unit(polytope, first.bound), solver=run.report())
-
-
 def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:
     run.mark("conflicts")
     return _without_fleet(run, "infeasible", conflicts)
@@ -198,6 +174,14 @@ def _with_alternatives(run: _Run, polytope: Polytope, allocation: Allocation, pl
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
     warning = f"no alternative was sought without {', '.join(missing)}: {remedy}"
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
+
+
+def _with_robustness(run: _Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+    """The plan with what it is worth at the low end of every band; rating anew takes as long as rating did."""
+    rating_s = run.phases[0].seconds
+    found = robustness_of(polytope, allocation, plan, seconds_left=lambda: run.finish_seconds_left() - rating_s)
+    run.mark("robustness")
+    return replace(plan, robustness=found)
 
 
 def _without_fleet(run: _Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:

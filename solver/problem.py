@@ -115,13 +115,15 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
-    """`tolerance_fraction` is the binary search's, relative to the makespan."""
+    """`tolerance_fraction` is the binary search's, relative to the makespan. `robustness`: whether the alternatives
+    include the one at the low end of every band."""
 
     method: Method = "exact"
     relative_gap: float = 0.001
     time_limit_s: float = 30.0
     tolerance_fraction: float = 0.001
     alternatives: bool = True
+    robustness: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,10 @@ def plan(
         float | None, typer.Option(help="Gap to prove, as a fraction; wins over solver.relative_gap.")
     ] = None,
     alternatives: Annotated[
-        bool | None, typer.Option("--alternatives/--no-alternatives", help="Also solve without each rented GPU type.")
+        bool | None,
+        typer.Option(
+            "--alternatives/--no-alternatives", help="Also solve without each rented GPU type, and at low rates."
+        ),
     ] = None,
     validate: Annotated[
         bool,

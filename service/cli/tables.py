@@ -9,9 +9,9 @@ from rich.table import Table
 
 from service.cli.headline import headline
 from service.cli.parts import lines, section, table_of
-from service.cli.wording import layout, number, objective_unit, percent, price, span, unit_words
+from service.cli.robust import robust_lines
+from service.cli.wording import fleet, layout, number, objective_unit, percent, price, span, unit_words
 from service.plans.plan_schema import (
-    AlternativeDocument,
     BindingDocument,
     EvidenceDocument,
     PlanDocument,
@@ -46,7 +46,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
     if plan.validation is not None:
         yield from section("Replayed", lines(_validation(plan.validation)))
     if plan.evidence:
-        yield from section("How sure the rates are", lines(_evidence_words(plan.evidence)))
+        yield from section("How sure the rates are", lines([*_evidence_words(plan.evidence), *robust_lines(plan)]))
     for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
         if sentences:
             yield from section(title, lines(sentences))
@@ -181,20 +181,13 @@ def _alternatives(plan: PlanDocument) -> Table:
     for alternative in plan.alternatives:
         cells = [
             alternative.without,
-            _fleet_words(alternative),
+            fleet(alternative.rentals),
             "no plan" if alternative.value is None else number(alternative.value),
             _worse_by(plan.objective.value, alternative.value),
             price(alternative.cost_usd_per_hour),
         ]
         table.add_row(*cells[: 4 + len(cost)])
     return table
-
-
-def _fleet_words(alternative: AlternativeDocument) -> str:
-    gpus: dict[str, int] = defaultdict(int)
-    for rental in alternative.rentals:
-        gpus[rental.gpu] += rental.gpus * rental.count
-    return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
 
 
 def _worse_by(best: float | None, other: float | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, log10
 
-from service.plans.plan_schema import StageDocument
+from service.plans.plan_schema import RentalDocument, StageDocument
 
 _OBJECTIVE_UNITS = {"max_throughput": "req/s", "min_makespan": "s", "min_cost": "$/h", "min_power": "W"}
 _UNIT_WORDS = {
@@ -61,6 +61,14 @@ def objective_unit(kind: str) -> str:
 def unit_words(unit: str) -> str:
     """`usd_per_hour` as $/h."""
     return _UNIT_WORDS.get(unit, unit.replace("_", " "))
+
+
+def fleet(rentals: Sequence[RentalDocument]) -> str:
+    """`4 × h100, 5 × a40`: GPUs by type; a dash for nothing."""
+    gpus: dict[str, int] = {}
+    for rental in rentals:
+        gpus[rental.gpu] = gpus.get(rental.gpu, 0) + rental.gpus * rental.count
+    return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
 
 
 def layout(stages: Sequence[StageDocument]) -> str:

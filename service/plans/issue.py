@@ -18,13 +18,15 @@ from service.plans.plan_schema import (
     ProviderUsed,
     RentalDocument,
     ReplicaDocument,
+    RobustAlternativeDocument,
+    RobustnessDocument,
     RouteDocument,
     SolverReport,
     StageDocument,
 )
 from service.plans.planned import planned_gpus, planned_models
 from service.plans.translate import Translation
-from solver.plan import Alternative, Plan, Rental, Replica, Route, SolveReport
+from solver.plan import Alternative, Plan, Rental, Replica, RobustAlternative, Robustness, Route, SolveReport
 
 
 def issue_plan(
@@ -51,6 +53,7 @@ def issue_plan(
         gpus=planned_gpus(translation.problem, plan.replicas),
         binding=tuple(BindingDocument(**_fields(binding)) for binding in plan.binding),
         alternatives=tuple(_alternative(alternative) for alternative in plan.alternatives),
+        robustness=None if plan.robustness is None else _robustness(plan.robustness),
         conflicts=tuple(ConflictDocument(**_fields(conflict)) for conflict in plan.conflicts),
         market=_market(translation, created_at),
         evidence=tuple(EvidenceDocument(**_fields(evidence)) for evidence in plan.evidence),
@@ -110,6 +113,16 @@ def _alternative(alternative: Alternative) -> AlternativeDocument:
         cost_usd_per_hour=finite(alternative.cost_usd_per_hour),
         rentals=_rentals(alternative.rentals),
     )
+
+
+def _robustness(found: Robustness) -> RobustnessDocument:
+    other = None if found.alternative is None else _robust_alternative(found.alternative)
+    return RobustnessDocument(**{**_fields(found), "bound_at_low": finite(found.bound_at_low), "alternative": other})
+
+
+def _robust_alternative(alternative: RobustAlternative) -> RobustAlternativeDocument:
+    rentals = _rentals(alternative.rentals)
+    return RobustAlternativeDocument(**{**_fields(alternative), "rentals": rentals})
 
 
 def _market(translation: Translation, now: datetime) -> MarketUsed:

@@ -172,6 +172,45 @@ class AlternativeDocument(Document):
     """What it rents."""
 
 
+class RobustAlternativeDocument(Document):
+    """The best plan when every rate is at the low end of its band, within the same budget and limits."""
+
+    value_at_low: float
+    """In the objective's unit, at the low ends."""
+    value: float
+    """The same fleet at the rates themselves."""
+    load_multiple_at_low: float | None
+    """Multiple of the given load that it carries at the low ends; min_cost and min_power only."""
+    load_multiple: float | None
+    """The same at the rates themselves."""
+    cost_usd_per_hour: float
+    """USD per hour."""
+    rentals: tuple[RentalDocument, ...]
+    """What it rents."""
+
+
+class RobustnessDocument(Document):
+    """What the plan's fleet does when every rate is at the low end of its error band."""
+
+    low_fraction: float
+    """Mean of low end / rate, over the requests/s as they are routed; 1 where rates are taken as given."""
+    value_at_low: float
+    """In the objective's unit, routed anew; cost and power stay what they are."""
+    load_multiple_at_low: float | None
+    """Largest multiple of the given load that it carries there; min_cost and min_power only."""
+    verdict: Literal["better", "none_better", "cannot_carry", "unknown"]
+    """Whether another plan is better there by more than the gap, or carries the load there where this one does not:
+    there is one (`better`); there is none; no fleet carries the load there; the search ended before it knew."""
+    reason: str | None
+    """What the verdict rests on; null where the alternative is proven to be within 0.5 % of the best."""
+    bound_at_low: float | None
+    """Proven: no plan is better than this there, in the objective's unit; null where nothing is proven."""
+    alternative: RobustAlternativeDocument | None
+    """The plan that is best there; null unless the verdict is `better`."""
+    most_load_multiple_at_low: float | None
+    """Where no fleet carries the load there: the largest multiple of it that was found."""
+
+
 class ConflictDocument(Document):
     """What has to give in a problem without a plan."""
 
@@ -355,6 +394,9 @@ class PlanDocument(Document):
     """What limits the plan."""
     alternatives: tuple[AlternativeDocument, ...]
     """What the next best compositions would bring."""
+    robustness: RobustnessDocument | None = None
+    """What it is worth at the low end of every error band; null without alternatives and in plans of a running
+    fleet."""
     conflicts: tuple[ConflictDocument, ...]
     """Why there is no plan; empty where there is one."""
     market: MarketUsed

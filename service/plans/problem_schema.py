@@ -256,7 +256,7 @@ class SolverDocument(Document):
     tolerance_fraction: Annotated[float, Field(ge=1e-6, le=0.5)] = 0.001
     """Of the binary search, relative to the makespan."""
     alternatives: bool = True
-    """Also solve without each rented GPU type in turn."""
+    """Also solve without each rented GPU type in turn, and at the low end of every error band."""
 
 
 class MeasuredStageDocument(Document):

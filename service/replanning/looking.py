@@ -308,10 +308,13 @@ class Replan:
 
     @property
     def problem(self) -> Problem:
-        """The whole problem, what stands included, with its alternatives."""
+        """The whole problem, what stands included, with its alternatives.
+
+        Its solution proves another plan: what that fleet is worth at low rates would say nothing of this one.
+        """
         assert self.prepared.consideration is not None  # what is asked for is always considered
         problem = self.prepared.consideration.problem
-        return replace(problem, options=self.prepared.translation.problem.options)
+        return replace(problem, options=replace(self.prepared.translation.problem.options, robustness=False))
 
     def problem_json(self) -> dict[str, Any]:
         """With the traffic that it was made for."""

@@ -66,15 +66,18 @@ def minimise(
     seconds_left: Callable[[], float],
     node_limit: int | None = None,
     report: Report = lambda phase, value, bound: None,
+    start: Allocation | None = None,
 ) -> Outcome:
-    """Minimise a goal to a relative gap, or as far as time and nodes allow."""
-    relaxation = solve_relaxation(polytope, goal)
+    """Minimise a goal to a relative gap, or as far as time and nodes allow. `start`: known to be feasible."""
+    relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
     if not np.isfinite(relaxation.objective):
         return Outcome(None, np.inf, np.inf, True, relaxation)
     report("relaxation", np.nan, relaxation.bound)
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
+    if start is not None:
+        search.incumbent, search.value = start, objective_of(polytope, goal, start)
     fleet_first = _routes_last(polytope, goal)
-    if len(polytope.candidates) > _FEW_CANDIDATES and not fleet_first:
+    if not search.closed() and len(polytope.candidates) > _FEW_CANDIDATES and not fleet_first:
         chosen = promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
         search.improve(chosen, node_limit or _INCUMBENT_NODES)
     many = len(search.survivors()[0]) > _MANY_SURVIVORS and not polytope.limited_providers

@@ -5,7 +5,7 @@ longest pipeline. Candidates asks for thousands of layouts in one call; verify a
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from solver.problem import ServedModel
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+RatesAt = Literal["nominal", "low"]
+"""What is counted on: the rates themselves, or the low end of their error bands."""
 
 
 @dataclass(frozen=True, slots=True)

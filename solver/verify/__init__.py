@@ -71,6 +71,7 @@ _ANSWERS = (
     "cost_usd_per_hour",
     "power_watts",
     "usd_per_million_tokens",
+    "robustness",
 )
 
 

@@ -13,6 +13,8 @@ from solver.plan import (
     Plan,
     Rental,
     Replica,
+    RobustAlternative,
+    Robustness,
     Route,
     Share,
     SolveReport,
@@ -167,6 +169,21 @@ def a_plan(**others: Any) -> Plan:
         "solver": SolveReport("exact", 0.42, 2099, (PhaseSeconds("relaxation", 0.1),), "0.1.0"),
     }
     return Plan(**{**given, **others})
+
+
+def a_robustness(**others: Any) -> Robustness:
+    """Half of 4.1 req/s is left, and another plan would keep 3.0."""
+    other = RobustAlternative(3.0, 3.6, None, None, 14.8, (a_rental(gpu="h100-sxm", gpus=4, count=2),))
+    given: dict[str, Any] = {
+        "low_fraction": 0.5,
+        "value_at_low": 2.05,
+        "load_multiple_at_low": None,
+        "verdict": "better",
+        "reason": None,
+        "bound_at_low": 3.01,
+        "alternative": other,
+    }
+    return Robustness(**{**given, **others})
 
 
 def an_infeasible_plan() -> Plan:

@@ -16,7 +16,7 @@ from service.plans.translate import to_problem
 from service.plans.validation import validate
 from solver import solve
 from solver.plan import Plan
-from tests.service.builders import NOW, a_plan, a_problem, a_snapshot, an_infeasible_plan, an_offer
+from tests.service.builders import NOW, a_plan, a_problem, a_robustness, a_snapshot, an_infeasible_plan, an_offer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ON_THE_STORE = "live_market.yaml"
@@ -58,6 +58,23 @@ def test_the_keys_of_the_contract_are_there() -> None:
     assert document["market"].items() >= {"taken_at": "2026-11-20T12:00:00Z", "age_s": 20.0, "offers": 1}.items()
     assert document["evidence"][0]["source"] == "roofline"
     assert document["solver"].items() >= {"method": "exact", "seconds": 0.42, "candidates": 2099}.items()
+
+
+def test_robustness_is_null_or_complete() -> None:
+    assert issued(a_plan())["robustness"] is None
+    document = issued(a_plan(robustness=a_robustness()))
+    check("plan", document)
+    found = document["robustness"]
+    assert (found["value_at_low"], found["low_fraction"], found["verdict"]) == (2.05, 0.5, "better")
+    assert (found["load_multiple_at_low"], found["reason"], found["bound_at_low"]) == (None, None, 3.01)
+    other = found["alternative"]
+    assert (other["value_at_low"], other["value"], other["cost_usd_per_hour"]) == (3.0, 3.6, 14.8)
+    assert other["rentals"][0].items() >= {"gpu": "h100-sxm", "gpus": 4, "count": 2}.items()
+    unproven = a_robustness(
+        verdict="cannot_carry", alternative=None, bound_at_low=None, most_load_multiple_at_low=0.8
+    )
+    found = issued(a_plan(robustness=unproven))["robustness"]
+    assert (found["alternative"], found["bound_at_low"], found["most_load_multiple_at_low"]) == (None, None, 0.8)
 
 
 def test_an_infeasible_plan_carries_its_conflicts() -> None:

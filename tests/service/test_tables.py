@@ -16,7 +16,7 @@ from service.plans.schemas import ProblemDocument
 from service.plans.translate import to_problem
 from service.plans.validation import validate
 from solver.catalog.entries import Gpu
-from solver.plan import Alternative, Binding, Evidence, Plan, Route, Share
+from solver.plan import Alternative, Binding, Evidence, Plan, RobustAlternative, Robustness, Route, Share
 from solver.progress import Progress
 from tests.service.builders import (
     NOW,
@@ -24,6 +24,7 @@ from tests.service.builders import (
     a_problem,
     a_rental,
     a_replica,
+    a_robustness,
     a_stage,
     an_infeasible_plan,
 )
@@ -159,6 +160,38 @@ def test_evidence_is_summed_up_by_source() -> None:
     text = shown(a_plan(evidence=(*a_plan().evidence, measured)))
     assert "roofline: 1 rate, true within -50 % to +100 %" in text
     assert "measured: 1 rate, taken as given" in text
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_what_is_left_at_low_rates_and_what_would_be_better_is_one_sentence() -> None:
+    text = flat(shown(a_plan(robustness=a_robustness())))
+    words = "2.050 req/s; 3.000 req/s with 8 × h100-sxm for 14.80 $/h (robust alternative)"
+    assert f"at the low end of every band: {words}" in text
+
+
+def test_under_least_cost_the_load_is_what_is_left() -> None:
+    other = RobustAlternative(11.0, 11.0, 1.1, 1.6, 11.0, a_plan().rentals)
+    found = a_robustness(value_at_low=9.05, load_multiple_at_low=0.75, alternative=other, reason="one may exist")
+    text = flat(shown(a_plan(objective="min_cost", robustness=found)))
+    assert (
+        "band: 0.750 × the load; 1.100 × the load with the same machines, laid out otherwise, for 11.00 $/h" in text
+    )
+    assert "(robust alternative; one may exist)" in text
+
+
+def test_where_nothing_is_better_at_low_rates_the_reason_is_given() -> None:
+    found = a_robustness(verdict="none_better", alternative=None, reason="no plan is better there")
+    assert "at the low end of every band: 2.050 req/s; no plan is better there" in flat(
+        shown(a_plan(robustness=found))
+    )
+
+
+@pytest.mark.parametrize("found", [None, a_robustness(low_fraction=1.0, verdict="none_better", alternative=None)])
+def test_nothing_is_said_of_rates_that_are_taken_as_given(found: Robustness | None) -> None:
+    assert "low end" not in shown(a_plan(robustness=found))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from tests.builders import (
 UNCHECKED = {
     "binding",
     "alternatives",
+    "robustness",
     "warnings",
     "evidence.source",
     "evidence.detail",

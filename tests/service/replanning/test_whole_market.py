@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from service.replanning.load import seen
 from service.replanning.look import look
+from service.replanning.looking import Replan
+from service.replanning.preparing import prepare
 from solver.replanning import consider
 from tests.service.replanning.builders import a_problem, an_offer, traffic
 from tests.service.replanning.worlds import World, a_world, machines
@@ -36,6 +39,16 @@ def test_what_is_asked_for_is_planned_on_the_market_as_it_is() -> None:
     assert world.revisions == []
     world.look(is_asked=True)
     assert machines(world) == {"acme/bargain": 2}
+
+
+def test_the_whole_problem_is_solved_with_alternatives_but_not_at_low_rates() -> None:
+    """Its fleet is not the one that is issued, so what it is worth there would be paid for in vain."""
+    facts = a_world().facts(is_asked=True)
+    nobody: Any = None
+    replan = Replan(nobody, facts, prepare(facts))
+    assert (replan.problem.options.alternatives, replan.problem.options.robustness) == (True, False)
+    assert replan.prepared.consideration is not None
+    assert not replan.prepared.consideration.problem.options.alternatives
 
 
 def test_a_rental_that_ends_is_looked_at_before_it_does() -> None:
