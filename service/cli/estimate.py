@@ -29,7 +29,7 @@ def estimate(
     concurrency: Annotated[
         int | None, typer.Option(help="Requests in flight, each followed by the next; default: the most that fit.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="Serving engine.")] = "vllm",
+    engine: Annotated[str | None, typer.Option(help="Serving engine; default: the calibration's, or vllm.")] = None,
     calibration: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help="By your own runs: a name or file of `sutler calibrate`."),
@@ -88,8 +88,11 @@ def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json:
     missing = [f"--{name.replace('_', '-')}" for name in needed if asked[name] is None]
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
+    own = _calibration(calibration)
+    if own is not None and asked["engine"] is None:
+        asked = {**asked, "engine": own.serves}
     config = configuration({name: _text(value) for name, value in asked.items() if value is not None})
-    found = estimated(config, _calibration(calibration))
+    found = estimated(config, own)
     if found.error is not None:
         say(f"error: {found.error}")
         raise typer.Exit(Exit.BAD_INPUT)
@@ -109,7 +112,8 @@ def _calibration(given: str | None) -> "Calibration | None":
     from service.profiles.references import calibration_in
 
     path = Path(given)
-    document = calibration_in(path) if path.is_file() else StoreWhenNeeded().calibration(given)
+    is_file = path.is_file() or path.suffix == ".json" or len(path.parts) > 1
+    document = calibration_in(path) if is_file else StoreWhenNeeded().calibration(given)
     return calibration_of(document, field="--calibration")
 
 

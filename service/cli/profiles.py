@@ -8,7 +8,8 @@ import typer
 from service.cli.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.profiles.service import Imported
+    from service.profiles.checks import Given
+    from service.profiles.service import Imported, ProfilesService
 
 profiles = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
@@ -57,9 +58,8 @@ def import_(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
     )
-    contents = [(path, _content(path)) for path in files]
     with opened_profiles() as service:
-        done = [service.import_file(path.name, content, given) for path, content in contents]
+        done = [_imported(service, path, given) for path in files]
     if as_json:
         write_json(import_records(done))
     else:
@@ -87,7 +87,7 @@ def list_(
     if as_json:
         write_json(profile_records(found))
     else:
-        show(*profiles_view(found))
+        show(*profiles_view(found, is_filtered=any((gpu, model, engine))))
 
 
 @profiles.command(short_help="The runs of one profile.")
@@ -122,6 +122,19 @@ def delete(
         found = service.profile(profile)
         gone = service.delete(found)
     say(f"Forgot {gone} runs of {found.key}.")
+
+
+def _imported(service: "ProfilesService", path: Path, given: "Given") -> "Imported":
+    """A file that cannot be read at all does not keep the others from being."""
+    from service.plans.errors import DocumentError
+    from service.profiles.readers import RejectedRun
+    from service.profiles.service import Imported
+
+    try:
+        return service.import_file(path.name, _content(path), given)
+    except DocumentError as error:
+        rejected = RejectedRun("file", tuple(str(problem) for problem in error.problems))
+        return Imported(path.name, "–", 0, 0, (), (rejected,))
 
 
 def _content(path: Path) -> bytes:

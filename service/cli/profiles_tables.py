@@ -18,7 +18,7 @@ from service.profiles.service import Imported
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.refit import errors
 
-METRICS = (("req_per_s", "requests/s"), ("ttft", "TTFT"), ("tpot", "TPOT"))
+METRICS = (("req_per_s", "requests/s"), ("ttft", "TTFT, as plans bound it"), ("tpot", "TPOT"))
 
 
 def import_records(done: Iterable[Imported]) -> list[dict[str, Any]]:
@@ -66,8 +66,11 @@ def profile_records(found: Iterable[Profile]) -> list[dict[str, Any]]:
     ]
 
 
-def profiles_view(found: Sequence[Profile]) -> Iterator[RenderableType]:
+def profiles_view(found: Sequence[Profile], *, is_filtered: bool) -> Iterator[RenderableType]:
     """One row per profile."""
+    if not found and is_filtered:
+        yield lines(["No profile is of that kind. Next: sutler profiles list, without options, shows all."])
+        return
     if not found:
         yield lines(["Nothing is measured yet. Next: sutler profiles import FILE (docs/calibration.md)."])
         return
@@ -123,7 +126,11 @@ def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[Renderabl
     yield from section(_title(document), _error_table(document))
     if made.notes:
         yield lines(f"note: {note}" for note in made.notes)
-    if is_stored:
+    if is_stored and made.result.is_kept:
+        yield lines(
+            [f"Kept as revision {document.revision}, but it changes nothing. Next: check the runs named above."]
+        )
+    elif is_stored:
         use = f"throughput: {{calibration: {document.name}}}"
         yield lines([f"Kept as revision {document.revision}. Next: put `{use}` into a problem, and plan."])
 

@@ -46,7 +46,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
     if plan.validation is not None:
         yield from section("Replayed", lines(_validation(plan.validation)))
     if plan.evidence:
-        yield from section("How sure the rates are", lines([*_evidence_words(plan.evidence), *robust_lines(plan)]))
+        yield from section("How sure the rates are", lines([*_evidence_words(plan), *robust_lines(plan)]))
     for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
         if sentences:
             yield from section(title, lines(sentences))
@@ -211,7 +211,14 @@ def _validation(found: ValidationDocument) -> Iterator[str]:
         yield f"{one.model} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
 
 
-def _evidence_words(evidence: Sequence[EvidenceDocument]) -> Iterator[str]:
+def _evidence_words(plan: PlanDocument) -> Iterator[str]:
+    if plan.calibration is not None:
+        own = plan.calibration
+        engine = f"{own.engine} {', '.join(own.engine_versions)}".strip()
+        revision = f" (revision {own.revision})" if own.revision else ""
+        changed = "`evidence` in the JSON says what they change"
+        yield f"by calibration {own.name}{revision}: {own.runs:,} runs of {engine}; {changed}"
+    evidence = plan.evidence
     by_source: dict[str, list[EvidenceDocument]] = defaultdict(list)
     for entry in evidence:
         by_source[entry.source].append(entry)

@@ -6,15 +6,27 @@ It is written by `sutler calibrate`; nobody is expected to edit it.
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from service.plans.fields import Document, FilePath, Name, PositiveRate, Timestamp
+from service.plans.fields import Document, FilePath, Name, Timestamp
 from service.plans.model_schema import PrecisionName
 
-Factor = Annotated[float, Field(gt=0, le=1e6)]
+Factor = Annotated[float, Field(ge=1e-9, le=1e3)]
 Multipliers = dict[Name, Factor]
 LogError = Annotated[float, Field(ge=-20, le=20)]
-Small = Annotated[float, Field(gt=0, le=100)]
+Octaves = Annotated[float, Field(ge=-10, le=60)]
+Small = Annotated[float, Field(ge=1e-4, le=100)]
+
+
+def _plain(name: str) -> str:
+    """Problems are YAML, which takes these words for something else."""
+    if name.lower() in ("true", "false", "null", "yes", "no", "on", "off", "y", "n"):
+        raise PydanticCustomError("sutler_name", "must not be a word that YAML reads as true, false or null")
+    return name
+
+
+CalibrationName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z][A-Za-z0-9._-]*$"), AfterValidator(_plain)]
 
 
 class CalibrationFile(Document):
@@ -33,7 +45,7 @@ class CorrelationDocument(Document):
     """What runs of alike lengths and concurrency share."""
     noise: Small
     """What repeated runs differ by."""
-    difference_fraction: Annotated[float, Field(gt=0, le=1)]
+    difference_fraction: Annotated[float, Field(ge=1e-4, le=1)]
     """What is left of it for each of GPU, model and precision that differs."""
     input_octaves: Small
     """How far apart input tokens may be."""
@@ -54,7 +66,7 @@ class CalibrationPoint(Document):
     """Id in the catalogue."""
     precision: PrecisionName
     """Of the weights."""
-    log2: Annotated[tuple[float, float, float, float], Field(strict=False)]
+    log2: Annotated[tuple[Octaves, Octaves, Octaves, Octaves], Field(strict=False)]
     """Base-2 logarithms of input tokens, output tokens, concurrency and tensor parallelism."""
     spread: Small
     """How uncertain its rate was before, against that of a measured GPU class."""
@@ -86,8 +98,8 @@ class CalibrationDocument(Document):
 
     schema_: Literal["sutler/calibration/v1"] = Field(alias="schema")
     """Version of this format."""
-    name: Name
-    """What problems call it."""
+    name: CalibrationName
+    """What problems call it: a letter, then letters, digits, dots, dashes and underscores."""
     revision: Annotated[int, Field(ge=0)]
     """Counts the calibrations of this name; 0 outside the store."""
     created_at: Timestamp
@@ -108,7 +120,7 @@ class CalibrationDocument(Document):
     """Of this one on the runs that it was fitted to."""
     left_out: CalibrationErrors | None
     """Of each run, or tenth of the runs, by a fit without it: what to expect of runs like these."""
-    factors: dict[Name, PositiveRate]
+    factors: dict[Name, Factor]
     """Shared by all GPUs."""
     gpu_classes: dict[Name, Multipliers]
     """By class: compute, bandwidth, overhead."""
@@ -118,5 +130,5 @@ class CalibrationDocument(Document):
     """How far a run speaks for its neighbours."""
     least_band: Annotated[float, Field(ge=1, le=100)]
     """What the engine alone made of every band before the runs."""
-    points: Annotated[tuple[CalibrationPoint, ...], Field(strict=False, max_length=10_000)]
+    points: Annotated[tuple[CalibrationPoint, ...], Field(strict=False, max_length=1_000)]
     """The runs."""

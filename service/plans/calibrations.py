@@ -28,6 +28,7 @@ from solver.throughput.factors import (
 )
 
 Entry = TypeVar("Entry", Factors, GpuClass, Engine)
+MOST_MOVED: Final = 1000.0
 FACTORS: Final = tuple(field.name for field in fields(Factors))
 
 
@@ -67,14 +68,14 @@ def calibration_of(document: CalibrationDocument, *, field: str = "throughput.ca
         gpu_classes=classes,
         engines={**shipped.engines, **engines},
         correlation=correlation,
-        corrections=_corrections(document, correlation) if document.points else None,
+        corrections=_corrections(document, correlation, field) if document.points else None,
         name=named,
         serves=document.engine,
         version=f"calibration {named} on {shipped.version}",
     )
 
 
-def _corrections(document: CalibrationDocument, correlation: Correlation) -> Corrections:
+def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
     points = Points(
         log2=np.array([point.log2 for point in document.points]),
         labels=tuple((point.gpu, point.model, point.precision) for point in document.points),
@@ -82,9 +83,13 @@ def _corrections(document: CalibrationDocument, correlation: Correlation) -> Cor
     )
     errors = np.array([point.log_error for point in document.points])
     noise = np.array([point.noise for point in document.points])
-    return restored(
-        correlation, document.engine, points, errors, noise, runs=document.runs, least_band=document.least_band
-    )
+    try:
+        return restored(
+            correlation, document.engine, points, errors, noise, runs=document.runs, least_band=document.least_band
+        )
+    except (np.linalg.LinAlgError, ValueError):
+        remedy = "contradict each other at one place without any noise: calibrate again"
+        raise DocumentError.of(f"{field}.points", remedy, value=len(points)) from None
 
 
 def _points(corrections: Corrections) -> tuple[CalibrationPoint, ...]:
@@ -113,6 +118,10 @@ def _changed(entry: Entry, values: Mapping[str, float], allowed: tuple[str, ...]
     unknown = values.keys() - set(allowed)
     if unknown:
         raise _of_another_version(field, ", ".join(sorted(unknown)))
+    for name, value in values.items():
+        if not 1 / MOST_MOVED <= value / getattr(entry, name) <= MOST_MOVED:
+            remedy = f"is more than {MOST_MOVED:g} times off the shipped {getattr(entry, name):g}: no stack is"
+            raise DocumentError.of(f"{field}.{name}", remedy, value=value)
     changes: dict[str, Any] = dict(values)
     return replace(entry, **changes)
 

@@ -94,6 +94,9 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
     workload = Workload("estimate", asked.input_tokens, asked.output_tokens, 1.0)
     model = ServedModel(asked.spec.id, asked.spec, asked.precision, asked.kv_precision, (workload,))
     layouts = one_layout(asked.gpu, tensor_parallel=asked.tensor_parallel, pipeline_parallel=asked.pipeline_parallel)
+    if calibration is not None and calibration.serves != asked.engine:
+        remedy = f"{calibration.name} was fitted to runs of {calibration.serves}: estimate that, or leave it out"
+        raise DocumentError.of("engine", remedy, value=asked.engine)
     roofline = Roofline(calibration or shipped_calibration(), asked.engine)
     return estimate(roofline, model, layouts, concurrency=asked.concurrency)
 

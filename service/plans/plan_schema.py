@@ -125,6 +125,8 @@ class PlannedModel(Document):
     """The caller's name of the model."""
     architecture: ModelSpecDocument | None
     """Null where only measured rates were used."""
+    model: str | None = None
+    """Its id, by which measured runs know it: of the catalogue, or the name; null where rates alone are known."""
     precision: PrecisionName
     """Of the weights."""
     kv_precision: PrecisionName

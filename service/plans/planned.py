@@ -48,7 +48,8 @@ def gpus_of(plan: PlanDocument) -> dict[str, Gpu]:
 def roofline_of(plan: PlanDocument) -> Roofline:
     """What its estimates rest on."""
     calibration = shipped_calibration() if plan.calibration is None else calibration_of(plan.calibration)
-    return Roofline(calibration, calibration.serves)
+    has_operators = any("aiconfigurator" in evidence.source for evidence in plan.evidence)
+    return Roofline(calibration, calibration.serves, "narrowest_band" if has_operators else "roofline")
 
 
 def solver_plan(document: PlanDocument) -> Plan:
@@ -97,6 +98,7 @@ def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
     return PlannedModel(
         name=model.name,
         architecture=None if model.spec is None else _architecture(model.spec),
+        model=None if model.spec is None else model.spec.id,
         precision=model.precision,
         kv_precision=model.kv_precision,
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
@@ -122,7 +124,7 @@ def _architecture(spec: ModelSpec) -> ModelSpecDocument:
 def _served_model(model: PlannedModel) -> ServedModel:
     return ServedModel(
         name=model.name,
-        spec=None if model.architecture is None else inline_spec(model.name, model.architecture),
+        spec=None if model.architecture is None else inline_spec(model.model or model.name, model.architecture),
         precision=model.precision,
         kv_precision=model.kv_precision,
         workloads=tuple(

@@ -282,6 +282,8 @@ class MeasuredRateDocument(Document):
 def _kind_of_calibration(value: Any) -> str | None:
     if isinstance(value, CalibrationFile) or (isinstance(value, dict) and value.keys() == {"file"}):
         return "file"
+    if isinstance(value, dict) and "schema" not in value:
+        return None
     return _kind_of(value, text="name", mapping="document")
 
 
@@ -292,7 +294,8 @@ CalibrationReference = Annotated[
     Discriminator(
         _kind_of_calibration,
         custom_error_type="sutler_choice",
-        custom_error_message="must be the name of a stored calibration (text), {file: path} or a whole calibration",
+        custom_error_message="must be the name of a stored calibration (text, in quotes where YAML takes it for "
+        "something else), {file: path} or a whole calibration",
     ),
 ]
 

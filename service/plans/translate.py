@@ -103,7 +103,9 @@ def check_names(document: ProblemDocument) -> None:
     Raises DocumentError and UnknownNameError for fields that are wrong.
     """
     _models(document, GpuChoice(document), None, [])
-    _calibration(document)
+    calibration = _calibration(document)
+    if calibration is not None:
+        calibration_of(calibration)
     _estimates(document)
 
 

@@ -22,10 +22,11 @@ from solver.errors import UnknownNameError
 from solver.throughput.architecture import layer_work
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.refit import Refit, RunErrors, refit
-from solver.throughput.runs import LayerRun, ServingRun
+from solver.throughput.runs import LayerRun, ServingRun, with_room
 from solver.version import VERSION
 
-NOT_A_GPU: Final = "cpu"
+OUTLIER: Final = 1.5
+MOST_OUTLIERS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,25 @@ class Calibrated:
 
 def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow], *, now: datetime) -> Calibrated:
     """Raises NothingToFitError where nothing is left, or the runs are of several engines."""
-    known = [run for run in runs if _is_known(run)]
+    known = [run for run in runs if _are_names_known(run.key.gpu, run.key.model)]
     single = tuple(run for run in known if run.pipeline_parallel == 1)
     engines = sorted({run.key.engine for run in single})
     if len(engines) > 1:
         raise NothingToFitError(
             f"the runs are of several engines ({', '.join(engines)})", "calibrate each on its own, with --engine"
         )
-    layer_runs = [_layer_run(row) for row in layers if row.phase != "all_reduce" and row.gpu != NOT_A_GPU]
-    if not single and not layer_runs:
+    measured = [row for row in layers if row.phase != "all_reduce"]
+    usable = [row for row in measured if _are_names_known(row.gpu, row.model)]
+    layer_runs = [_layer_run(row) for row in usable]
+    tight = len(single) - len(with_room([serving_run(run) for run in single]))
+    if len(single) == tight and not layer_runs:
         raise NothingToFitError(
             "no run fits",
             "import some (`sutler profiles import FILE`), or loosen the filters (`sutler profiles list`)",
         )
     result = refit([serving_run(run) for run in single], layer_runs, shipped_calibration())
-    notes = [*_left_out(len(runs) - len(known), len(known) - len(single)), *_remarks(single, result)]
+    lost = len(runs) - len(known), len(measured) - len(usable)
+    notes = [*_left_out(*lost, len(known) - len(single), tight), *_remarks(single, result)]
     document = _document(name, single, len(layer_runs), result, now)
     return Calibrated(document, single, result, tuple(notes))
 
@@ -93,11 +98,11 @@ def _errors(errors: RunErrors) -> CalibrationErrors | None:
     return CalibrationErrors(**found)
 
 
-def _is_known(run: ProfileRun) -> bool:
+def _are_names_known(gpu: str, model: str) -> bool:
     """A catalogue may lose what an older one had."""
     try:
-        resolve_gpu(run.key.gpu)
-        resolve_model(run.key.model)
+        resolve_gpu(gpu)
+        resolve_model(model)
     except UnknownNameError:
         return False
     return True
@@ -141,9 +146,13 @@ def _layer_run(row: LayerRow) -> LayerRun:
     )
 
 
-def _left_out(unknown: int, pipelines: int) -> Iterable[str]:
+def _left_out(unknown: int, unknown_layers: int, pipelines: int, tight: int) -> Iterable[str]:
     if unknown:
         yield f"{unknown} runs are left out: their GPU or model is not in the catalogue any more"
+    if unknown_layers:
+        yield f"{unknown_layers} layer times are left out: their GPU or model is not in the catalogue"
+    if tight:
+        yield f"{tight} runs are not fitted to: their weights leave no room, so they measure what the engine kept"
     if pipelines:
         yield f"{pipelines} runs of pipelines are left out: a calibration is fitted to runs of one stage"
 
@@ -155,5 +164,19 @@ def _remarks(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:
         yield f"versions of the engine are mixed ({named}); --engine-version keeps one"
     if result.is_kept:
         yield "the shipped calibration is kept: it predicts these runs better than they predict each other"
+    yield from _outliers(runs, result)
     if 0 < len(runs) < 3:
         yield "with fewer than three runs the left-out error says little: measure a few more"
+
+
+def _outliers(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:
+    """The runs that the others contradict most."""
+    off = np.exp(np.abs(result.left_out.req_per_s)) if len(runs) > 2 else np.array([])
+    for at in np.argsort(-off)[:MOST_OUTLIERS]:
+        if off[at] > OUTLIER:
+            run = runs[int(at)]
+            yield (
+                f"the run of {run.key.model} on {run.tensor_parallel} x {run.key.gpu} with {run.input_tokens:g} + "
+                f"{run.output_tokens:g} tokens and {run.concurrency:.3g} in flight ({run.req_per_s:.4g} req/s) is "
+                f"{off[at]:.1f} times off what the others say: measure it again, or import it as it really was"
+            )

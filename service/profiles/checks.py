@@ -16,7 +16,7 @@ from service.profiles.plausibility import impossible
 from service.profiles.readers import RejectedRun
 from service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
 from solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
-from solver.errors import InvalidProblemError
+from solver.errors import InvalidProblemError, UnknownNameError
 from solver.estimate import usual_kv_precision
 
 MOST_FAILED_FRACTION: Final = 0.05
@@ -68,6 +68,11 @@ def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
         return RejectedRun(run.place, tuple(reasons))
     try:
         served = _served(run)
+    except UnknownNameError as error:
+        if "say which" in error.remedy:  # several GPUs go by the name
+            return RejectedRun(run.place, (str(error),))
+        remedy = f"say which it is with {OPTIONS[error.field]} (`sutler catalog {error.field}s`)"
+        return RejectedRun(run.place, (f"{error.field}: {error.value!r} is not in the catalogue; {remedy}",))
     except (DocumentError, InvalidProblemError) as error:
         return RejectedRun(run.place, (str(error),))
     kept = _kept(run, served.key)
@@ -167,10 +172,15 @@ def _contradictions(run: BenchmarkRun, kept: ProfileRun) -> Iterator[str]:
     if flying > MOST_OVER_CONCURRENCY * run.concurrency:
         yield (
             f"concurrency: {run.concurrency:g} contradicts the {flying:.4g} requests in flight that req_per_s and "
-            "the latencies make (Little's law)"
+            f"the latencies make (Little's law){_hint(flying / run.concurrency)}"
         )
     elif flying < LEAST_OF_CONCURRENCY * run.concurrency:
         yield (
             f"concurrency: only {flying:.4g} of {run.concurrency:g} requests were in flight on average (Little's "
-            "law); send at least ten times as many requests as the concurrency"
+            f"law){_hint(flying / run.concurrency)}; send at least ten times as many requests as the concurrency"
         )
+
+
+def _hint(ratio: float) -> str:
+    """A factor of about a thousand is a unit."""
+    return ": are the times in seconds?" if not 1 / 300 < ratio < 300 else ""

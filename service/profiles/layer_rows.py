@@ -10,17 +10,21 @@ One row per timing. `new_tokens` are per sequence, of `batch` sequences. `attent
 import csv
 import hashlib
 import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from service.plans.errors import DocumentError
-from solver.catalog import PRECISIONS
+from service.plans.fields import PRINTABLE
+from solver.catalog import PRECISIONS, resolve_gpu, resolve_model
+from solver.errors import UnknownNameError
 
 Attention = Literal["included", "excluded"]
 PHASES: Final = ("prefill", "decode", "all_reduce")
 ATTENTIONS: Final = ("included", "excluded")
+EARLIEST_YEAR: Final = 2000
 UTF8_WITH_MARK: Final = "utf-8-sig"  # as spreadsheets save it
 
 
@@ -66,6 +70,18 @@ def row_fields(row: LayerRow) -> dict[str, Any]:
 def digest_of(row: LayerRow) -> bytes:
     """The same for the same row, whatever file it came in."""
     return hashlib.sha256(repr(sorted(row_fields(row).items())).encode()).digest()
+
+
+def unknown_name(row: LayerRow) -> str | None:
+    """Why nothing can be fitted to it; None where GPU and model are in the catalogue."""
+    if row.gpu == "cpu":
+        return "gpu: times of a processor test the tool, and say nothing of GPUs"
+    try:
+        resolve_gpu(row.gpu)
+        resolve_model(row.model)
+    except UnknownNameError as error:
+        return f"{error.field}: {error.value!r} is not in the catalogue (`sutler catalog {error.field}s`)"
+    return None
 
 
 def row_of(columns: Mapping[str, Any]) -> LayerRow:
@@ -119,9 +135,9 @@ def _row(cells: Mapping[str, str | None], place: str) -> LayerRow:
         repetitions=_whole(cells, "repetitions", place, least=1),
         spread_fraction=_number(cells, "spread_fraction", place),
         bytes=_whole(cells, "bytes", place) if cells["bytes"] else None,
-        torch=cells["torch"] or "",
-        cuda=cells["cuda"] or "",
-        driver=cells["driver"] or "",
+        torch=_version(cells, "torch", place),
+        cuda=_version(cells, "cuda", place),
+        driver=_version(cells, "driver", place),
         measured_at=_moment(cells, "measured_at", place),
     )
     if row.seconds <= 0:
@@ -130,9 +146,14 @@ def _row(cells: Mapping[str, str | None], place: str) -> LayerRow:
 
 
 def _text(cells: Mapping[str, str | None], name: str, place: str) -> str:
-    if value := cells[name]:
+    value = cells[name]
+    if value and re.fullmatch(PRINTABLE, value) and len(value) <= 200:
         return value
-    raise _wrong(cells, name, place, "must not be empty")
+    raise _wrong(cells, name, place, "must be a name of printable characters" if value else "must not be empty")
+
+
+def _version(cells: Mapping[str, str | None], name: str, place: str) -> str:
+    return _text(cells, name, place) if cells[name] else ""
 
 
 def _choice(cells: Mapping[str, str | None], name: str, choices: tuple[str, ...], place: str) -> str:
@@ -163,7 +184,7 @@ def _moment(cells: Mapping[str, str | None], name: str, place: str) -> datetime:
         value = datetime.fromisoformat(cells[name] or "")
     except ValueError:
         value = datetime.min
-    if value.tzinfo is not None:
+    if value.tzinfo is not None and value.year >= EARLIEST_YEAR:
         return value
     raise _wrong(cells, name, place, "must be a time with its UTC offset, as 2026-11-21T12:00:00+00:00")
 

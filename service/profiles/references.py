@@ -20,6 +20,7 @@ from service.profiles.errors import NoSuchProfileError
 from service.profiles.service import no_calibration
 
 FIELD = "throughput.calibration"
+CALIBRATION_SCHEMA = "sutler/calibration/v1"
 
 
 async def with_calibration(connection: AsyncConnection, problem: ProblemDocument) -> ProblemDocument:
@@ -65,8 +66,12 @@ def _of_file(given: CalibrationFile, folder: Path) -> CalibrationDocument:
 
 def calibration_in(path: Path, *, field: str = "--calibration") -> CalibrationDocument:
     """What `sutler calibrate --out` wrote. Raises DocumentError."""
+    data = read_document(path, field=field)
+    if not isinstance(data, dict) or data.get("schema") != CALIBRATION_SCHEMA:
+        remedy = f"holds no calibration (schema: {CALIBRATION_SCHEMA}): write one with `sutler calibrate NAME --out`"
+        raise DocumentError.of(field, remedy, value=str(path))
     try:
-        return validate(CalibrationDocument, read_document(path, field=field))
+        return validate(CalibrationDocument, data)
     except DocumentError as error:
         raise DocumentError(
             FieldProblem(f"{path.name}: {p.field}", p.value, p.remedy) for p in error.problems

@@ -118,7 +118,8 @@ def delete_profile(connection: Connection, key: ProfileKey) -> int:
 
 
 def add_calibration(connection: Connection, name: str, document: dict[str, Any]) -> int:
-    """Its revision, which is also put into the document. Two writers of one name are told apart by the index."""
+    """Its revision, which is also put into the document. Writers of one name wait for each other."""
+    connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"calibration/{name}"))))
     newest = connection.scalar(select(func.max(CalibrationRow.revision)).where(CalibrationRow.name == name)) or 0
     values = {"name": name, "revision": newest + 1, "document": {**document, "revision": newest + 1}}
     connection.execute(insert(CalibrationRow).values(values))

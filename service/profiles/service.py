@@ -14,7 +14,7 @@ from service.profiles import repository
 from service.profiles.calibrating import Calibrated, calibrated
 from service.profiles.checks import Given, checked
 from service.profiles.errors import NoSuchProfileError
-from service.profiles.layer_rows import is_layer_file, read, row_of
+from service.profiles.layer_rows import is_layer_file, read, row_of, unknown_name
 from service.profiles.readers import RejectedRun, read_runs
 from service.profiles.repository import Profile, Wanted
 from service.profiles.runs import ProfileKey, ProfileRun
@@ -46,11 +46,9 @@ class ProfilesService:
 
         Raises DocumentError for a file that cannot be read at all, DatabaseError.
         """
+        name = name.encode(errors="replace").decode()  # what a file system allows, a database may not
         if is_layer_file(content):
-            layers = read(content, field=name)
-            with transaction(self.engine) as connection:
-                new = repository.add_layers(connection, layers, name)
-            return Imported(name, "layer times", len(layers), new, (), ())
+            return self._import_layers(name, content)
         found = read_runs(content, name=name)
         judged = [checked(run, given) for run in found.runs]
         runs = [one for one in judged if isinstance(one, ProfileRun)]
@@ -59,6 +57,15 @@ class ProfilesService:
             new = repository.add_runs(connection, runs, name)
         keys = tuple(dict.fromkeys(run.key for run in runs))
         return Imported(name, found.format, len(runs), new, keys, (*found.rejected, *rejected))
+
+    def _import_layers(self, name: str, content: bytes) -> Imported:
+        rows = list(enumerate(read(content, field=name), start=1))
+        problems = {number: reason for number, row in rows if (reason := unknown_name(row))}
+        layers = [row for number, row in rows if number not in problems]
+        rejected = tuple(RejectedRun(f"row {number}", (reason,)) for number, reason in problems.items())
+        with transaction(self.engine) as connection:
+            new = repository.add_layers(connection, layers, name)
+        return Imported(name, "layer times", len(layers), new, (), rejected)
 
     def profiles(self, wanted: Wanted = ANY) -> list[Profile]:
         """Raises DatabaseError."""

@@ -24,6 +24,7 @@ from solver.throughput.base import FloatArray
 
 # A Cholesky factor of this many takes milliseconds; beyond, neighbours are merged first.
 MOST_POINTS: Final = 400
+BLOCK: Final = 1 << 13  # questions at a time, so that memory stays at some ten megabytes
 LEAST_BAND: Final = 1.05  # what repeated runs of one configuration differ by
 # What is left of a variance that was itself only estimated: with this, nine of ten runs of left-out groups are within
 # the band after five runs of the group (docs/accuracy.md).
@@ -69,6 +70,9 @@ class Points:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def only(self, part: slice) -> "Points":
+        return Points(self.log2[part], self.labels[part], self.spread[part])
+
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
@@ -89,6 +93,11 @@ class Corrections:
 
     def at(self, questions: Points) -> tuple[FloatArray, FloatArray]:
         """Mean log of measured over predicted [n], and what is left of the variance as a share of it [n]."""
+        blocks = [self._block(questions.only(slice(at, at + BLOCK))) for at in range(0, len(questions), BLOCK)]
+        means, left = zip(*blocks, strict=True)
+        return np.concatenate(means), np.concatenate(left)
+
+    def _block(self, questions: Points) -> tuple[FloatArray, FloatArray]:
         shared = _kernel(self.correlation, questions, self.points)
         explained = ((shared @ self.inverse) * shared).sum(axis=1)
         before = questions.spread**2 * (self.correlation.variance - self.correlation.noise**2)
@@ -141,8 +150,10 @@ def _kernel(correlation: Correlation, left: Points, right: Points) -> FloatArray
         code = {name: number for number, name in enumerate({one[column] for one in (*left.labels, *right.labels)})}
         ours, theirs = (np.array([code[one[column]] for one in side.labels]) for side in (left, right))
         differing += ours[:, None] != theirs[None, :]
-    steps = (left.log2[:, None, :] - right.log2[None, :, :]) / correlation.octaves
-    near = np.exp(-0.5 * (steps**2).sum(axis=2))
+    squares = np.zeros_like(differing)
+    for axis, octaves in enumerate(correlation.octaves):
+        squares += ((left.log2[:, None, axis] - right.log2[None, :, axis]) / octaves) ** 2
+    near = np.exp(-0.5 * squares)
     shared = correlation.common**2 + correlation.local**2 * near
     scale = left.spread[:, None] * right.spread[None, :]
     return np.asarray(scale * correlation.difference_fraction**differing * shared)

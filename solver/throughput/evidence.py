@@ -3,6 +3,7 @@
 Flow: Roofline.detail -> here -> prepare.py on the one layout, so that it costs nothing while solving.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from solver.throughput.limits import BATCH_STEPS, load_at
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
 from solver.throughput.speeds import arithmetic
-from solver.throughput.stages import Basis, ModelStages
+from solver.throughput.stages import ROOFLINE, Basis, ModelStages
 
 
 def served_detail(
@@ -32,6 +33,7 @@ def served_detail(
     planned: bool = True,
 ) -> str:
     """For a rate above zero. `planned`: the batch was chosen here, so say what bounds it."""
+    model, rates, workload = _one_workload(model, rates, workload)
     prepared = _prepared(model, layouts, rates, layout, source)
     pairs, batch = _pair(workload), int(rates.batch[layout, workload])
     bases = _bases(prepared, source, workload, batch)
@@ -43,7 +45,7 @@ def served_detail(
         f"{', '.join(dict.fromkeys(one.sentence for one in bases))}; {_band_text(prepared, source, workload, batch)}",
         f"bottleneck {_stage_name(prepared, stage)}, {share:.0%} of its time in prefill",
         *_notes(prepared, model),
-        *_better_known(prepared, model, source),
+        *_better_known(prepared, model, source, bases),
     ]
     if planned:
         parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, batch, model)}")
@@ -57,6 +59,7 @@ def source_names(
 ) -> tuple[str, str]:
     """What answers for the stages: `roofline`, `profiles`, `aiconfigurator`, or several with a plus between them; and
     the versions of their data, likewise."""
+    model, rates, workload = _one_workload(model, rates, workload)
     prepared = _prepared(model, layouts, rates, layout, source)
     bases = _bases(prepared, source, workload, int(rates.batch[layout, workload]))
     names, versions = (dict.fromkeys(column) for column in zip(*((b.source, b.version) for b in bases), strict=True))
@@ -73,6 +76,7 @@ def unserved_detail(
     first: FirstToken,
 ) -> str:
     """Why a rate is zero."""
+    model, rates, workload = _one_workload(model, rates, workload)
     prepared = _prepared(model, layouts, rates, layout, source)
     for error in prepared.errors:
         if error is not None:
@@ -87,6 +91,14 @@ def unserved_detail(
         return _memory_reason(prepared, model, workload)
     broken = ", ".join(_limit_name(limit) for limit in _broken(prepared, model, workload, first))
     return f"no batch holds {broken or 'all limits at once'} ({QUEUEING_NOTE})"
+
+
+def _one_workload(model: ServedModel, rates: Rates, workload: int) -> tuple[ServedModel, Rates, int]:
+    """The question about one workload alone: the others' tables are not needed."""
+    column = slice(workload, workload + 1)
+    names = ("rps", "batch", "ttft_s", "tpot_s", "low_rps", "high_rps")
+    only = replace(rates, **{name: getattr(rates, name)[:, column] for name in names})
+    return replace(model, workloads=model.workloads[column]), only, 0
 
 
 def _prepared(model: ServedModel, layouts: Layouts, rates: Rates, layout: int, source: ModelStages) -> Prepared:
@@ -109,10 +121,9 @@ def _stage_name(prepared: Prepared, stage: int) -> str:
 
 
 def _bases(prepared: Prepared, source: ModelStages, workload: int, batch: int) -> list[Basis]:
-    """Of the stages of the one layout, each once."""
+    """Of every kind of stage of the one layout."""
     kinds, traffic = prepared.kinds, prepared.pipes.traffic
-    each = (source.basis(kinds, traffic, kind=kind, workload=workload, batch=batch) for kind in range(len(kinds)))
-    return list(dict.fromkeys(each))
+    return [source.basis(kinds, traffic, kind=kind, workload=workload, batch=batch) for kind in range(len(kinds))]
 
 
 def _band_text(prepared: Prepared, source: ModelStages, workload: int, batch: int) -> str:
@@ -134,15 +145,15 @@ def _notes(prepared: Prepared, model: ServedModel) -> list[str]:
     return [note for note in notes if note]
 
 
-def _better_known(prepared: Prepared, model: ServedModel, source: ModelStages) -> list[str]:
+def _better_known(prepared: Prepared, model: ServedModel, source: ModelStages, bases: Sequence[Basis]) -> list[str]:
     """GPUs whose rates the operator database would state more closely, were it there."""
     spec, kinds = known_spec(model), prepared.kinds
-    slugs = [
-        kinds.gpus[int(gpu)].slug
-        for gpu, degree in zip(kinds.gpu, kinds.tensor_parallel, strict=True)
-        if would_help(kinds.gpus[int(gpu)], spec, model.precision, model.kv_precision, int(degree))
-        and source.calibration.gpu_class(kinds.gpus[int(gpu)]).band > OPERATOR_BAND
-    ]
+    slugs = []
+    for gpu, degree, basis in zip(kinds.gpu, kinds.tensor_parallel, bases, strict=True):
+        known = kinds.gpus[int(gpu)]
+        is_assumed = basis.source == ROOFLINE and source.calibration.gpu_class(known).band > OPERATOR_BAND
+        if is_assumed and would_help(known, spec, model.precision, model.kv_precision, int(degree)):
+            slugs.append(known.slug)
     names = ", ".join(dict.fromkeys(slugs))
     return [f"aiconfigurator knows {names} better: pip install 'sutler[aiconfigurator]'"] if names else []
 

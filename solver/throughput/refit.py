@@ -5,7 +5,8 @@ Flow: runs of one engine -> refit (here) -> Calibration; service/profiles/calibr
 Few runs cannot tell twenty factors apart, so all of them are asked at once (generalised least squares): the errors of
 neighbouring runs hang together as corrections.py says, a factor moves only as far as it explains what they have in
 common, and what remains is kriged. Factors are held to the shipped ones, SPREAD of the plausible range in which those
-were sought themselves. Errors beyond a few standard deviations count for less (soft L1).
+were sought themselves. Errors beyond a few standard deviations count for less (soft L1). Only rates are fitted: first
+tokens of a closed loop wait for how clients meet, which says nothing of those under random arrivals.
 
 Where predicting every run from the others is no better than the shipped calibration does it, that one is kept.
 """
@@ -35,8 +36,6 @@ from solver.throughput.runs import (
 )
 
 SPREAD: Final = 0.3
-FIRST_TOKEN_SPREAD: Final = 1.0  # no kriging explains first tokens, and every engine has its own
-FIRST_TOKEN_ERROR: Final = 0.5
 LAYER_ERROR: Final = 0.1
 SOFT_L1_SCALE: Final = 1.5
 FOLDS: Final = 10
@@ -75,7 +74,7 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
     moved_to = _refitted(runs, layer_runs, start)
     before, left_out = errors(runs, start), _left_out(runs, layer_runs, start)
     is_kept = len(runs) > 1 and not layer_runs and _size(left_out.req_per_s) >= WORSE * _size(before.req_per_s)
-    found = start if is_kept else moved_to
+    found = replace(start, serves=moved_to.serves) if is_kept else moved_to
     return Refit(found, before, errors(runs, found), left_out, is_kept)
 
 
@@ -110,11 +109,11 @@ def _left_out(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start:
 def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> Calibration:
     engine = runs[0].engine if runs else start.serves
     least_band = 1.0 if engine in start.engines else start.priors.engine_band
-    known = replace(start, engines={**start.engines, engine: start.engine(engine)}, serves=engine)
     roomy = with_room(runs)
-    found = _fitted(roomy, layer_runs, known, engine)
     if not roomy:
-        return found
+        return replace(_fitted(roomy, layer_runs, start, engine), serves=engine)
+    known = replace(start, engines={**start.engines, engine: start.engine(engine)}, serves=engine)
+    found = _fitted(roomy, layer_runs, known, engine)
     errors_left = -_log_errors(roomy, predict(run_groups(roomy), found), "req_per_s")
     clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
     points = points_of(roomy, start)
@@ -135,10 +134,9 @@ def _fitted(
         calibration = moved(start, chosen, moves)
         found = predict(groups, calibration)
         rates = np.clip(_log_errors(runs, found, "req_per_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
-        first = np.clip(_log_errors(runs, found, "ttft_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
         layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
         whitened = solve_triangular(whiten, rates, lower=True)
-        return np.concatenate([whitened, first / FIRST_TOKEN_ERROR, layers * layer_weight, moves / spread])
+        return np.concatenate([whitened, layers * layer_weight, moves / spread])
 
     solution = least_squares(
         residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=30, xtol=1e-4, ftol=1e-4
@@ -152,13 +150,12 @@ def _movable(
     gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
     classes = tuple(dict.fromkeys(start.gpu_class(gpu).name for gpu in gpus))
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
-    return [replace(one, spread=one.spread * _reach(one, start)) for one in parameters(start, classes, engines)]
+    chosen = (one for one in parameters(start, classes, engines) if "first_token" not in one.name)
+    return [replace(one, spread=one.spread * _reach(one, start)) for one in chosen]
 
 
 def _reach(parameter: Parameter, start: Calibration) -> float:
     """As a share of the range in which the shipped factors were sought; more for GPU classes nobody measured."""
-    if "first_token" in parameter.name:
-        return FIRST_TOKEN_SPREAD
     kind, _, name = parameter.place.partition(":")
     if kind != "class":
         return SPREAD

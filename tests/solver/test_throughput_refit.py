@@ -92,6 +92,9 @@ def test_runs_that_contradict_each_other_leave_the_calibration_alone() -> None:
     found = refit(wild, [], SHIPPED)
     assert found.is_kept
     assert found.calibration == SHIPPED
+    elsewhere = refit([replace(run, engine="sglang") for run in wild], [], SHIPPED)
+    assert elsewhere.is_kept
+    assert elsewhere.calibration.serves == "sglang"
 
 
 def test_one_wrong_run_among_good_ones_counts_for_little() -> None:
@@ -230,3 +233,21 @@ def test_where_points_lie_is_what_the_runs_say() -> None:
     assert points.log2.tolist() == [[10.0, 8.0, 5.0, 0.0]]
     assert points.labels == (("l40s", "llama-3.1-8b", "bf16"),)
     assert points.spread[0] > 1  # no run of that class is at hand
+
+
+def test_an_engine_is_no_better_known_by_runs_that_have_no_room() -> None:
+    """The weights of a 70B model in bf16 fill two H100, so their rate says how much memory the engine kept."""
+    tight = a_run(spec=resolve_model("llama-3.1-70b"), tensor_parallel=2, engine="lmdeploy", ttft_s=0.5, tpot_s=0.05)
+    found = refit([tight], [], SHIPPED).calibration
+    assert found.serves == "lmdeploy"
+    assert "lmdeploy" not in found.engines
+    assert found.corrections is None
+
+
+def test_as_many_questions_as_there_may_be_are_answered_in_blocks() -> None:
+    points = Points(np.zeros((2, 4)), (("g", "m", "bf16"),) * 2, np.ones(2))
+    found = krige(SHIPPED.correlation, "vllm", points, np.array([0.1, 0.3]))
+    many = Points(np.zeros((20_000, 4)), (("g", "m", "bf16"),) * 20_000, np.ones(20_000))
+    mean, left = found.at(many)
+    assert mean.shape == left.shape == (20_000,)
+    assert np.ptp(mean) < 1e-12

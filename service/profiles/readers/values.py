@@ -15,6 +15,7 @@ from service.plans.errors import DocumentError
 from service.plans.fields import Document, Name
 from solver.units import MILLISECONDS_PER_SECOND
 
+EARLIEST_YEAR: Final = 2000
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -74,6 +75,8 @@ def _time(value: object) -> object:
         if not text or text.isdigit():
             raise ValueError
         time = datetime.fromisoformat(text)
+        if time.year < EARLIEST_YEAR:
+            raise ValueError
     except ValueError:
         raise PydanticCustomError("sutler_time", "must be a time") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -25,7 +25,7 @@ GROUPS: Final = {
     "deployments": (("deployments",), 12),
     "traffic": (("traffic",), 140),
     "market": (("market",), 400),
-    "administration": (("webhooks", "audit", "operation"), 130),
+    "administration": (("webhooks", "audit", "operation", "profiles"), 105),
 }
 GENERATED: Final = re.compile(r"([\d,]+) generated")
 

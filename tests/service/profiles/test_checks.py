@@ -83,8 +83,9 @@ def test_all_that_is_missing_is_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"gpu": "h1000"}, "h1000"),
-        ({"model": "no-such-model"}, "no-such-model"),
+        ({"gpu": "h1000"}, "say which it is with --gpu"),
+        ({"model": "/models/my-fine-tune"}, "say which it is with --model (`sutler catalog models`)"),
+        ({"ttft_s": 200.0, "tpot_s": 61.9}, "are the times in seconds?"),
         ({"precision": "bf17"}, "bf17"),
         ({"ttft_s": 20.0, "e2e_s": 16.0}, "is above the 16 s"),
         ({"e2e_s": 160.0}, "far from ttft_s"),

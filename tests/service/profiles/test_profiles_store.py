@@ -1,5 +1,6 @@
 """Profiles and calibrations in a real store: kept once, found again, numbered."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +15,7 @@ from service.profiles.layer_rows import LayerRow, written
 from service.profiles.repository import Wanted
 from service.profiles.selection import wanted_of
 from service.profiles.service import ProfilesService
-from tests.service.profiles.builders import a_table
+from tests.service.profiles.builders import HEADER, a_table
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -161,4 +162,31 @@ def test_times_of_layers_are_kept_and_fitted_to(service: ProfilesService) -> Non
     assert service.import_file("profile.csv", written(rows), Given()).new == 0
     document = service.keep(service.calibrate("layers", Wanted())).document
     assert (document.runs, document.layer_times, document.left_out) == (0, 3, None)
+    odd = [a_layer("prefill", 0.004, gpu="foo"), a_layer("prefill", 0.005, gpu="cpu"), a_layer("prefill", 0.006)]
+    again = service.import_file("odd.csv", written(odd), Given())
+    assert (again.kept, [run.place for run in again.rejected]) == (1, ["row 1", "row 2"])
     assert validate(CalibrationDocument, document.model_dump(mode="json", by_alias=True)) == document
+
+
+def test_calibrations_of_one_name_at_once_each_get_a_revision(service: ProfilesService) -> None:
+    imported(service, a_table())
+    made = service.calibrate("mine", Wanted())
+    with ThreadPoolExecutor(4) as pool:
+        kept = list(pool.map(lambda _: service.keep(made).document.revision, range(12)))
+    assert sorted(kept) == list(range(1, 13))
+
+
+def test_runs_without_room_and_without_others_are_nothing_to_fit(service: ProfilesService) -> None:
+    row = "h100-sxm,llama-3.1-70b,bf16,vllm,0.11,2,512,128,4,0.4,0.5,0.075"
+    assert imported(service, f"{HEADER}\n{row}\n") == (1, 1, 0)
+    with pytest.raises(NothingToFitError):
+        service.calibrate("mine", Wanted())
+    imported(service, a_table())
+    assert "leave no room" in service.calibrate("mine", Wanted()).notes[0]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "1970-01-01"])
+def test_times_before_there_were_such_engines_are_refused(service: ProfilesService, time: str) -> None:
+    header, row, *_ = a_table().splitlines()
+    rows = f"{header},measured_at\n{row},{time}\n{row},2026-11-01T10:00:00Z\n"
+    assert imported(service, rows) == (1, 1, 1)

@@ -1,0 +1,108 @@
+"""Calibrations that callers send: whatever is in them, a named error or a plan that verifies."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from service.plans.errors import DocumentError
+from service.plans.problem_schema import ProblemDocument
+from service.plans.translate import check_names, to_problem
+from service.plans.validation import validate
+from service.profiles.calibrating import calibrated
+from service.profiles.checks import Given, checked
+from service.profiles.readers import read_runs
+from service.profiles.runs import ProfileRun
+from solver import solve
+from solver.verify import verify
+from tests.service.builders import NOW, a_snapshot
+from tests.service.profiles.builders import a_table
+
+TINY = 5e-324
+
+
+def a_calibration() -> dict[str, Any]:
+    found = (checked(run, Given()) for run in read_runs(a_table(0.8).encode(), name="runs.csv").runs)
+    runs = [one for one in found if isinstance(one, ProfileRun)]
+    return calibrated("mine", runs, (), now=NOW).document.model_dump(mode="json", by_alias=True)
+
+
+MINE = a_calibration()
+
+
+def a_problem(calibration: dict[str, Any], **others: Any) -> ProblemDocument:
+    workload = {"name": "w", "input_tokens": 1024, "output_tokens": 256, "rate_rps": 1.0}
+    problem = {
+        "objective": {"kind": "max_throughput"},
+        "budget_usd_per_hour": 20,
+        "models": [{"name": "chat", "model": "llama-3.1-8b", "precision": "bf16", "workloads": [workload]}],
+        "market": {"offers": a_snapshot()},
+        "throughput": {"calibration": calibration},
+        **others,
+    }
+    return validate(ProblemDocument, problem)
+
+
+def changed(*changes: tuple[tuple[str | int, ...], object]) -> dict[str, Any]:
+    made = copy.deepcopy(MINE)
+    for (*path, last), value in changes:
+        place: Any = made
+        for key in path:
+            place = place[key]
+        place[last] = value
+    return made
+
+
+def at_one_place(noise: float, error: float) -> dict[str, Any]:
+    point = {**MINE["points"][0], "noise": noise}
+    return {**MINE, "points": [{**point, "log_error": error}, {**point, "log_error": -error}] * 25}
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        at_one_place(TINY, 1.0),
+        changed((("points", 0, "spread"), TINY)),
+        changed((("points", 0, "noise"), TINY)),
+        changed(
+            (("correlation", "common"), TINY), (("correlation", "local"), TINY), (("correlation", "noise"), TINY)
+        ),
+        changed((("factors", "compute_fraction"), 1e7)),
+        changed((("factors", "ridge_exponent"), 1e6)),
+        changed((("factors", "layer_overhead_s"), TINY)),
+        changed((("gpu_classes", "nonsense"), {"compute": 1.0})),
+        changed((("gpu_classes", "hopper", "speed"), 1.0)),
+        changed((("engines", "vllm", "compute"), 1e6)),
+        changed((("points", 0, "log_error"), 1e9)),
+        changed((("points", 0, "log2"), [1e308, -1e308, 0.0, 0.0])),
+        changed((("name",), "a b")),
+        changed((("name",), "Yes")),
+    ],
+)
+def test_what_no_fit_can_have_made_is_refused_by_name(calibration: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError, match="calibration"):
+        to_problem(a_problem(calibration), folder=None, now=NOW)
+    with pytest.raises(DocumentError, match="calibration"):
+        check_names(a_problem(calibration, market={}))
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        at_one_place(1e-4, 20.0),
+        changed((("points", 0, "log2"), [60.0, -10.0, 0.0, 0.0])),
+        changed((("points", 0, "log_error"), 20.0), (("points", 1, "log_error"), -20.0)),
+        changed((("points", 0, "gpu"), "no-such-gpu"), (("points", 1, "model"), "no-such-model")),
+        changed((("engine",), "no-such-engine")),
+        changed((("least_band",), 100.0)),
+        changed((("engines", "vllm", "first_token_wave"), 999.0)),
+        changed((("points",), [])),
+    ],
+)
+def test_what_is_merely_odd_gives_plans_that_verify(calibration: dict[str, Any]) -> None:
+    problem = to_problem(a_problem(calibration), folder=None, now=NOW).problem
+    plan = solve(problem)
+    if plan.replicas:
+        verify(problem, plan)
+    for evidence in plan.evidence:
+        assert 0 < evidence.low_rps <= evidence.rps <= evidence.high_rps < float("inf")
