@@ -51,13 +51,14 @@ def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow]
     measured = [row for row in layers if row.phase != "all_reduce"]
     usable = [row for row in measured if _are_names_known(row.gpu, row.model)]
     layer_runs = [_layer_run(row) for row in usable]
-    tight = len(single) - len(with_room([serving_run(run) for run in single]))
+    serving = [serving_run(run) for run in single]
+    tight = len(single) - len(with_room(serving))
     if len(single) == tight and not layer_runs:
         raise NothingToFitError(
             "no run fits",
             "import some (`sutler profiles import FILE`), or loosen the filters (`sutler profiles list`)",
         )
-    result = refit([serving_run(run) for run in single], layer_runs, shipped_calibration())
+    result = refit(serving, layer_runs, shipped_calibration())
     lost = len(runs) - len(known), len(measured) - len(usable)
     notes = [*_left_out(*lost, len(known) - len(single), tight), *_remarks(single, result)]
     document = _document(name, single, len(layer_runs), result, now)

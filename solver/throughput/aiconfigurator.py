@@ -17,14 +17,12 @@ import numpy as np
 
 from solver.catalog.entries import Gpu, ModelSpec, Precision
 from solver.problem import ServedModel
-from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray
-from solver.throughput.factors import Calibration, Engine
 from solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
 from solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
 from solver.throughput.operator_package import VERSION, missing
 from solver.throughput.prepare import known_spec
-from solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, Traffic
+from solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, StagesOver, Traffic
 
 PACKAGE: Final = "aiconfigurator-core"
 # Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 26 % on H100 and 20 % on B200;
@@ -37,35 +35,13 @@ __all__ = ["OperatorStages", "missing", "operator_stages", "why_not", "would_hel
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorStages:
+class OperatorStages(StagesOver):
     """`base` with the rows of the kinds that the operator database knows replaced by what it says of `spec` with a
     cache of `kv_precision`. `everywhere`: also where `base` states a band that is no wider."""
 
-    base: ModelStages
     spec: ModelSpec
     kv_precision: Precision
     everywhere: bool = False
-
-    @property
-    def work(self) -> LayerWork:
-        return self.base.work
-
-    @property
-    def precision(self) -> Precision:
-        return self.base.precision
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.base.calibration
-
-    @property
-    def engine(self) -> Engine:
-        return self.base.engine
-
-    @property
-    def version(self) -> str:
-        """Of the operator database."""
-        return VERSION
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """See ModelStages."""

@@ -10,17 +10,16 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import ModelSpec, Precision
+from solver.catalog.entries import ModelSpec
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import FloatArray
 from solver.throughput.corrections import Corrections, Points, narrowed
-from solver.throughput.factors import Calibration, Engine
 from solver.throughput.stages import (
     BAND_BATCHES,
     Basis,
-    RooflineStages,
     StageKinds,
     StageSeconds,
+    StagesOver,
     Traffic,
     nearest_band_batch,
 )
@@ -35,29 +34,12 @@ Key = tuple[tuple[tuple[str, int], ...], tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectedStages:
+class CorrectedStages(StagesOver):
     """`base` answers; `corrections` are of its engine; `known` keeps what was asked before."""
 
-    base: RooflineStages
     spec: ModelSpec
     corrections: Corrections
     known: dict[Key, tuple[FloatArray, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def work(self) -> LayerWork:
-        return self.base.work
-
-    @property
-    def precision(self) -> Precision:
-        return self.base.precision
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.base.calibration
-
-    @property
-    def engine(self) -> Engine:
-        return self.base.engine
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """See stages.StageSource."""

@@ -125,6 +125,29 @@ class ModelStages(StageSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StagesOver:
+    """What sources that answer instead of another one, where they know better, share with it."""
+
+    base: ModelStages
+
+    @property
+    def work(self) -> LayerWork:
+        return self.base.work
+
+    @property
+    def precision(self) -> Precision:
+        return self.base.precision
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.base.calibration
+
+    @property
+    def engine(self) -> Engine:
+        return self.base.engine
+
+
+@dataclass(frozen=True, slots=True)
 class RooflineStages:
     """The calibrated roofline behind the two questions."""
 

@@ -92,7 +92,7 @@ def a_problem(estimates: Estimates = "narrowest_band") -> Problem:
 
 
 @needs_database
-def test_a_plan_on_operators_verifies_and_is_simulated_as_fast_as_it_says() -> None:
+def test_a_plan_on_operators_verifies_and_is_not_the_rooflines() -> None:
     problem = a_problem()
     plan = solve(problem)
     assert {evidence.source for evidence in plan.evidence} == {"aiconfigurator"}
