@@ -8,7 +8,9 @@ Variables
     N[g]         replicas per group g of candidates with the same model and pieces (only in the MILP)
 
 Rows, by the names that plans use
-    demand/<model>/<workload>     sum_c h[c,w] z[c,w]  =  lam f[w]
+    demand/<model>/<workload>     sum_c h[c,w] z[c,w]  =  lam f[w]      aggregated and decode candidates
+    flow (unnamed)                sum_c h[c,w] z[c,w] of decode  <=  the same of prefill,
+                                  per model, network and workload
     capacity (unnamed)            sum_w z[c,w]  <=  y[c]
     supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines
     budget                        sum price u + direct GPU prices and storage of y  <=  B
@@ -18,7 +20,9 @@ Rows, by the names that plans use
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
 bilinear makespan rows into linear ones. The supply rows are exact machine packing because the piece sizes 1, 2,
 4, 8 divide each other (Coffman, Garey & Johnson, "Bin packing with divisible item sizes", J. Complexity 1987).
-h is the sustainable rate times the allowed utilisation.
+h is the sustainable rate times the allowed utilisation; that of prefill and decode replicas is no more than what
+their links carry (throughput/roles.py), so that the flow rows are all that disaggregation adds. Every combination of
+prefill and decode replicas at any ratio (GPU Combos of Cauchy, machine pools of Splitwise) is a point of it.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +31,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from solver import throughput
-from solver.candidates import Candidates
+from solver.candidates import AGGREGATED, DECODE, PREFILL, Candidates, kv_network, power_cap_fractions
 from solver.dominance import signatures
 from solver.problem import Problem
 from solver.supply import Supply, room_of
@@ -60,9 +64,11 @@ class Polytope:
 
     rate [C, W]: requests/s at the allowed utilisation, divided by `scale_rps`
     use [R, C], rent [R, K]: resource rows  use @ y + rent @ u <= limit
-    cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines
+    cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines. Where
+    GPUs may be capped, those that run nothing are set to the lowest cap, and replicas are charged what lies above it
     use_upper [C], rent_upper [K]: most replicas and machines that can ever be had
     provider_of [C]: index into `limited_providers`, -1 where the share is not limited
+    flow_of [C, W]: which of the `num_flows` flow rows, -1 for aggregated candidates
     curve_of [K]: classes with the same number are the price steps of one supply curve, -1: a class by itself
     """
 
@@ -85,6 +91,29 @@ class Polytope:
     limited_providers: tuple[str, ...]
     provider_of: IntArray
     curve_of: IntArray
+    flow_of: IntArray
+    num_flows: int
+
+    @property
+    def serves(self) -> BoolArray:
+        """[C] whether what a candidate takes counts as served: prompts alone do not."""
+        served: BoolArray = self.candidates.role != PREFILL
+        return served
+
+    @property
+    def num_rate_rows(self) -> int:
+        """Rows that rates stand in: demands, providers with a limited share, flows."""
+        return len(self.demands) + len(self.limited_providers) + self.num_flows
+
+    def servable(self) -> BoolArray:
+        """[D] demands that some candidate serves, or prefill and decode on one network."""
+        role, model = self.candidates.role, self.candidates.model
+        found = np.zeros(len(self.demands), dtype=np.bool_)
+        for row, demand in enumerate(self.demands):
+            able = (model == demand.model) & (self.rate[:, demand.workload] > 0) & (self.use_upper >= 1)
+            flows = [self.flow_of[able & (role == each), demand.workload] for each in (PREFILL, DECODE)]
+            found[row] = bool((able & (role == AGGREGATED)).any()) or len(np.intersect1d(*flows)) > 0
+        return found
 
     def scaled(self, factor: float) -> "Polytope":
         """The same polytope with lam measured in units `factor` times as large."""
@@ -121,10 +150,11 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
     rows = _Rows(len(candidates), len(supply.classes))
     price_of_pool = np.array([supply.gpu_price_usd_per_hour.get(p, 0.0) for p in range(len(supply.pools))])
     tdp_of_pool = np.array([problem.gpus[pool.gpu].tdp_watts or 0.0 for pool in supply.pools])
+    idle_watts = tdp_of_pool * min(power_cap_fractions(problem))
     cost_use = gpus_use @ price_of_pool + candidates.storage_usd_per_hour
-    watts_use = gpus_use @ tdp_of_pool
+    watts_use = gpus_use @ idle_watts + _watts_of_work(problem, candidates, tdp_of_pool)
     cost_rent = np.array([c.price_usd_per_hour for c in supply.classes])
-    watts_rent = np.array([tdp_of_pool[c.pool] * c.gpus for c in supply.classes])
+    watts_rent = np.array([idle_watts[c.pool] * c.gpus for c in supply.classes])
     budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
     rows.add("budget", cost_use, cost_rent, budget)
     power = np.inf if problem.limits.max_power_watts is None else problem.limits.max_power_watts
@@ -137,6 +167,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
             terms[index] = factor
         rows.add("", None, terms, coupling.limit)
     limited, provider_of = _limited_providers(problem, supply, candidates)
+    flow_of, num_flows = _flows(supply, candidates)
     use, rent, limit = rows.matrices()
     return Polytope(
         problem=problem,
@@ -158,7 +189,17 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         limited_providers=limited,
         provider_of=provider_of,
         curve_of=_supply_curves(problem, supply),
+        flow_of=flow_of,
+        num_flows=num_flows,
     )
+
+
+def _watts_of_work(problem: Problem, candidates: Candidates, tdp_of_pool: FloatArray) -> FloatArray:
+    """[C] by how much the caps of a replica's GPUs lie above the lowest cap, which all others are set to."""
+    above = candidates.power_cap_fraction - min(power_cap_fractions(problem))
+    tdp = np.append(tdp_of_pool, 0.0)
+    watts: FloatArray = (tdp[candidates.pool] * candidates.tensor_parallel).sum(axis=1) * above
+    return watts
 
 
 def _rate_rps(problem: Problem, candidates: Candidates, rates_at: RatesAt) -> FloatArray:
@@ -170,7 +211,7 @@ def _rate_rps(problem: Problem, candidates: Candidates, rates_at: RatesAt) -> Fl
 
 
 def piece_groups(candidates: Candidates) -> IntArray:
-    """[C] the same number for candidates with the same model and pieces, counted from 0."""
+    """[C] the same number for candidates with the same model, role and pieces, counted from 0."""
     groups: IntArray = np.unique(signatures(candidates), return_inverse=True)[1]
     return groups
 
@@ -284,7 +325,20 @@ def _limited_providers(problem: Problem, supply: Supply, candidates: Candidates)
         return (), np.full(len(candidates), -1)
     names = tuple(sorted({pool.provider for pool in supply.pools if pool.provider is not None}))
     of_pool = np.array([names.index(pool.provider) if pool.provider else -1 for pool in supply.pools])
-    return names, of_pool[candidates.pool[:, 0]]
+    return names, np.where(candidates.role == PREFILL, -1, of_pool[candidates.pool[:, 0]])
+
+
+def _flows(supply: Supply, candidates: Candidates) -> tuple[IntArray, int]:
+    """Numbers of the flow rows [C, W]: one per model, network and workload that something prefills or decodes."""
+    flow_of = np.full(candidates.rps.shape, -1, dtype=np.int64)
+    apart = np.flatnonzero(candidates.role != AGGREGATED)
+    if not len(apart):
+        return flow_of, 0
+    keys = np.column_stack([candidates.model[apart], kv_network(candidates, supply)[apart]])
+    groups, number = np.unique(keys, axis=0, return_inverse=True)
+    workloads = candidates.rps.shape[1]
+    flow_of[apart] = number.reshape(-1, 1) * workloads + np.arange(workloads)
+    return flow_of, len(groups) * workloads
 
 
 def _most_replicas(

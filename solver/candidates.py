@@ -7,10 +7,13 @@ into *pieces*, the sets of GPUs that must share one machine. Two kinds exist: th
 (one piece of 1, 2, 4 or 8 GPUs), and pipelines across the machines of a networked site (every stage a piece of
 its own). Tensor parallelism never leaves a machine. Pipelines of three stages inside one machine would waste a
 GPU of their piece and are only considered where the caller measured them.
+
+With disaggregation a candidate also has a role: whole requests, prompts or answers alone. Prefill and decode replicas
+stand on sites with a network, which is what keys and values go over; their pipelines have equal stages.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +21,22 @@ from numpy.typing import NDArray
 
 from solver import throughput
 from solver.catalog.entries import ModelSpec
+from solver.catalog.power_caps import capped
 from solver.pools import PIECE_SIZES, Pool, disk_needed_gb
-from solver.problem import MeasuredRate, Problem, ServedModel
+from solver.problem import MeasuredRate, Problem, Role, ServedModel
 from solver.supply import Supply
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
+
+ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
+AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """C candidates of all models; arrays are padded to the longest pipeline S and the most workloads W.
 
-    model [C]; pool [C, S] (-1: no such stage); tensor_parallel, layers [C, S] (0 in padding)
+    model [C]; role [C]: index into ROLES; power_cap_fraction [C]: of the TDP of all its GPUs, 1: not capped
+    pool [C, S] (-1: no such stage); tensor_parallel, layers [C, S] (0 in padding)
     one_piece [C]: the whole replica is one piece, else every stage is one
     piece_pool, piece_size [C, S]: pool and rounded GPUs of each piece (-1 and 0 in padding)
     rps [C, W]: sustained requests/s of one replica at full utilisation, 0 beyond the model's workloads
@@ -37,6 +45,8 @@ class Candidates:
     """
 
     model: IntArray
+    role: IntArray
+    power_cap_fraction: FloatArray
     pool: IntArray
     tensor_parallel: IntArray
     layers: IntArray
@@ -60,6 +70,8 @@ class Pipeline:
 
     stages: tuple[tuple[int, int, int], ...]
     one_piece: bool
+    role: Role = "aggregated"
+    power_cap_fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +82,104 @@ class _Shapes:
     tensor_parallel: IntArray
     one_piece: BoolArray
 
+    def take(self, rows: BoolArray) -> "_Shapes":
+        return _Shapes(self.pool[rows], self.tensor_parallel[rows], self.one_piece[rows])
 
-def enumerate_candidates(problem: Problem, supply: Supply) -> Candidates:
-    """All candidates of all models that fit their memory and disk, before dominance. May be empty."""
+
+def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks: Collection[str] = ()) -> Candidates:
+    """All candidates of all models that fit their memory and disk, before dominance. May be empty.
+
+    `unlimited_networks`: those that keys and values go over in no time.
+    """
+    parts = [
+        candidates_in_role(problem, supply, index, role, cap, unlimited_networks=unlimited_networks)
+        for index in range(len(problem.models))
+        for role in _roles(problem)
+        for cap in power_cap_fractions(problem)
+    ]
     most_workloads = max(len(model.workloads) for model in problem.models)
-    needs = disk_needed_gb(problem)
-    parts = []
-    for index, model in enumerate(problem.models):
-        shapes = _shapes(problem, supply, model, needs[index])
-        if len(shapes.one_piece):
-            parts.append(_rated(problem, supply, index, shapes, needs[index], most_workloads))
-    return joined(parts, most_workloads)
+    return paired(joined([part for part in parts if len(part)], most_workloads), supply)
+
+
+def candidates_in_role(
+    problem: Problem,
+    supply: Supply,
+    index: int,
+    role: Role,
+    power_cap_fraction: float = 1.0,
+    *,
+    unlimited_networks: Collection[str] = (),
+) -> Candidates:
+    """All of one model, whether there is anything to hand over to or not."""
+    if power_cap_fraction < 1 and (problem.measured_only or problem.models[index].spec is None):
+        return _no_candidates(max(len(model.workloads) for model in problem.models))
+    most_workloads = max(len(model.workloads) for model in problem.models)
+    need_gb = disk_needed_gb(problem)[index]
+    shapes = _shapes(problem, supply, problem.models[index], need_gb, role)
+    if not len(shapes.one_piece):
+        return _no_candidates(most_workloads)
+    return _rated(
+        problem,
+        supply,
+        index,
+        shapes,
+        need_gb,
+        most_workloads,
+        role,
+        power_cap_fraction,
+        unlimited_networks=unlimited_networks,
+    )
+
+
+def _roles(problem: Problem) -> tuple[Role, ...]:
+    return {"off": ROLES[:1], "auto": ROLES, "only": ROLES[1:]}[problem.search.disaggregation]
+
+
+def power_cap_fractions(problem: Problem) -> tuple[float, ...]:
+    """Caps worth a look, none of them last: they only matter where watts do."""
+    matters = problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None
+    return (*sorted(problem.search.power_caps_fraction), 1.0) if matters else (1.0,)
+
+
+def kv_network(candidates: Candidates, supply: Supply) -> IntArray:
+    """[C] number of the network that keys and values go over; -1 for aggregated candidates."""
+    names = sorted({pool.network for pool in supply.pools if pool.network is not None})
+    number = {name: index for index, name in enumerate(names)}
+    of_pool = np.array([-1 if pool.network is None else number[pool.network] for pool in supply.pools])
+    network: IntArray = np.where(candidates.role == AGGREGATED, -1, of_pool[candidates.pool[:, 0]])
+    return network
+
+
+def paired(candidates: Candidates, supply: Supply) -> Candidates:
+    """Without prefill of what nothing decodes on the same network, and the other way round."""
+    if (candidates.role == AGGREGATED).all():
+        return candidates
+    network = kv_network(candidates, supply)
+    rps, low_rps = candidates.rps.copy(), candidates.low_rps.copy()
+    for model, site in {(int(m), int(n)) for m, n in zip(candidates.model, network, strict=True) if n >= 0}:
+        here = (candidates.model == model) & (network == site)
+        served = [(rps[here & (candidates.role == role)] > 0).any(axis=0) for role in (PREFILL, DECODE)]
+        unserved = ~(served[0] & served[1])
+        rps[np.ix_(here, unserved)] = low_rps[np.ix_(here, unserved)] = 0.0
+    return replace(candidates, rps=rps, low_rps=low_rps).take(np.flatnonzero((rps > 0).any(axis=1)))
 
 
 def candidates_of_pipelines(
     problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
 ) -> Candidates:
     """One candidate for each pipeline of a model as it stands, in their order, also where it serves nothing."""
+    most_workloads = max(len(m.workloads) for m in problem.models)
+    parts, order = [], []
+    for role, cap in sorted({(pipeline.role, pipeline.power_cap_fraction) for pipeline in pipelines}):
+        members = [i for i, p in enumerate(pipelines) if (p.role, p.power_cap_fraction) == (role, cap)]
+        parts.append(_of_pipelines(problem, supply, model, [pipelines[index] for index in members], role, cap))
+        order += members
+    return joined(parts, most_workloads).take(np.argsort(np.array(order, dtype=np.int64)))
+
+
+def _of_pipelines(
+    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline], role: Role, power_cap_fraction: float
+) -> Candidates:
     longest = max(len(pipeline.stages) for pipeline in pipelines)
     shapes = _Shapes(
         np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
@@ -97,7 +190,18 @@ def candidates_of_pipelines(
     most_workloads = max(len(m.workloads) for m in problem.models)
     need_gb = disk_needed_gb(problem)[model]
     known = layers if layers.any() else None
-    return _rated(problem, supply, model, shapes, need_gb, most_workloads, layers=known, keeps_all=True)
+    return _rated(
+        problem,
+        supply,
+        model,
+        shapes,
+        need_gb,
+        most_workloads,
+        role,
+        power_cap_fraction,
+        layers=known,
+        keeps_all=True,
+    )
 
 
 def joined(parts: Sequence[Candidates], most_workloads: int) -> Candidates:
@@ -106,9 +210,14 @@ def joined(parts: Sequence[Candidates], most_workloads: int) -> Candidates:
 
 
 def layouts_of(
-    problem: Problem, pools: Sequence[Pool], shapes: "_Shapes | Candidates", layers: IntArray | None
+    problem: Problem,
+    pools: Sequence[Pool],
+    shapes: "_Shapes | Candidates",
+    layers: IntArray | None,
+    role: Role = "aggregated",
+    power_cap_fraction: float = 1.0,
 ) -> Layouts:
-    """What the throughput layer needs to know of pipelines on pools."""
+    """What the throughput layer needs to know of pipelines on pools, all in one role and under one cap."""
     gpus = tuple(dict.fromkeys(pool.gpu for pool in pools))
     gpu_of_pool = np.array([gpus.index(pool.gpu) for pool in pools] + [-1])
     intra_of_pool = np.array([pool.intra_gb_per_s for pool in pools] + [0.0])
@@ -124,26 +233,35 @@ def layouts_of(
     hop[:, :-1] = np.minimum(share[:, :-1], share[:, 1:])
     hop = np.where(across, hop, np.where(follows, intra_of_pool[shapes.pool], np.inf))
     return Layouts(
-        gpus=tuple(problem.gpus[slug] for slug in gpus),
+        gpus=tuple(capped(problem.gpus[slug], power_cap_fraction) for slug in gpus),
         gpu=gpu_of_pool[shapes.pool],
         tensor_parallel=shapes.tensor_parallel,
         intra_gb_per_s=intra_of_pool[shapes.pool],
         hop_gb_per_s=hop,
         cross_machine=across,
         layers=layers,
+        role=role,
+        kv_gb_per_s=None if role == "aggregated" else share,
+        power_cap_fraction=power_cap_fraction,
     )
 
 
-def _shapes(problem: Problem, supply: Supply, model: ServedModel, need_gb: float) -> _Shapes:
+def _shapes(problem: Problem, supply: Supply, model: ServedModel, need_gb: float, role: Role) -> _Shapes:
     """Pipelines worth rating for a model, and those that the caller measured, in the caller's stage order."""
-    measured = [row for row in problem.measured if row.model == model.name]
+    measured = [row for row in problem.measured if (row.model, row.role) == (model.name, role)]
     parts: list[_Shapes] = []
     if not problem.measured_only and model.spec is not None:
         stages = _stage_types(problem, supply, model.spec)
         parts.append(_in_one_machine(problem, supply, model.spec, stages, need_gb))
-        parts += _across_machines(problem, supply, model, stages, need_gb)
+        if role == "aggregated":
+            parts += _across_machines(problem, supply, model, stages, need_gb)
+        else:
+            parts.append(_equal_across_machines(problem, supply, model.spec, stages, need_gb))
         parts = [_without_measured(part, measured, supply.pools) for part in parts]
     parts += [_shapes_of_measured(row, supply, need_gb) for row in _one_per_stages(measured)]
+    if role != "aggregated":
+        has_network = np.array([pool.network is not None for pool in supply.pools])
+        parts = [part.take(has_network[part.pool[:, 0]]) for part in parts]
     stages_of_longest = max((part.pool.shape[1] for part in parts), default=1)
     return _Shapes(
         np.concatenate([_widen(part.pool, stages_of_longest, -1) for part in parts] or [np.zeros((0, 1), np.int64)]),
@@ -184,6 +302,21 @@ def _in_one_machine(
         and supply.pools[pool].holds_checkpoint(need_gb, degree * depth)
     ]
     return _shapes_from(rows, one_piece=True)
+
+
+def _equal_across_machines(
+    problem: Problem, supply: Supply, spec: ModelSpec, stages: Sequence[tuple[int, int]], need_gb: float
+) -> _Shapes:
+    """Pipelines of equal stages on the machines of a networked site."""
+    deepest = min(problem.search.max_pipeline_stages, spec.layers)
+    rows = [
+        [(pool, degree)] * depth
+        for pool, degree in stages
+        if supply.pools[pool].network is not None and supply.pools[pool].holds_checkpoint(need_gb, degree)
+        for depth in range(2, deepest + 1)
+        if degree * depth <= supply.most_gpus(pool, degree)
+    ]
+    return _shapes_from(rows, one_piece=False)
 
 
 def _across_machines(
@@ -316,18 +449,26 @@ def _rated(
     shapes: _Shapes,
     need_gb: float,
     most_workloads: int,
+    role: Role,
+    power_cap_fraction: float,
     *,
     layers: IntArray | None = None,
     keeps_all: bool = False,
+    unlimited_networks: Collection[str] = (),
 ) -> Candidates:
-    """Rate the shapes of one model and keep those that serve something, or all."""
-    layouts = layouts_of(problem, supply.pools, shapes, layers=layers)
+    """Rate the shapes of one model in a role and keep those that serve something, or all."""
+    layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
+    if layouts.kv_gb_per_s is not None and unlimited_networks:
+        unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
+        layouts = replace(layouts, kv_gb_per_s=np.where(unlimited[shapes.pool], np.inf, layouts.kv_gb_per_s))
     rates, _ = throughput.rates(problem, problem.models[index], layouts)
     serves = rates.fits & (rates.rps > 0).any(axis=1)
     kept = np.arange(len(serves)) if keeps_all else np.flatnonzero(serves)
     piece_pool, piece_size = _pieces(shapes.pool[kept], shapes.tensor_parallel[kept], shapes.one_piece[kept])
     return Candidates(
         model=np.full(len(kept), index),
+        role=np.full(len(kept), ROLES.index(role)),
+        power_cap_fraction=np.full(len(kept), power_cap_fraction),
         pool=shapes.pool[kept],
         tensor_parallel=shapes.tensor_parallel[kept],
         layers=_widen(rates.layers, shapes.pool.shape[1], 0)[kept],
@@ -390,6 +531,8 @@ def _no_candidates(most_workloads: int) -> Candidates:
     flags = np.zeros(0, dtype=np.bool_)
     return Candidates(
         model=whole,
+        role=whole,
+        power_cap_fraction=np.zeros(0),
         pool=stages,
         tensor_parallel=stages,
         layers=stages,

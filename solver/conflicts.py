@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, hstack, vstack
 from solver.allocation import Demand, Polytope, build_polytope
 from solver.candidates import enumerate_candidates
 from solver.catalog.entries import ModelSpec
+from solver.disaggregation_conflicts import why_not_apart
 from solver.dominance import prune_dominated
 from solver.linear import LinearProgram, solve_milp
 from solver.methods import exact
@@ -29,6 +30,7 @@ from solver.throughput.base import FloatArray, IntArray
 _SLACK_PENALTY = 1000.0
 _SECONDS = 10.0
 _COVER_CANDIDATES = 40
+_MANY_REPLICAS = 1000.0  # that one prefill replica is enough for where all that counts is that there is one
 _FLEET_GAP = 0.001
 _FLEET_NODES = 300
 _LOOSENED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 30.0, 1e2, 1e3, 1e4, 1e6, 1e9)
@@ -74,14 +76,17 @@ def _demands_of(problem: Problem) -> list[Demand]:
 
 
 def _unserved(polytope: Polytope, demands: Sequence[Demand]) -> list[Demand]:
-    possible = polytope.candidates.take(polytope.use_upper >= 1)
-    return [d for d in demands if not (possible.rps[possible.model == d.model, d.workload] > 0).any()]
+    served = {d.name for d, able in zip(polytope.demands, polytope.servable(), strict=True) if able}
+    return [d for d in demands if d.name not in served]
 
 
 def _why_unserved(problem: Problem, demand: Demand) -> Conflict:
     """No configuration on this market can serve the workload: the latency limits or the hardware."""
     model = problem.models[demand.model]
     free = _without_limits(problem)
+    apart = why_not_apart(free, demand, _can_serve)
+    if apart is not None:
+        return apart
     if model.slo and _serves(free, demand, ()):
         return _latency_conflict(free, demand, model)
     if problem.measured_only or model.spec is None:
@@ -145,7 +150,11 @@ def _most_tokens(problem: Problem, demand: Demand, tokens: float) -> float:
 def _serves(problem: Problem, demand: Demand, slo: tuple[LatencyLimit, ...]) -> bool:
     models = list(problem.models)
     models[demand.model] = replace(models[demand.model], slo=slo)
-    return not _unserved(_polytope(replace(problem, models=tuple(models))), [demand])
+    return _can_serve(replace(problem, models=tuple(models)), demand)
+
+
+def _can_serve(problem: Problem, demand: Demand) -> bool:
+    return not _unserved(_polytope(problem), [demand])
 
 
 def _latency_conflict(problem: Problem, demand: Demand, model: ServedModel) -> Conflict:
@@ -234,13 +243,13 @@ def _solve_elastic(polytope: Polytope, limits: FloatArray, *, supply: bool) -> _
         for r, name in enumerate(polytope.resources)
         if name and np.isfinite(limits[r]) and (supply or not name.startswith("supply/"))
     ]
-    num_top = len(polytope.demands) + len(polytope.limited_providers)
-    first = num_top + len(chosen)
+    first = polytope.num_rate_rows + len(chosen)
     columns = csr_array(
         (-np.ones(len(named)), ([first + r for r in named], np.arange(len(named)))),
         shape=(program.matrix.shape[0], len(named)),
     )
     cover = _cover_rows(polytope, chosen, program.matrix.shape[1], len(polytope.cost_rent), len(milp.pair_candidate))
+    needed = np.append(np.ones(len(polytope.demands)), np.zeros(polytope.num_flows))
     matrix = vstack(
         [hstack([program.matrix, columns]), hstack([cover, csr_array((cover.shape[0], len(named)))])], format="csr"
     )
@@ -251,7 +260,7 @@ def _solve_elastic(polytope: Polytope, limits: FloatArray, *, supply: bool) -> _
     elastic = LinearProgram(
         cost=np.concatenate([program.cost / cost_scale, _SLACK_PENALTY / scale]),
         matrix=csr_array(matrix),
-        row_lower=np.concatenate([program.row_lower, np.ones(cover.shape[0])]),
+        row_lower=np.concatenate([program.row_lower, needed]),
         row_upper=np.concatenate([row_upper, np.full(cover.shape[0], np.inf)]),
         lower=np.concatenate([program.lower, np.zeros(len(named))]),
         upper=np.concatenate([[0.0], program.upper[1:], np.full(len(named), np.inf)]),
@@ -264,24 +273,36 @@ def _solve_elastic(polytope: Polytope, limits: FloatArray, *, supply: bool) -> _
 
 
 def _cheapest_per_demand(polytope: Polytope) -> IntArray:
-    """For every demand the candidates that serve it at the least price: a cover needs no others."""
-    price = rough_price_usd_per_hour(polytope)
+    """For every demand the candidates that serve it at the least price, and those that prefill and decode it on each
+    network: a cover needs no others."""
+    price, role = rough_price_usd_per_hour(polytope), polytope.candidates.role
     chosen = []
     for demand in polytope.demands:
         serving = (polytope.candidates.model == demand.model) & (polytope.rate[:, demand.workload] > 0)
-        rows = np.flatnonzero(serving)
-        chosen.append(rows[np.argsort(price[rows], kind="stable")[:_COVER_CANDIDATES]])
+        flow = polytope.flow_of[:, demand.workload]
+        for network in np.unique(flow[serving]):
+            for each in np.unique(role[serving & (flow == network)]):
+                rows = np.flatnonzero(serving & (flow == network) & (role == each))
+                chosen.append(rows[np.argsort(price[rows], kind="stable")[:_COVER_CANDIDATES]])
     return np.unique(np.concatenate(chosen))
 
 
 def _cover_rows(polytope: Polytope, chosen: IntArray, columns: int, num_rent: int, num_pairs: int) -> csr_array:
-    """[D, columns] one row per demand: the replicas that can serve it."""
+    """[D + flows, columns] the replicas that serve each demand; where one decodes, another has to prefill."""
     row_of = demand_rows(polytope)[polytope.candidates.model[chosen]]
     candidate, workload = np.nonzero((polytope.rate[chosen] > 0) & (row_of >= 0))
-    start = 1 + num_rent + num_pairs
+    column, flow = 1 + num_rent + num_pairs + candidate, polytope.flow_of[chosen][candidate, workload]
+    serves, apart = polytope.serves[chosen][candidate], flow >= 0
+    num_demands = len(polytope.demands)
     return csr_array(
-        (np.ones(len(candidate)), (row_of[candidate, workload], start + candidate)),
-        shape=(len(polytope.demands), columns),
+        (
+            np.concatenate([np.ones(int(serves.sum())), np.where(serves, -1.0, _MANY_REPLICAS)[apart]]),
+            (
+                np.concatenate([row_of[candidate, workload][serves], num_demands + flow[apart]]),
+                np.concatenate([column[serves], column[apart]]),
+            ),
+        ),
+        shape=(num_demands + polytope.num_flows, columns),
     )
 
 

@@ -1,6 +1,7 @@
 """Candidates that no plan needs, dropped before anything is solved.
 
-A candidate is dominated when others that ask no more of any machine serve at least its rate of every workload:
+A candidate is dominated when others of its role and power cap that ask no more of any machine serve at least its rate
+of every workload:
 
 - another layout of the same pieces (TP 4 against TP 2 x PP 2 in one machine of 4);
 - two replicas that share its pieces between them (a pipeline over an H100 and an A100 against a replica on each);
@@ -16,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.candidates import Candidates
+from solver.candidates import ROLES, Candidates
 from solver.throughput.base import BoolArray, IntArray
 
 UintArray = NDArray[np.uint64]
@@ -42,13 +43,17 @@ def undominated(candidates: Candidates) -> IntArray:
 
 
 def signatures(candidates: Candidates) -> UintArray:
-    """[C] hash of model and multiset of pieces: a sum of one random number per piece, so parts can be subtracted."""
+    """[C] hash of model, role, cap and multiset of pieces: a sum of one random number per piece, so that parts can be
+    subtracted."""
     tokens = _piece_tokens(candidates)
     with np.errstate(over="ignore"):
-        total: UintArray = tokens.sum(axis=1, dtype=np.uint64) + _token(
-            candidates.model, np.zeros_like(candidates.model)
-        )
+        total: UintArray = tokens.sum(axis=1, dtype=np.uint64) + _owner_tokens(candidates)
     return total
+
+
+def _owner_tokens(candidates: Candidates) -> UintArray:
+    caps = np.unique(candidates.power_cap_fraction, return_inverse=True)[1].reshape(-1)
+    return _token(candidates.model * len(ROLES) + candidates.role, caps)
 
 
 def _piece_tokens(candidates: Candidates) -> UintArray:
@@ -112,7 +117,7 @@ def _dominated_by_parts(candidates: Candidates, index: _SignatureIndex) -> BoolA
     if candidates.piece_size.shape[1] == 1:
         return dominated
     tokens = _piece_tokens(candidates)
-    base = _token(candidates.model, np.zeros_like(candidates.model))
+    base = _owner_tokens(candidates)
     several = candidates.piece_size[:, 1] > 0
     for column in range(candidates.piece_size.shape[1]):
         rows = np.flatnonzero(several & ~dominated & (candidates.piece_size[:, column] > 0))
@@ -131,7 +136,7 @@ def _dominated_by_halves(candidates: Candidates, index: _SignatureIndex) -> Bool
     single = (candidates.piece_size[:, 1:] == 0).all(axis=1) & (candidates.piece_size[:, 0] > 1)
     rows = np.flatnonzero(single)
     with np.errstate(over="ignore"):
-        keys = _token(candidates.model[rows], np.zeros_like(rows)) + _token(
+        keys = _owner_tokens(candidates)[rows] + _token(
             candidates.piece_pool[rows, 0] + 1, candidates.piece_size[rows, 0] // 2
         )
     for half in index.members(keys):
@@ -143,8 +148,9 @@ def _dominated_by_halves(candidates: Candidates, index: _SignatureIndex) -> Bool
 def _together_as_good(candidates: Candidates, rows: IntArray, first: IntArray, second: IntArray) -> BoolArray:
     rates = candidates.rps[first] + candidates.rps[second]
     storage = candidates.storage_usd_per_hour[first] + candidates.storage_usd_per_hour[second]
-    model = candidates.model[rows]
-    same_model = (candidates.model[first] == model) & (candidates.model[second] == model)
+    same = np.ones(len(rows), dtype=np.bool_)
+    for owner in (candidates.model, candidates.role, candidates.power_cap_fraction):
+        same &= (owner[first] == owner[rows]) & (owner[second] == owner[rows])
     as_fast = np.all(rates >= candidates.rps[rows] * (1 - _TOLERANCE), axis=1)
-    as_good: BoolArray = as_fast & same_model & (storage <= candidates.storage_usd_per_hour[rows] + _TOLERANCE)
+    as_good: BoolArray = as_fast & same & (storage <= candidates.storage_usd_per_hour[rows] + _TOLERANCE)
     return as_good

@@ -3,14 +3,19 @@
 https://docs.vllm.ai/en/latest/serving/engine_args.html
 """
 
-from solver.problem import ServedModel
+from typing import Final
+
+from solver.problem import Role, ServedModel
 
 EngineArgs = tuple[tuple[str, str | int | float | bool], ...]
 
+PREFILL_BATCHED_TOKENS: Final = 2048  # of a prefill replica's step: what its rate is estimated with
 _QUANTIZATION = {"fp8": "fp8", "int8": "compressed-tensors", "int4": "awq_marlin", "fp4": "modelopt_fp4"}
 
 
-def engine_args(model: ServedModel, *, tensor_parallel: tuple[int, ...], max_batch: int | None) -> EngineArgs:
+def engine_args(
+    model: ServedModel, *, tensor_parallel: tuple[int, ...], max_batch: int | None, role: Role = "aggregated"
+) -> EngineArgs:
     """Arguments for one replica whose stages have these tensor-parallel degrees.
 
     vLLM wants one tensor-parallel size for all stages; with unequal ones the size of the widest is given and
@@ -32,7 +37,22 @@ def engine_args(model: ServedModel, *, tensor_parallel: tuple[int, ...], max_bat
     if model.spec is not None:
         longest = max(workload.input_tokens + workload.output_tokens for workload in model.workloads)
         args["max_model_len"] = min(model.spec.max_context_tokens, _next_power_of_two(2 * longest))
-    return tuple(args.items())
+    return (*args.items(), *role_args(role))
+
+
+def role_args(role: Role) -> EngineArgs:
+    """What a replica of one phase needs besides: how it hands keys and values over, or takes them.
+
+    https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html; `kv_role` is for readers, since NixlConnector
+    leaves it to the proxy who prefills and who decodes. A transfer that fails is an error, not a prefill where
+    answers are written.
+    """
+    if role == "aggregated":
+        return ()
+    kv_role = {"prefill": "kv_producer", "decode": "kv_consumer"}[role]
+    transfer = f'{{"kv_connector":"NixlConnector","kv_role":"{kv_role}","kv_load_failure_policy":"fail"}}'
+    limit = (("max_num_batched_tokens", PREFILL_BATCHED_TOKENS),) if role == "prefill" else ()
+    return (*limit, ("kv_transfer_config", transfer))
 
 
 def engine_env(layers: tuple[int, ...]) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,9 @@ p >= 0 with sum_w f[w] p[w] = 1,
 
     lam  <=  sum_c y[c] * max_w p[w] h[c, w]                                              (fleet/<model>)
 
-since no replica earns more per second than on its best-paid workload. The best prices make it tight (LP
+since no replica earns more per second than on its best-paid workload. Where prefill and decode run apart a prompt
+has a price q >= 0 of its own on every network: prefill replicas earn q[w], decode replicas p[w] - q[w], and what
+would lose is left alone. The best prices make it tight (LP
 duality), so the routing variables can be left out of the MILP and their rows replaced by the few such
 inequalities that matter (Benders decomposition). A MILP without routing has a tenth of the columns, and many
 candidates that differ only in how they suit particular workloads become equal.
@@ -18,7 +20,7 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from solver.allocation import Goal, Polytope
 from solver.linear import LinearProgram, solve_lp
-from solver.relaxation import Relaxation
+from solver.relaxation import Relaxation, demand_matrix, gains
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 
 _NEW_PRICES = 1e-7
@@ -33,11 +35,14 @@ class FleetBounds:
     earned: list[FloatArray] = field(default_factory=list)
 
     def add_relaxed(self, relaxation: Relaxation) -> None:
-        """The relaxation's own prices, one inequality per model."""
+        """The relaxation's own prices, one inequality per model; a provider's share has none here."""
+        num_demands = len(self.polytope.demands)
         for model, rows in enumerate(_demands_by_model(self.polytope)):
             fraction = np.array([self.polytope.demands[d].fraction for d in rows])
-            prices = np.maximum(np.abs(relaxation.demand_duals[rows]), 1e-12)
-            self._add(model, prices / float(fraction @ prices))
+            duals = relaxation.demand_duals.copy()
+            duals[num_demands : num_demands + len(self.polytope.limited_providers)] = 0.0
+            duals[rows] = np.maximum(np.abs(duals[rows]), 1e-12)
+            self._add(model, duals / float(fraction @ duals[rows]))
 
     def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
         """What the fleet really carries; adds an inequality for every model where that is less than `lam`."""
@@ -57,8 +62,9 @@ class FleetBounds:
         self.tighten(used, mean[used], np.inf)
 
     def _add(self, model: int, prices: FloatArray) -> None:
-        """`prices` [W of the model], normalised to sum_w f[w] p[w] = 1."""
-        best = (self.polytope.rate[:, : len(prices)] * prices).max(axis=1)
+        """`prices` [D + providers + flows], normalised to sum_w f[w] p[w] = 1 over the model's demands; those of
+        prompts as negative numbers, as duals of the flow rows are."""
+        best = np.maximum(gains(self.polytope, prices).max(axis=1), 0.0)
         self.earned.append(np.where(self.polytope.candidates.model == model, best, 0.0))
 
     def undominated(self, chosen: IntArray) -> IntArray:
@@ -124,35 +130,37 @@ def _demands_by_model(polytope: Polytope) -> list[IntArray]:
 
 
 def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: FloatArray) -> tuple[float, FloatArray]:
-    """lam that the fleet's replicas of one model carry, and the prices [W] that prove it.
+    """lam that the fleet's replicas of one model carry, and the prices that prove it, as `FleetBounds._add` has them.
 
-    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] >= p[w] h[c, w] and sum_w f[w] p[w] = 1.
+    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] at least what c earns on each workload at the
+    prices p and q, v and q >= 0, and sum_w f[w] p[w] = 1.
     """
-    own = np.flatnonzero(polytope.candidates.model[candidate] == model)
-    fraction = np.array([demand.fraction for demand in polytope.demands if demand.model == model])
-    rate = polytope.rate[candidate[own]][:, : len(fraction)]
-    part, workload = np.nonzero(rate > 0)
-    pairs, width, fleet = len(part), len(fraction), len(own)
-    rows = np.arange(pairs)
-    matrix = csr_array(
+    own = candidate[np.flatnonzero(polytope.candidates.model[candidate] == model)]
+    weights = replicas[np.flatnonzero(polytope.candidates.model[candidate] == model)]
+    part, workload = np.nonzero(polytope.rate[own] > 0)
+    columns = demand_matrix(polytope, own[part], workload)
+    demands = _demands_by_model(polytope)[model]
+    fraction = csr_array(
         (
-            np.concatenate([rate[part, workload], -np.ones(pairs), fraction]),
-            (
-                np.concatenate([rows, rows, np.full(width, pairs)]),
-                np.concatenate([workload, width + part, np.arange(width)]),
-            ),
+            [polytope.demands[d].fraction for d in demands],
+            (np.zeros(len(demands), dtype=np.int64), demands),
         ),
-        shape=(pairs + 1, width + fleet),
+        shape=(1, columns.shape[0]),
     )
+    pairs, prices, fleet = len(part), columns.shape[0], len(own)
+    spent = csr_array((np.full(pairs, -1.0), (np.arange(pairs), part)), shape=(pairs, fleet))
+    earning, normalised = hstack([columns.T, spent]), hstack([fraction, csr_array((1, fleet))])
+    num_demands, num_shares = len(polytope.demands), len(polytope.limited_providers)
+    of_prompts = np.full(polytope.num_flows, -np.inf)
     program = LinearProgram(
-        cost=np.concatenate([np.zeros(width), replicas[own]]),
-        matrix=matrix,
+        cost=np.concatenate([np.zeros(prices), weights]),
+        matrix=csr_array(vstack([earning, normalised], format="csr")),
         row_lower=np.append(np.full(pairs, -np.inf), 1.0),
         row_upper=np.append(np.zeros(pairs), 1.0),
-        lower=np.zeros(width + fleet),
-        upper=np.full(width + fleet, np.inf),
-        integer=np.zeros(width + fleet, dtype=np.bool_),
+        lower=np.concatenate([np.zeros(num_demands + num_shares), of_prompts, np.zeros(fleet)]),
+        upper=np.concatenate([np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(fleet, np.inf)]),
+        integer=np.zeros(prices + fleet, dtype=np.bool_),
     )
     solution = solve_lp(program)
     assert solution.x is not None
-    return solution.objective, solution.x[:width]
+    return solution.objective, solution.x[:prices]

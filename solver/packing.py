@@ -39,6 +39,15 @@ class PlacedReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the replicas of an allocation stand, in candidate order, and what they are called."""
+
+    rentals: tuple[Rental, ...]
+    replicas: tuple[PlacedReplica, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """Where a piece runs already: the offer, which of its held machines, which GPUs there."""
 

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from solver.problem import Contract, Method, ObjectiveKind
+from solver.problem import Contract, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-Role = Literal["aggregated", "prefill", "decode"]
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
 
 
@@ -39,7 +38,8 @@ class Stage:
     the hop between them is inside it; hops between pieces are rated as network hops wherever they land.
 
     `intra_gb_per_s`, `hop_gb_per_s`: the bandwidths that the rate was estimated with, 10^9 bytes/s one way, between
-    the GPUs of the stage and to the next stage; None where there is no such link, or it is unknown."""
+    the GPUs of the stage and to the next stage; None where there is no such link, or it is unknown.
+    `power_cap_watts`: what each of its GPUs is to be capped to; None: not at all."""
 
     gpu: str
     tensor_parallel: int
@@ -50,6 +50,7 @@ class Stage:
     piece: int = 0
     intra_gb_per_s: float | None = None
     hop_gb_per_s: float | None = None
+    power_cap_watts: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,10 @@ class WorkloadRate:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate."""
+    """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate.
+
+    `throughput_rps`: requests that it serves; of a prefill or decode replica those that it takes that far.
+    """
 
     id: str
     model: str
@@ -81,11 +85,53 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which fraction of one workload goes to which replica; the fractions sum to 1."""
+    """Which fraction of one workload goes to which replica; the fractions sum to 1.
+
+    To aggregated and to prefill replicas; where it goes on from there is in `Plan.kv_transfers`.
+    """
 
     model: str
     workload: str
     shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KvTransfer:
+    """Which prefill replica feeds which decode replica: `fraction` of all requests of the workload go this way.
+
+    `kv_gb`: keys and values of one prompt, 10^9 bytes; None where the architecture is unknown. `exposed_s`: what of
+    their transfer the prefill does not hide.
+    """
+
+    model: str
+    workload: str
+    prefill: str
+    decode: str
+    fraction: float
+    kv_gb: float | None
+    exposed_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Combo:
+    """Prefill and decode replicas of one model on one network, read as a GPU Combo (Cauchy, section 3.3).
+
+    `prefill_gpus`, `decode_gpus`: (GPU, how many). `tokens_per_usd`: prompt tokens per USD of the prefill GPUs plus
+    answer tokens per USD of the decode GPUs, as planned (eq. 14). `a1_tokens_per_flop`, `a2_tokens_per_byte`: the
+    workload's coefficients (eqs. 12 and 13), `peak_tokens_per_usd`: what they promise at peak rates (eq. 15); None
+    where the architecture or a price of 0 leaves them undefined.
+    """
+
+    model: str
+    network: str
+    prefill_replicas: int
+    decode_replicas: int
+    prefill_gpus: tuple[tuple[str, int], ...]
+    decode_gpus: tuple[tuple[str, int], ...]
+    tokens_per_usd: float | None
+    a1_tokens_per_flop: float | None
+    a2_tokens_per_byte: float | None
+    peak_tokens_per_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +265,5 @@ class Plan:
     warnings: tuple[str, ...]
     solver: SolveReport
     robustness: Robustness | None = None
+    kv_transfers: tuple[KvTransfer, ...] = ()
+    combos: tuple[Combo, ...] = ()

@@ -17,11 +17,13 @@ from solver.methods import binary_search, exact
 from solver.methods.exact import Outcome
 from solver.methods.finishing import finished
 from solver.milp import Allocation
+from solver.networks import network_bindings
 from solver.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
 from solver.preparation import prepare, scaled_to_one
 from solver.problem import Problem
 from solver.progress import Progress
+from solver.relaxation import Relaxation
 from solver.report import describe, in_unit, plan_of
 from solver.robustness import robustness_of
 from solver.routing import without_idle
@@ -50,7 +52,7 @@ def solve(
     polytope = prepare(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
-    if not _every_demand_has_a_candidate(polytope):
+    if not polytope.servable().all():
         return _infeasible(run, find_conflicts(problem))
     scaled = scaled_to_one(polytope)
     if scaled is None:
@@ -70,6 +72,8 @@ def solve(
         raise PlanViolationError(violations)
     run.mark("verify")
     plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
+    if problem.options.alternatives and problem.search.disaggregation != "off":
+        plan = _with_networks(run, polytope, first.relaxation, plan)
     if problem.options.alternatives:
         plan = _with_alternatives(run, polytope, allocation, plan)
     if problem.options.alternatives and problem.options.robustness:
@@ -125,13 +129,6 @@ class _Run:
         )
 
 
-def _every_demand_has_a_candidate(polytope: Polytope) -> bool:
-    return all(
-        bool((polytope.rate[polytope.candidates.model == demand.model, demand.workload] > 0).any())
-        for demand in polytope.demands
-    )
-
-
 def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
     options = run.problem.options
     goal = first_goal(polytope)
@@ -162,6 +159,14 @@ def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:
 
 def _unknown(run: _Run) -> Plan:
     return _without_fleet(run, "unknown", ())
+
+
+def _with_networks(run: _Run, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
+    """The plan with what its networks cost it; rating anew takes as long as rating did."""
+    rating_s = run.phases[0].seconds
+    found = network_bindings(polytope, relaxation, lambda: run.finish_seconds_left() - rating_s)
+    run.mark("networks")
+    return replace(plan, binding=(*plan.binding, *found))
 
 
 def _with_alternatives(run: _Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:

@@ -1,5 +1,6 @@
 """From a problem to the polytope that a method works on: supply, candidates, dominance, rows, scale."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from solver.relaxation import solve_relaxation
 from solver.supply import Supply, build_supply
 
 
-def prepare(problem: Problem) -> Polytope:
+def prepare(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Polytope:
     """All rows over the candidates of which market and budget allow at least one replica; lam in requests/s."""
     supply = build_supply(problem)
-    return _of_possible(problem, supply, prune_dominated(enumerate_candidates(problem, supply)))
+    enumerated = enumerate_candidates(problem, supply, unlimited_networks=unlimited_networks)
+    return _of_possible(problem, supply, prune_dominated(enumerated))
 
 
 def prepare_at_low(

@@ -18,6 +18,8 @@ Method = Literal["exact", "binary_search"]
 Contract = Literal["on_demand", "interruptible", "reserved"]
 Estimates = Literal["narrowest_band", "aiconfigurator", "roofline"]
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
+Role = Literal["aggregated", "prefill", "decode"]
+Disaggregation = Literal["off", "auto", "only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,11 @@ class LatencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model to be served with its traffic. `spec` is None where only measured rates are used."""
+    """A model to be served with its traffic. `spec` is None where only measured rates are used.
+
+    `prefill_share_fraction`: of an end-to-end limit, what prefill and transfer may take where prefill and decode run
+    on replicas of their own; None: by the lengths of each kind of request (throughput/roles.py).
+    """
 
     name: str
     spec: ModelSpec | None
@@ -58,6 +64,7 @@ class ServedModel:
     workloads: tuple[Workload, ...]
     slo: tuple[LatencyLimit, ...] = ()
     prefix_cache_hit_fraction: float = 0.0
+    prefill_share_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +113,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which configurations to consider."""
+    """Which configurations to consider.
+
+    `disaggregation`: whether prefill and decode may run on replicas of their own (`auto`), have to (`only`), or not.
+    `power_caps_fraction`: shares of their TDP to which GPUs may be capped.
+    """
 
     tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
     max_pipeline_stages: int = 4
     mixed_gpu_pipelines: bool = True
+    disaggregation: Disaggregation = "off"
+    power_caps_fraction: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +147,7 @@ class MeasuredStage:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRate:
-    """A row of the caller's table: what one replica with these stages (in pipeline order) sustains.
+    """A row of the caller's table: what one replica with these stages (in pipeline order) sustains in its role.
 
     A workload left out has rate 0.
     """
@@ -142,6 +155,7 @@ class MeasuredRate:
     model: str
     stages: tuple[MeasuredStage, ...]
     rps: Mapping[str, float]
+    role: Role = "aggregated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,7 @@ class Derating:
     model: str
     stages: tuple[MeasuredStage, ...]
     fraction: float
+    role: Role = "aggregated"
 
 
 @dataclass(frozen=True, slots=True)

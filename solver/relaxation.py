@@ -1,8 +1,8 @@
 """The LP relaxation of the polytope by column generation, and the bound that its duals prove.
 
 With y eliminated (a relaxed replica is exactly the time spent on it, y[c] = sum_w z[c, w]) the LP has one row
-per demand and resource, however many candidates there are. It starts from a few good columns; every round prices
-all (candidate, workload) pairs as one matrix product and adds the best, until none improves.
+per demand, flow and resource, however many candidates there are. It starts from a few good columns; every round
+prices all (candidate, workload) pairs as one matrix product and adds the best, until none improves.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ class Relaxation:
 
     bound: what the duals prove, a lower limit for every plan, with pricing and rounding errors charged
     reduced_cost_use [C], reduced_cost_rent [K]: how much the bound rises per replica or machine
-    resource_duals [R], demand_duals [D]: change of the minimum per unit of the row's right-hand side
+    resource_duals [R], demand_duals [D + providers + flows]: change of the minimum per unit of the row's right-hand
+    side
     load [C]: relaxed replicas; rented [K]; lam
     columns: of the last LP, numbered candidate * W + workload; a start for other goals on the same candidates
     """
@@ -85,10 +86,6 @@ def _columns_that_carry(master: "_Master", pairs: "_Pairs", chosen: IntArray, la
     return chosen, carried
 
 
-def _num_share_rows(polytope: Polytope) -> int:
-    return len(polytope.limited_providers)
-
-
 @dataclass(frozen=True, slots=True)
 class _Entries:
     """Of a sparse matrix: arrays [entries]."""
@@ -99,26 +96,32 @@ class _Entries:
 
 
 def demand_matrix(polytope: Polytope, candidate: IntArray, workload: IntArray) -> csr_array:
-    """[D + providers, pairs] rate of every (candidate, workload) column in its demand row and its share row."""
+    """[D + providers + flows, pairs] rate of every (candidate, workload) column in the rows that it stands in."""
     entries = demand_entries(polytope, candidate, workload)
     return csr_array(
         (entries.values, (entries.rows, entries.columns)),
-        shape=(len(polytope.demands) + _num_share_rows(polytope), len(candidate)),
+        shape=(polytope.num_rate_rows, len(candidate)),
     )
 
 
 def demand_entries(polytope: Polytope, candidate: IntArray, workload: IntArray) -> _Entries:
     row_of = demand_rows(polytope)
-    model = polytope.candidates.model[candidate]
     rates = polytope.rate[candidate, workload]
     columns = np.arange(len(candidate))
-    rows = row_of[model, workload]
-    provider = polytope.provider_of[candidate]
-    shared = provider >= 0
+    serves, provider = polytope.serves[candidate], polytope.provider_of[candidate]
+    flow = polytope.flow_of[candidate, workload]
+    shared, flowing = provider >= 0, flow >= 0
+    first_flow = len(polytope.demands) + len(polytope.limited_providers)
     return _Entries(
-        np.concatenate([rates, rates[shared]]),
-        np.concatenate([rows, len(polytope.demands) + provider[shared]]),
-        np.concatenate([columns, columns[shared]]),
+        np.concatenate([rates[serves], rates[shared], np.where(serves, rates, -rates)[flowing]]),
+        np.concatenate(
+            [
+                row_of[polytope.candidates.model[candidate], workload][serves],
+                len(polytope.demands) + provider[shared],
+                first_flow + flow[flowing],
+            ]
+        ),
+        np.concatenate([columns[serves], columns[shared], columns[flowing]]),
     )
 
 
@@ -131,10 +134,10 @@ def demand_rows(polytope: Polytope) -> IntArray:
 
 
 def lam_column(polytope: Polytope) -> FloatArray:
-    """[D + providers] coefficients of lam: -f in the demand rows, -share in the share rows."""
+    """[D + providers + flows] coefficients of lam: -f in the demand rows, -share in the share rows."""
     fractions = [-demand.fraction for demand in polytope.demands]
     share = polytope.problem.limits.max_share_per_provider_fraction
-    return np.array(fractions + [-share] * _num_share_rows(polytope))
+    return np.array(fractions + [-share] * len(polytope.limited_providers) + [0.0] * polytope.num_flows)
 
 
 class _Pairs:
@@ -146,6 +149,8 @@ class _Pairs:
         self._serves = polytope.rate > 0
         table = demand_rows(polytope)
         self._demand = table[polytope.candidates.model]
+        role = polytope.candidates.role
+        self._of_roles = [role == each for each in np.unique(role)]
 
     def of(self, candidates: IntArray) -> IntArray:
         """All columns of some candidates."""
@@ -164,8 +169,8 @@ class _Pairs:
     def improving(
         self, goal: Goal, demand_duals: FloatArray, resource_duals: FloatArray, chosen: IntArray
     ) -> IntArray:
-        """Columns with a negative reduced cost that are not in the LP yet, the best of each demand."""
-        gain = _gains(self._polytope, self._demand, demand_duals)
+        """Columns with a negative reduced cost that are not in the LP yet, the best of each demand and role."""
+        gain = gains(self._polytope, demand_duals)
         price = goal.use_cost - self._polytope.use.T @ resource_duals
         value = np.where(self._serves, gain - price[:, None], -np.inf)
         value.ravel()[chosen] = -np.inf
@@ -175,10 +180,12 @@ class _Pairs:
         best = []
         for index, demand in enumerate(self._polytope.demands):
             column = value[:, demand.workload]
-            rows = np.flatnonzero((self._demand[:, demand.workload] == index) & (column > least))
-            if len(rows) > count:
-                rows = rows[np.argpartition(-column[rows], count)[:count]]
-            best.append(rows * self._workloads + demand.workload)
+            able = (self._demand[:, demand.workload] == index) & (column > least)
+            for of_role in self._of_roles:
+                rows = np.flatnonzero(able & of_role)
+                if len(rows) > count:
+                    rows = rows[np.argpartition(-column[rows], count)[:count]]
+                best.append(rows * self._workloads + demand.workload)
         return np.unique(np.concatenate(best))
 
 
@@ -191,15 +198,19 @@ def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
     return price
 
 
-def _gains(polytope: Polytope, demand: IntArray, demand_duals: FloatArray) -> FloatArray:
-    """[C, W] what one replica's whole time on a workload earns at these duals."""
-    num_demands = len(polytope.demands)
-    per_request = np.append(demand_duals[:num_demands], 0.0)[demand]
-    if _num_share_rows(polytope):
-        share = np.append(demand_duals[num_demands:], 0.0)[polytope.provider_of]
+def gains(polytope: Polytope, rate_duals: FloatArray) -> FloatArray:
+    """[C, W] what one replica's whole time on a workload earns at these duals [D + providers + flows]."""
+    num_demands, num_providers = len(polytope.demands), len(polytope.limited_providers)
+    demand = demand_rows(polytope)[polytope.candidates.model]
+    per_request = np.append(rate_duals[:num_demands], 0.0)[demand]
+    if num_providers:
+        share = np.append(rate_duals[num_demands : num_demands + num_providers], 0.0)[polytope.provider_of]
         per_request = per_request + share[:, None]
-    gains: FloatArray = polytope.rate * per_request
-    return gains
+    if polytope.num_flows:
+        flow = np.append(rate_duals[num_demands + num_providers :], 0.0)[polytope.flow_of]
+        per_request = np.where(polytope.serves[:, None], per_request + flow, -flow)
+    earned: FloatArray = polytope.rate * per_request
+    return earned
 
 
 class _Master:
@@ -208,7 +219,7 @@ class _Master:
     def __init__(self, polytope: Polytope) -> None:
         self.polytope = polytope
         self._use = polytope.use.tocsc()
-        first_resource = len(polytope.demands) + _num_share_rows(polytope)
+        first_resource = polytope.num_rate_rows
         self._num_rows, self._num_fixed = first_resource + len(polytope.limit), 1 + len(polytope.cost_rent)
         lam, rent = lam_column(polytope), polytope.rent.tocoo()
         filled = np.flatnonzero(lam)
@@ -260,7 +271,7 @@ class _Master:
 
 
 def _split_duals(polytope: Polytope, solution: LpSolution) -> tuple[FloatArray, FloatArray]:
-    top = len(polytope.demands) + _num_share_rows(polytope)
+    top = polytope.num_rate_rows
     return solution.row_duals[:top], solution.row_duals[top:]
 
 
@@ -278,8 +289,7 @@ def _finish(polytope: Polytope, goal: Goal, chosen: IntArray, solution: LpSoluti
     demand_duals[num_demands:] = np.minimum(demand_duals[num_demands:], 0.0)
     if goal.lam_weight < 0:
         demand_duals = demand_duals * (goal.lam_weight / float(lam_column(polytope) @ demand_duals))
-    table = demand_rows(polytope)[polytope.candidates.model]
-    gain = np.where(polytope.rate > 0, _gains(polytope, table, demand_duals), 0.0).max(axis=1)
+    gain = np.where(polytope.rate > 0, gains(polytope, demand_duals), 0.0).max(axis=1)
     price = goal.use_cost - polytope.use.T @ resource_duals
     reduced_use = price - np.maximum(gain, 0.0)
     reduced_rent = goal.rent_cost - polytope.rent.T @ resource_duals
@@ -315,7 +325,7 @@ def _infeasible(polytope: Polytope) -> Relaxation:
         reduced_cost_use=nothing,
         reduced_cost_rent=np.zeros(len(polytope.cost_rent)),
         resource_duals=np.zeros(len(polytope.limit)),
-        demand_duals=np.zeros(len(polytope.demands) + _num_share_rows(polytope)),
+        demand_duals=np.zeros(polytope.num_rate_rows),
         load=nothing,
         rented=np.zeros(len(polytope.cost_rent)),
         lam=0.0,

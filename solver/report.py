@@ -7,13 +7,27 @@ import numpy as np
 
 from solver import throughput
 from solver.allocation import Polytope
-from solver.candidates import layouts_of
+from solver.candidates import DECODE, ROLES, layouts_of
 from solver.caveats import caveats
+from solver.disaggregation import combos_of, handed_over
 from solver.engine_args import engine_args, engine_env
 from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
-from solver.packing import PlacedReplica, pack
-from solver.plan import Evidence, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
+from solver.packing import PlacedReplica, Placement, pack
+from solver.plan import (
+    Combo,
+    Evidence,
+    KvTransfer,
+    Plan,
+    Rental,
+    Replica,
+    Route,
+    Share,
+    SolveReport,
+    Stage,
+    WorkloadRate,
+)
+from solver.power import power_watts
 from solver.problem import ObjectiveKind, Problem, ServedModel
 from solver.routing import Routing
 from solver.throughput.base import FloatArray, Layouts, Rates
@@ -27,6 +41,8 @@ class Fleet:
     rentals: tuple[Rental, ...]
     replicas: tuple[Replica, ...]
     routing: tuple[Route, ...]
+    kv_transfers: tuple[KvTransfer, ...]
+    combos: tuple[Combo, ...]
     evidence: tuple[Evidence, ...]
     throughput_rps: float
     makespan_s: float | None
@@ -47,15 +63,6 @@ class Fleet:
         if value is None:
             raise ValueError(f"{kind} has no value: checks.py lets no problem with unknown watts through")
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the replicas of an allocation stand, in candidate order, and what they are called."""
-
-    rentals: tuple[Rental, ...]
-    replicas: tuple[PlacedReplica, ...]
-    names: tuple[str, ...]
 
 
 def placed_anew(polytope: Polytope, allocation: Allocation) -> Placement:
@@ -83,16 +90,20 @@ def describe(
         replicas.append(described)
         evidence += found
     cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
+    routes = _routes(polytope, allocation, routing, names, placed)
+    transfers = handed_over(polytope, allocation, routing, placement)
     return Fleet(
         rentals=rentals,
         replicas=tuple(replicas),
-        routing=_routes(polytope, allocation, routing, names, placed),
+        routing=routes,
+        kv_transfers=transfers,
+        combos=combos_of(problem, rentals, replicas, transfers),
         evidence=tuple(evidence),
         throughput_rps=whole_rps,
         makespan_s=total_demand(problem) / lam_rps if problem.objective.kind == "min_makespan" else None,
         load_multiple=None if maximises_rate(problem.objective) else lam_rps / total_demand(problem),
         cost_usd_per_hour=cost,
-        power_watts=_power_watts(polytope, rentals),
+        power_watts=power_watts(problem, rentals, replicas),
         usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
     )
 
@@ -120,6 +131,8 @@ def plan_of(problem: Problem, fleet: Fleet, *, bound: float | None, solver: Solv
         rentals=fleet.rentals,
         replicas=fleet.replicas,
         routing=fleet.routing,
+        kv_transfers=fleet.kv_transfers,
+        combos=fleet.combos,
         binding=(),
         alternatives=(),
         conflicts=(),
@@ -176,7 +189,8 @@ def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
     one = polytope.candidates.take(np.array([candidate]))
     model = problem.models[int(one.model[0])]
     layers = one.layers if int(one.layers.sum()) > 0 else None
-    layouts = layouts_of(problem, polytope.supply.pools, one, layers)
+    role, cap = ROLES[int(one.role[0])], float(one.power_cap_fraction[0])
+    layouts = layouts_of(problem, polytope.supply.pools, one, layers, role, cap)
     rates, measured = throughput.rates(problem, model, layouts)
     sources = {
         w: throughput.evidence(problem, model, layouts, rates, measured, 0, w)
@@ -209,8 +223,8 @@ def _describe_replica(
     replica = Replica(
         id=name,
         model=model.name,
-        role="aggregated",
-        stages=_with_links(placed.stages, known.layouts),
+        role=known.layouts.role,
+        stages=_with_links(placed.stages, known),
         max_batch=batch,
         utilisation_fraction=float(sum(rates[w] / sustained.rps[0, w] for w in routed)),
         throughput_rps=tuple(WorkloadRate(model.workloads[w].name, float(rates[w])) for w in routed),
@@ -218,20 +232,25 @@ def _describe_replica(
             model,
             tensor_parallel=tuple(stage.tensor_parallel for stage in placed.stages),
             max_batch=batch,
+            role=known.layouts.role,
         ),
         engine_env=engine_env(tuple(stage.layers or 0 for stage in placed.stages)),
     )
     return replica, evidence
 
 
-def _with_links(stages: Sequence[Stage], layouts: Layouts) -> tuple[Stage, ...]:
-    """With the bandwidths of the one layout."""
+def _with_links(stages: Sequence[Stage], known: _Known) -> tuple[Stage, ...]:
+    """With the bandwidths of the one layout, and what its GPUs are capped to."""
+    layouts = known.layouts
     links = zip(layouts.intra_gb_per_s[0].tolist(), layouts.hop_gb_per_s[0].tolist(), strict=True)
+    tdp_watts = {gpu.slug: gpu.tdp_watts for gpu in layouts.gpus}  # of capped GPUs what they are capped to
+    is_capped = layouts.power_cap_fraction < 1
     return tuple(
         replace(
             stage,
             intra_gb_per_s=intra if intra > 0 else None,
             hop_gb_per_s=hop if 0 < hop < np.inf else None,
+            power_cap_watts=tdp_watts[stage.gpu] if is_capped else None,
         )
         for stage, (intra, hop) in zip(stages, links, strict=False)  # layouts are padded
     )
@@ -251,20 +270,10 @@ def _routes(
         shares = []
         for name, replica in zip(names, placed, strict=True):
             at = position[replica.candidate]
-            if routing.fraction[row, at] > 0:
+            if routing.fraction[row, at] > 0 and polytope.candidates.role[replica.candidate] != DECODE:
                 shares.append(Share(name, float(routing.fraction[row, at] / allocation.replicas[at])))
         routes.append(Route(model.name, model.workloads[demand.workload].name, tuple(shares)))
     return tuple(routes)
-
-
-def _power_watts(polytope: Polytope, rentals: Sequence[Rental]) -> float | None:
-    watts = 0.0
-    for rental in rentals:
-        tdp = polytope.problem.gpus[rental.gpu].tdp_watts
-        if tdp is None:
-            return None
-        watts += tdp * rental.gpus * rental.count
-    return watts
 
 
 def _tokens_per_hour(polytope: Polytope, rps: float) -> float:

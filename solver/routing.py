@@ -13,7 +13,7 @@ from solver.allocation import Polytope
 from solver.linear import LinearProgram, solve_lp
 from solver.milp import Allocation
 from solver.relaxation import demand_matrix, lam_column
-from solver.throughput.base import FloatArray
+from solver.throughput.base import FloatArray, IntArray
 
 _LEAST_FRACTION = 1e-7
 _IDLE_SHARE = 1e-9
@@ -21,7 +21,8 @@ _IDLE_SHARE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """fraction [D, n]: share of each demand that goes to each candidate of the allocation; rows sum to 1.
+    """fraction [D, n]: share of each demand that goes to each candidate of the allocation; rows sum to 1 over those
+    that serve, and prefill candidates have what is decoded on their network beside that.
 
     share [n, W]: share of their time that the replicas of each candidate spend on each workload, times their number
     lam: largest multiple of the demand that this routing carries, in the polytope's scale.
@@ -103,13 +104,43 @@ def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
     for row, demand in enumerate(polytope.demands):
         rate = np.where(model == demand.model, polytope.rate[allocation.candidate, demand.workload], 0.0)
         served = rate * allocation.share[:, demand.workload]
-        if served.sum() <= 0:
-            served = np.where(
-                rate == rate.max(initial=0.0), rate, 0.0
-            )  # too small a demand for the LP's tolerance to see
-        if served.sum() <= 0:
-            return Routing(fraction, allocation.share, 0.0)
-        fraction[row] = served / served.sum()
-        fraction[row, fraction[row] < _LEAST_FRACTION] = 0.0
-        fraction[row] /= fraction[row].sum()
+        found = _fractions(polytope, allocation.candidate, demand.workload, rate, served)
+        if found is None:
+            return Routing(np.zeros_like(fraction), allocation.share, 0.0)
+        fraction[row] = found
     return replace(balanced(polytope, allocation, fraction), share=allocation.share)
+
+
+def _fractions(
+    polytope: Polytope, candidate: IntArray, workload: int, rate: FloatArray, served: FloatArray
+) -> FloatArray | None:
+    """[n] of one demand: what serves it adds up to 1, and on every network prefill to what is decoded there.
+
+    None where nothing can serve it. A demand may be too small for the LP's tolerance to see.
+    """
+    serves, flow = polytope.serves[candidate], polytope.flow_of[candidate, workload]
+    prefilled = np.unique(flow[~serves & (rate > 0)])
+    able = np.where(serves & ((flow < 0) | np.isin(flow, prefilled)), rate, 0.0)
+    fraction = _shares_of(able, served)
+    if fraction is None:
+        return None
+    fraction[fraction < _LEAST_FRACTION] = 0.0
+    fraction /= fraction.sum()
+    for network in np.unique(flow[fraction > 0]):
+        if network < 0:
+            continue
+        prompts = _shares_of(np.where(~serves & (flow == network), rate, 0.0), served)
+        assert prompts is not None  # something prefills on this network
+        fraction += prompts * fraction[flow == network].sum()
+    return fraction
+
+
+def _shares_of(able: FloatArray, served: FloatArray) -> FloatArray | None:
+    """Of what is served where it can be; of the fastest where nothing is; None where nothing can."""
+    weights = np.where(able > 0, served, 0.0)
+    if weights.sum() <= 0:
+        weights = np.where(able == able.max(initial=0.0), able, 0.0)
+    if weights.sum() <= 0:
+        return None
+    shares: FloatArray = weights / weights.sum()
+    return shares

@@ -139,7 +139,7 @@ class _Caps:
         caps = [float(limits.max_gpus.get(offer.gpu, 2**31))]
         if self._problem.budget_usd_per_hour is not None and price_per_gpu > 0:
             caps.append(self._problem.budget_usd_per_hour / price_per_gpu * (1 + 1e-9))
-        tdp = self._problem.gpus[offer.gpu].tdp_watts
+        tdp = (self._problem.gpus[offer.gpu].tdp_watts or 0.0) * min((1.0, *self._problem.search.power_caps_fraction))
         if limits.max_power_watts is not None and tdp:
             caps.append(limits.max_power_watts / tdp * (1 + 1e-9))
         if offer.provider in limits.max_gpus_per_provider:

@@ -127,13 +127,14 @@ def _with_unit(metric: str, seconds: float | None) -> str:
 
 
 def _replicas(replicas: Sequence[SimulatedReplicaResource]) -> Table:
+    has_roles = any(replica.role != "aggregated" for replica in replicas)
     table = table_of(
-        texts=("replica",),
+        texts=("replica", "role") if has_roles else ("replica",),
         numbers=("requests", "busy", "running", "waiting", "most", "cache", "most", "preempted"),
     )
     for replica in replicas[:MOST_REPLICAS]:
         table.add_row(
-            replica.replica,
+            *((replica.replica, replica.role) if has_roles else (replica.replica,)),
             f"{replica.requests:,}",
             percent(replica.busy_fraction),
             number(replica.running, digits=3),

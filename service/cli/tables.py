@@ -9,6 +9,7 @@ from rich.table import Table
 
 from service.cli.headline import headline
 from service.cli.parts import lines, section, table_of
+from service.cli.phases import combos, hand_overs
 from service.cli.robust import robust_lines
 from service.cli.wording import fleet, layout, number, objective_unit, percent, price, span, unit_words
 from service.plans.plan_schema import (
@@ -39,6 +40,11 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from section("Rent", _rentals(plan.rentals))
         yield from section("Run", _replicas(groups))
         yield from section("Route", *_routing(plan, groups))
+        if plan.kv_transfers:
+            names = {replica.id: group.name for group in groups for replica in group.replicas}
+            yield from section("Hand over", hand_overs(plan.kv_transfers, names))
+        if plan.combos:
+            yield from section("Combos", combos(plan.combos))
     if plan.binding:
         yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
     if plan.alternatives:
@@ -58,6 +64,7 @@ class ReplicaGroup:
 
     name: str
     model: str
+    role: str
     layout: str
     replicas: tuple[ReplicaDocument, ...]
 
@@ -73,8 +80,8 @@ def group_replicas(replicas: Iterable[ReplicaDocument], *, by_id: bool = False) 
         words = layout(replica.stages) + ("" if replica.role == "aggregated" else f", {replica.role}")
         members[replica.model, replica.role, words].append(replica)
     return [
-        ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, words, tuple(found))
-        for i, ((model, _, words), found) in enumerate(members.items())
+        ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, role, words, tuple(found))
+        for i, ((model, role, words), found) in enumerate(members.items())
     ]
 
 
@@ -135,7 +142,7 @@ def _routing(plan: PlanDocument, groups: Sequence[ReplicaGroup]) -> Iterator[Tab
     """Per model: a matrix of workload x group, or where it would be too wide, the groups in words."""
     group_of = {replica.id: group.name for group in groups for replica in group.replicas}
     for model in dict.fromkeys(route.model for route in plan.routing):
-        names = [group.name for group in groups if group.model == model]
+        names = [group.name for group in groups if group.model == model and group.role != "decode"]
         is_matrix = len(names) <= MOST_MATRIX_COLUMNS and sum(len(n) + 2 for n in names) <= MOST_MATRIX_WIDTH
         table = table_of(texts=(model,), numbers=names if is_matrix else ())
         if not is_matrix:
@@ -165,13 +172,15 @@ def _bindings(plan: PlanDocument) -> Iterator[str]:
 
 
 def _binding_words(binding: BindingDocument, kind: str) -> str:
-    """`budget: one more $/h would bring 0.41 req/s`."""
-    gained, _, per = binding.unit.partition(" per ")
+    """`budget: one more $/h would bring 0.41 req/s`; of a network, what having no end to it would bring."""
+    gained, is_unlimited, _ = binding.unit.partition(" for ")
+    gained, _, per = gained.partition(" per ")
+    more = "an unlimited network between prefill and decode" if is_unlimited else f"one more {unit_words(per)}"
     is_less_better = kind != "max_throughput"
     rises, falls = ("cost", "save") if is_less_better else ("bring", "take away")
     verb = rises if binding.shadow_price >= 0 else falls
     amount = f"{number(abs(binding.shadow_price))} {unit_words(gained)}"
-    return f"{binding.constraint}: one more {unit_words(per)} would {verb} {amount}"
+    return f"{binding.constraint}: {more} would {verb} {amount}"
 
 
 def _alternatives(plan: PlanDocument) -> Table:
@@ -208,7 +217,8 @@ def _validation(found: ValidationDocument) -> Iterator[str]:
         )
     for one in found.derated:
         stages = " → ".join(f"{stage.gpu} TP{stage.tensor_parallel}" for stage in one.stages)
-        yield f"{one.model} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
+        phase = "" if one.role == "aggregated" else f", {one.role},"
+        yield f"{one.model}{phase} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
 
 
 def _evidence_words(plan: PlanDocument) -> Iterator[str]:

@@ -72,7 +72,7 @@ def fleet(rentals: Sequence[RentalDocument]) -> str:
 
 
 def layout(stages: Sequence[StageDocument]) -> str:
-    """`h100-sxm TP4`, `4 stages of a40 TP2`, or `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""
+    """`h100-sxm TP4`, `4 stages of a40 TP2 at 150 W`, or `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""
     first = stages[0]
     if len(stages) == 1:
         return _group(first)
@@ -82,7 +82,9 @@ def layout(stages: Sequence[StageDocument]) -> str:
 
 
 def _group(stage: StageDocument) -> str:
-    return stage.gpu if stage.tensor_parallel == 1 else f"{stage.gpu} TP{stage.tensor_parallel}"
+    size = "" if stage.tensor_parallel == 1 else f" TP{stage.tensor_parallel}"
+    cap = "" if stage.power_cap_watts is None else f" at {stage.power_cap_watts:.0f} W"
+    return f"{stage.gpu}{size}{cap}"
 
 
 def _with_layers(stage: StageDocument, *, is_first: bool) -> str:

@@ -22,7 +22,7 @@ from service.deployments.diff_schema import (
     StartedMachines,
     StoppedMachines,
 )
-from service.deployments.keys import keyed
+from service.deployments.keys import KeyedPlan, KeyedRoute, keyed, power_caps
 from service.holdings.schemas import HoldingDocument
 from service.plans.plan_schema import PlanDocument
 
@@ -55,7 +55,7 @@ def difference(
         to=after.revision,
         reason=reason,
         usd_per_hour=_cost(before, after),
-        keep=tuple(_kept(change, new, matching) for change in changes if change.kept.keys),
+        keep=tuple(_kept(change, old, new, matching) for change in changes if change.kept.keys),
         start=tuple(_started(change, new) for change in changes if change.started.keys),
         stop=tuple(item for change in changes for item in _stopped(change, old, has_before=before is not None)),
         reroute=tuple(_reroutes(before, after, matching)),
@@ -81,28 +81,37 @@ def _tidy(value: float) -> float:
     return round(value, DIGITS) + 0.0
 
 
-def _kept(change: OfferChange, after: Fleet, matching: Matching) -> KeptMachines:
+def _kept(change: OfferChange, before: Fleet, after: Fleet, matching: Matching) -> KeptMachines:
     running = _replicas_on(after, change.kept.keys)
     restart = [key for key in running if key not in matching.engines]
+    recapped = _recapped(change, before, after, matching)
     reason = words.kept(
         goes_on=_ids(after, (key for key in running if key in matching.engines)),
         restart=_ids(after, restart),
         found=change.found,
         paid=change.paid,
         now=change.kept.prices,
+        recapped=recapped,
     )
     return KeptMachines(
         **_offer(change, change.kept),
         reason=reason,
-        phase=REROUTE if restart else None,
+        phase=REROUTE if restart or recapped else None,
         replicas=_ids(after, running),
         restart=_ids(after, restart),
     )
 
 
+def _recapped(change: OfferChange, before: Fleet, after: Fleet, matching: Matching) -> int:
+    """How many of the kept machines get other power caps than they have."""
+    had, get = power_caps(before.replicas.values()), power_caps(after.replicas.values())
+    return sum(get.get(key, {}) != had.get(matching.machines.get(key, ""), {}) for key in change.kept.keys)
+
+
 def _started(change: OfferChange, after: Fleet) -> StartedMachines:
     replicas = _ids(after, _replicas_on(after, change.started.keys))
-    reason = words.started(replicas, is_gone=bool(change.gone.keys))
+    capped = len(power_caps(after.replicas.values()).keys() & set(change.started.keys))
+    reason = words.started(replicas, is_gone=bool(change.gone.keys), capped=capped)
     return StartedMachines(**_offer(change, change.started), reason=reason, phase=START, replicas=replicas)
 
 
@@ -145,30 +154,36 @@ def _ids(fleet: Fleet, replicas: Iterable[str]) -> tuple[str, ...]:
 
 def _reroutes(before: PlanDocument | None, after: PlanDocument, matching: Matching) -> Iterator[Reroute]:
     """Only where requests go elsewhere; an engine that runs on is the same place under its new key."""
-    old = {} if before is None else {route.key: route for route in keyed(before).routes}
-    new = {route.key: route for route in keyed(after).routes}
-    ids = {part.key: part.replica.id for part in keyed(after).replicas}
+    parts = keyed(after)
+    old = {} if before is None else _routes(keyed(before))
+    new = _routes(parts)
+    ids = {part.key: part.replica.id for part in parts.replicas}
     names = _names_of_earlier(matching.engines, set(ids))
     for key in sorted({*old, *new}):
         shares = {names(k): share for k, share in old[key].fractions.items()} if key in old else {}
         wanted = dict(new[key].fractions) if key in new else {}
         moved = _moved(shares, wanted)
         if moved > NOISE or not shares or not wanted:
-            route = (new if key in new else old)[key].route
+            part = (new if key in new else old)[key]
+            why = words.handed_over if part.is_handed_over else words.rerouted
             yield Reroute(
                 key=key,
-                model=route.model,
-                workload=route.workload,
+                model=part.route.model,
+                workload=part.route.workload,
                 before=shares,
                 after=wanted,
                 replica_ids={k: ids[k] for k in wanted},
                 moved_fraction=moved,
                 usd_per_hour=0.0,
-                reason=words.rerouted(
+                reason=why(
                     moved, is_new=not shares, is_over=not wanted, to=[ids[k] for k, share in wanted.items() if share]
                 ),
                 phase=REROUTE,
             )
+
+
+def _routes(parts: KeyedPlan) -> dict[str, KeyedRoute]:
+    return {route.key: route for route in (*parts.routes, *parts.answers)}
 
 
 def _names_of_earlier(engines: Mapping[str, str], keys: set[str]) -> Callable[[str], str]:

@@ -68,7 +68,7 @@ class Reroute(Document):
     """One workload whose requests go elsewhere, by replica key as in the plan's Terraform outputs."""
 
     key: str
-    """model/workload, percent-encoded."""
+    """model/workload, percent-encoded; with /decode, where it goes on from prefill replicas."""
     model: str
     """The caller's name of the model."""
     workload: str

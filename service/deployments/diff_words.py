@@ -8,9 +8,16 @@ PRICE_DIGITS: Final = 6  # prices that differ by less are the same
 
 
 def kept(
-    *, goes_on: Sequence[str], restart: Sequence[str], found: int, paid: Sequence[float], now: Sequence[float]
+    *,
+    goes_on: Sequence[str],
+    restart: Sequence[str],
+    found: int,
+    paid: Sequence[float],
+    now: Sequence[float],
+    recapped: int,
 ) -> str:
-    """`goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine."""
+    """`goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine;
+    `recapped` machines get other power caps."""
     parts = []
     if goes_on:
         parts.append(f"serves {named(goes_on)} as before")
@@ -20,6 +27,8 @@ def kept(
         parts.append("stays rented, nothing runs on it")
     if found:
         parts.append(f"{found} held already, in no plan before")
+    if recapped:
+        parts.append(f"other power caps on {recapped} of them")
     if _rounded(paid) != _rounded(now):
         parts.append(f"now at {_each(now)} instead of {_each(paid)} per machine and hour")
     return "; ".join(parts)
@@ -29,9 +38,11 @@ def _rounded(prices: Sequence[float]) -> list[float]:
     return sorted(round(price, PRICE_DIGITS) for price in prices)
 
 
-def started(replicas: Sequence[str], *, is_gone: bool) -> str:
+def started(replicas: Sequence[str], *, is_gone: bool, capped: int) -> str:
+    """`capped` machines have power caps."""
+    caps = f"; power caps on {capped} of them" if capped else ""
     why = "planned before, but not held" if is_gone else "new in this plan"
-    return f"{why}: {f'serves {named(replicas)}' if replicas else 'nothing runs on it'}"
+    return f"{why}: {f'serves {named(replicas)}' if replicas else 'nothing runs on it'}{caps}"
 
 
 def stopped(replicas: Sequence[str]) -> str:
@@ -54,6 +65,15 @@ def rerouted(moved_fraction: float, *, is_new: bool, is_over: bool, to: Sequence
     if is_new:
         return f"new in this plan: goes to {named(to)}"
     return f"{100 * moved_fraction:.3g} % of its requests go to other replicas than before"
+
+
+def handed_over(moved_fraction: float, *, is_new: bool, is_over: bool, to: Sequence[str]) -> str:
+    """`to`: the replicas that decode."""
+    if is_over:
+        return "nothing of it is handed over any more"
+    if is_new:
+        return f"handed over after its prompts: goes on to {named(to)}"
+    return f"{100 * moved_fraction:.3g} % of it is handed over to other replicas than before"
 
 
 def named(names: Sequence[str]) -> str:

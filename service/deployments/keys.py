@@ -6,7 +6,8 @@ that a change elsewhere does not shift.
 - machine: `provider/offer_id/contract/4xGPU/copy`. One key per machine: a higher count adds keys.
 - replica: `model/role/4xGPU+4xGPU/digest/ordinal`: the stages in pipeline order, a digest of the keys of their
   machines, and a number for equal replicas on the same machines. Layers and engine settings are not part of it.
-- route: `model/workload`.
+- route: `model/workload`; where its answers are written, if elsewhere: `model/workload/decode`.
+- transfer: `model/workload/digest`, a digest of the keys of the two replicas.
 
 Parts are percent-encoded, so a `/` within a name does not divide it. Copies of one offer are interchangeable: they
 are numbered by what runs on them, equals together. Taking one of several equals away therefore takes the last copy
@@ -20,7 +21,13 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
-from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument, RouteDocument
+from service.plans.plan_schema import (
+    KvTransferDocument,
+    PlanDocument,
+    RentalDocument,
+    ReplicaDocument,
+    RouteDocument,
+)
 
 DIGEST_DIGITS: Final = 10
 Place = tuple[int, int]
@@ -49,20 +56,39 @@ class KeyedReplica:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRoute:
-    """Where one workload goes; `fractions` are by replica key."""
+    """Where one workload goes; `fractions` are by replica key.
+
+    `is_handed_over`: where it goes on after its prompt.
+    """
 
     key: str
     route: RouteDocument
     fractions: Mapping[str, float]
+    is_handed_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTransfer:
+    """What a prefill replica hands over to a decode replica; both by key."""
+
+    key: str
+    transfer: KvTransferDocument
+    prefill: str
+    decode: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedPlan:
-    """A plan's parts, each kind sorted by key; keys are unique within their kind."""
+    """A plan's parts, each kind sorted by key; keys are unique within their kind.
+
+    `answers`: where what is handed over goes on, as routes to the replicas that decode it.
+    """
 
     machines: tuple[KeyedMachine, ...]
     replicas: tuple[KeyedReplica, ...]
     routes: tuple[KeyedRoute, ...]
+    answers: tuple[KeyedRoute, ...]
+    transfers: tuple[KeyedTransfer, ...]
 
 
 def keyed(plan: PlanDocument) -> KeyedPlan:
@@ -74,11 +100,39 @@ def keyed(plan: PlanDocument) -> KeyedPlan:
         KeyedRoute(_joined(route.model, route.workload), route, {keys[r]: f for r, f in route.fractions.items()})
         for route in plan.routing
     ]
+    transfers = [_transfer(one, keys) for one in plan.kv_transfers]
     return KeyedPlan(
         tuple(sorted(machines.values(), key=lambda machine: machine.key)),
         tuple(sorted(replicas, key=lambda replica: replica.key)),
         tuple(sorted(routes, key=lambda route: route.key)),
+        tuple(_answers(routes, transfers)),
+        tuple(sorted(transfers, key=lambda transfer: transfer.key)),
     )
+
+
+def power_caps(replicas: Iterable[KeyedReplica]) -> dict[str, dict[int, float]]:
+    """By key of the machine, those with caps alone: watts by GPU of the machine."""
+    caps: dict[str, dict[int, float]] = defaultdict(dict)
+    for part in replicas:
+        for stage, machine in zip(part.replica.stages, part.machines, strict=True):
+            if stage.power_cap_watts is not None:
+                caps[machine] |= dict.fromkeys(stage.gpu_indices, stage.power_cap_watts)
+    return caps
+
+
+def _transfer(one: KvTransferDocument, keys: Mapping[str, str]) -> KeyedTransfer:
+    prefill, decode = keys[one.prefill], keys[one.decode]
+    return KeyedTransfer(f"{_joined(one.model, one.workload)}/{_digest((prefill, decode))}", one, prefill, decode)
+
+
+def _answers(routes: Iterable[KeyedRoute], transfers: Iterable[KeyedTransfer]) -> Iterable[KeyedRoute]:
+    shares: dict[str, dict[str, float]] = defaultdict(dict)
+    for one in transfers:
+        of_workload = shares[_joined(one.transfer.model, one.transfer.workload)]
+        of_workload[one.decode] = of_workload.get(one.decode, 0.0) + one.transfer.fraction
+    for route in sorted(routes, key=lambda route: route.key):
+        if route.key in shares:
+            yield KeyedRoute(f"{route.key}/decode", route.route, shares[route.key], is_handed_over=True)
 
 
 def _machines(plan: PlanDocument) -> dict[Place, KeyedMachine]:

@@ -3,7 +3,8 @@
 Only outputs matter to that data source; there are no resources. All maps have one exact type each, so `for_each`
 works on them and a null is a null of its type. `rentals`, `replicas` and `routing` hold what somebody has to act on;
 what moves with every plan (prices, utilisation, rates) stands beside them under the same keys, in `rental_figures`
-and `replica_figures`.
+and `replica_figures`. `kv_transfers` and `power_caps` are outputs of their own, so that plans without them are to
+Terraform what they were before there were any.
 
 State format: https://github.com/hashicorp/terraform/blob/v1.4.0/internal/states/statefile/version4.go
 Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md
@@ -16,9 +17,18 @@ from typing import Any, Final
 from uuid import UUID
 
 from service.deployments.errors import NothingToServeError
-from service.deployments.keys import KeyedMachine, KeyedPlan, KeyedReplica, KeyedRoute, keyed
+from service.deployments.keys import (
+    KeyedMachine,
+    KeyedPlan,
+    KeyedReplica,
+    KeyedRoute,
+    KeyedTransfer,
+    keyed,
+    power_caps,
+)
 from service.export.command import flag
 from service.plans.plan_schema import PlanDocument, ReplicaDocument
+from solver.engine_args import role_args
 
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
 PARTS_OF_ONE: Final = 1_000_000  # fractions of a route are whole multiples of one part
@@ -51,6 +61,14 @@ _REPLICA: Final[dict[str, Type]] = {
     "command": ["list", "string"],
 }
 _ROUTE: Final[dict[str, Type]] = {"model": "string", "workload": "string", "fractions": ["map", "number"]}
+_KV_TRANSFER: Final[dict[str, Type]] = {
+    "model": "string",
+    "workload": "string",
+    "prefill": "string",
+    "decode": "string",
+    "fraction": "number",
+}
+_POWER_CAP: Final[dict[str, Type]] = {"watts": ["map", "number"]}
 _RENTAL_FIGURES: Final[dict[str, Type]] = {"price_usd_per_hour": "number", "storage_usd_per_hour": "number"}
 _REPLICA_FIGURES: Final[dict[str, Type]] = {
     "id": "string",
@@ -110,6 +128,8 @@ def _outputs(plan: PlanDocument, parts: KeyedPlan, deployment: str) -> dict[str,
         "replicas": _map_of(_REPLICA, {replica.key: _replica(replica) for replica in parts.replicas}),
         "replica_figures": _map_of(_REPLICA_FIGURES, {r.key: _replica_figures(r.replica) for r in parts.replicas}),
         "routing": _map_of(_ROUTE, {route.key: _route(route) for route in parts.routes}),
+        "kv_transfers": _map_of(_KV_TRANSFER, _transfers(parts)),
+        "power_caps": _map_of(_POWER_CAP, _caps(parts)),
     }
 
 
@@ -198,11 +218,13 @@ def _text(value: str | int | float | bool) -> str:
 def _command(replica: ReplicaDocument) -> list[str]:
     """`vllm serve` without addresses and ports; nothing where vLLM cannot start the replica.
 
-    vLLM has one tensor-parallel size for all stages. https://docs.vllm.ai/en/latest/cli/serve.html
+    vLLM has one tensor-parallel size for all stages, and its NixlConnector hands over no KV caches of pipelines.
+    https://docs.vllm.ai/en/latest/cli/serve.html
     """
-    if replica.role != "aggregated" or len({stage.tensor_parallel for stage in replica.stages}) > 1:
+    is_pipeline_that_hands_over = replica.role != "aggregated" and len(replica.stages) > 1
+    if is_pipeline_that_hands_over or len({stage.tensor_parallel for stage in replica.stages}) > 1:
         return []
-    arguments = {"served_model_name": replica.model, **replica.engine_args}
+    arguments = {"served_model_name": replica.model, **dict(role_args(replica.role)), **replica.engine_args}
     model = _text(arguments.pop("model", replica.model))
     return ["vllm", "serve", model, *(word for name, value in arguments.items() for word in flag(name, value))]
 
@@ -219,6 +241,34 @@ def _replica_figures(replica: ReplicaDocument) -> dict[str, Any]:
 def _route(part: KeyedRoute) -> dict[str, Any]:
     fractions = _in_parts_of_one(part.fractions)
     return {"model": part.route.model, "workload": part.route.workload, "fractions": fractions}
+
+
+def _transfers(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
+    by_workload: dict[tuple[str, str], list[KeyedTransfer]] = {}
+    for one in parts.transfers:
+        by_workload.setdefault((one.transfer.model, one.transfer.workload), []).append(one)
+    fractions = [
+        _in_parts_of_one({one.key: one.transfer.fraction for one in found}) for found in by_workload.values()
+    ]
+    rounded = {key: fraction for found in fractions for key, fraction in found.items()}
+    return {
+        one.key: {
+            "model": one.transfer.model,
+            "workload": one.transfer.workload,
+            "prefill": one.prefill,
+            "decode": one.decode,
+            "fraction": rounded[one.key],
+        }
+        for one in parts.transfers
+    }
+
+
+def _caps(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
+    caps = power_caps(parts.replicas)
+    return {
+        machine: {"watts": {str(gpu): _number(watts) for gpu, watts in sorted(of_gpus.items())}}
+        for machine, of_gpus in caps.items()
+    }
 
 
 def _in_parts_of_one(fractions: Mapping[str, float]) -> dict[str, float]:

@@ -52,7 +52,19 @@ def serve_words(
 def environment_of(serving: Serving, process: Process) -> dict[str, str]:
     """The replica's variables, with the GPUs to use where they are not all of the machine's in its order."""
     gpus = {} if process.uses_whole_machine else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpu_indices))}
+    if gpus and any(stage.power_cap_watts is not None for stage in serving.replica.stages):
+        gpus["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's, by which GPUs are capped
     return {**gpus, **serving.replica.engine_env}
+
+
+def side_channel(serving: Serving, host: Word) -> dict[str, Word]:
+    """Where a replica of one phase says which keys and values it has; `host`: its own address, as others reach it.
+
+    https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html
+    """
+    if not serving.hands_over:
+        return {}
+    return {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(serving.side_port)}
 
 
 def heading_of(layout: Layout, usage: tuple[str, ...], warnings: tuple[str, ...]) -> tuple[str, ...]:

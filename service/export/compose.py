@@ -12,13 +12,16 @@ from service.export.command import (
     IMAGE,
     START_UP_S,
     Reference,
+    Word,
     describe_process,
     environment_of,
     heading_of,
     other_vendors,
     serve_words,
+    side_channel,
 )
 from service.export.layout import Layout, Process, Serving
+from service.export.power import cap_usage
 from service.export.router import machine_endpoints, routing_document
 from service.export.vllm_script import address_reference, address_variable
 from service.export.yaml_text import yaml_document
@@ -45,12 +48,16 @@ def compose_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
 
 
 def _usage(layout: Layout) -> tuple[str, ...]:
-    heads = {s.head.machine.name: s.head.machine for s in layout.servings if len(s.processes) > 1}
+    heads = {s.head.machine.name: s.head.machine for s in layout.servings if s.needs_address}
     addresses = tuple(
         f"Set {address_variable(machine)} to the IP address of {name}, on every machine (in .env, say)."
         for name, machine in heads.items()
     )
-    return ("Usage: docker compose -f THIS_FILE --profile MACHINE up -d, on each machine.", *addresses)
+    return (
+        "Usage: docker compose -f THIS_FILE --profile MACHINE up -d, on each machine.",
+        *addresses,
+        *cap_usage(layout),
+    )
 
 
 def _service_name(serving: Serving, process: Process) -> str:
@@ -59,7 +66,7 @@ def _service_name(serving: Serving, process: Process) -> str:
 
 def _service(serving: Serving, process: Process) -> dict[str, Any]:
     words = serve_words(serving, process, master=address_reference(serving))
-    command = [word.text if isinstance(word, Reference) else _escaped(word) for word in words]
+    command = [_value(word) for word in words]
     is_head = process.rank == 0
     return {
         "image": IMAGE,
@@ -80,12 +87,18 @@ def _service(serving: Serving, process: Process) -> dict[str, Any]:
 def _environment(serving: Serving, process: Process) -> dict[str, str | None]:
     """The container sees no GPUs but those reserved for it, so that it need not choose."""
     own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
-    return {**dict.fromkeys(PASSED_ON), **{name: _escaped(value) for name, value in own.items()}}
+    given = {**own, **side_channel(serving, address_reference(serving))}
+    return {**dict.fromkeys(PASSED_ON), **{name: _value(value) for name, value in given.items()}}
+
+
+def _value(word: Word) -> str:
+    return word.text if isinstance(word, Reference) else str(_escaped(word))
 
 
 def _network(serving: Serving, *, is_head: bool) -> dict[str, Any]:
-    """Nodes of one replica reach each other on ports that NCCL and vLLM choose, so they share the host's network."""
-    if len(serving.processes) > 1:
+    """Nodes of one replica, and replicas that hand over, reach each other on ports that NCCL, UCX and vLLM choose, so
+    they share the host's network."""
+    if serving.needs_address:
         return {"network_mode": "host"}
     return {"ports": [f"{serving.port}:{serving.port}"]} if is_head else {}
 

@@ -18,7 +18,14 @@ _NUL: Final = "\x00"
 
 def check_consistency(plan: PlanDocument) -> None:
     """Raises DocumentError with every contradiction."""
-    problems = [*_repeated_ids(plan), *_places(plan), *_shared_gpus(plan), *_engines(plan), *_routes(plan)]
+    problems = [
+        *_repeated_ids(plan),
+        *_places(plan),
+        *_shared_gpus(plan),
+        *_engines(plan),
+        *_routes(plan),
+        *_hand_overs(plan),
+    ]
     if problems:
         raise DocumentError(problems)
 
@@ -100,7 +107,7 @@ def _engine_arguments(path: str, replica: ReplicaDocument) -> Iterator[FieldProb
 
 
 def _routes(plan: PlanDocument) -> Iterator[FieldProblem]:
-    models = {replica.id: replica.model for replica in plan.replicas}
+    models = {replica.id: replica.model for replica in plan.replicas if replica.role != "decode"}
     seen: set[tuple[str, str]] = set()
     for number, route in enumerate(plan.routing):
         path = f"routing[{number}]"
@@ -109,4 +116,17 @@ def _routes(plan: PlanDocument) -> Iterator[FieldProblem]:
         seen.add((route.model, route.workload))
         for replica in route.fractions:
             if models.get(replica) != route.model:
-                yield _wrong(f"{path}.fractions", replica, f"must be replicas of model {short_repr(route.model)}")
+                yield _wrong(
+                    f"{path}.fractions",
+                    replica,
+                    f"must be replicas of model {short_repr(route.model)} that take prompts",
+                )
+
+
+def _hand_overs(plan: PlanDocument) -> Iterator[FieldProblem]:
+    known = {(replica.id, replica.role, replica.model) for replica in plan.replicas}
+    for number, one in enumerate(plan.kv_transfers):
+        for role, replica in (("prefill", one.prefill), ("decode", one.decode)):
+            if (replica, role, one.model) not in known:
+                remedy = f"must be a {role} replica of model {short_repr(one.model)}"
+                yield _wrong(f"kv_transfers[{number}].{role}", replica, remedy)

@@ -24,6 +24,7 @@ from service.export.command import (
 from service.export.errors import NothingToRunError
 from service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving
 from service.export.naming import label_value
+from service.export.power import cap_usage, power_caps
 from service.export.router import Endpoint, router_json
 from service.export.yaml_text import Block, yaml_documents
 
@@ -38,7 +39,7 @@ def kubernetes_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
     """The manifests, and what to know before applying them. Raises NothingToRunError where none can be."""
     left_out = {serving.name: _obstacle(serving) for serving in layout.servings}
     servings = [serving for serving in layout.servings if left_out[serving.name] is None]
-    warnings = (*filter(None, left_out.values()), *other_vendors(layout))
+    warnings = (*filter(None, left_out.values()), *_partly_capped(layout), *other_vendors(layout))
     if not servings:
         raise NothingToRunError("; ".join([*layout.warnings, *warnings]), "export another format")
     documents = [_router(layout, servings)]
@@ -59,6 +60,17 @@ def _obstacle(serving: Serving) -> str | None:
     return None
 
 
+def _partly_capped(layout: Layout) -> Iterator[str]:
+    """The device plugin chooses which GPUs of a node a pod gets."""
+    for machine in layout.machines:
+        caps = power_caps(layout, machine)
+        if caps and list(caps.values()) != [list(range(machine.rental.gpus))]:
+            yield (
+                f"{machine.name} has GPUs with different power caps, or without one, and Kubernetes chooses which of "
+                "them a pod gets: its caps can meet the wrong ones; take another format"
+            )
+
+
 def _usage(layout: Layout, servings: list[Serving]) -> Iterator[str]:
     yield "Usage: join the machines to a cluster with NVIDIA's device plugin, label their nodes, kubectl apply -f."
     yield f"A secret called {SECRET} may hold hf-token (for gated models) and api-key (which clients then send)."
@@ -67,6 +79,7 @@ def _usage(layout: Layout, servings: list[Serving]) -> Iterator[str]:
     for machine in layout.machines:
         labels = [f"{MACHINE_LABEL}={machine.name}", *_worker_labels(machine, servings)]
         yield f"  kubectl label node NODE {' '.join(labels)}"
+    yield from cap_usage(layout)
 
 
 def _worker_labels(machine: Machine, servings: list[Serving]) -> Iterator[str]:
@@ -229,9 +242,11 @@ def _environment(serving: Serving, process: Process) -> list[dict[str, Any]]:
     """The device plugin chooses the GPUs; nodes of one replica find each other by their pods' addresses."""
     own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
     variables = [_secret("HF_TOKEN", "hf-token"), _secret("VLLM_API_KEY", "api-key")]
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
     if len(serving.processes) > 1:
-        address = {"fieldRef": {"fieldPath": "status.podIP"}}
         variables.append({"name": "VLLM_HOST_IP", "valueFrom": address})
+    if serving.hands_over:  # the port is the default: every pod has an address of its own
+        variables.append({"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": address})
     return variables + [{"name": name, "value": _escaped(value)} for name, value in own.items()]
 
 

@@ -15,9 +15,17 @@ from service.export.consistency import check_consistency
 from service.export.errors import NothingToRunError
 from service.export.naming import dns_labels
 from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
+from solver.engine_args import role_args
 
 FIRST_PORT: Final = 8000
 FIRST_MASTER_PORT: Final = 29501  # vLLM's default for --master-port
+FIRST_SIDE_PORT: Final = 5600  # vLLM's default for VLLM_NIXL_SIDE_CHANNEL_PORT
+SIDE_PORTS_OF_ONE: Final = 16  # vLLM counts on from it within a replica
+PROXY: Final = (
+    "no proxy is exported: clients of models with prefill and decode replicas must go through one that sends a "
+    "prompt to a prefill replica and, with the kv_transfer_params of its answer, on to a decode replica, by weights "
+    "and hand_over of the router format; vLLM's toy_proxy_server.py does so in equal shares"
+)
 Value = str | int | float | bool
 
 
@@ -46,7 +54,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One replica that vLLM can run; `port` and `master_port` are free on the head's machine.
+    """One replica that vLLM can run; `port`, `master_port` and `side_port` are free on the head's machine.
 
     `name` is a DNS label, unique in the plan; `arguments` are vLLM's, by field name, without the model.
     """
@@ -58,6 +66,17 @@ class Serving:
     processes: tuple[Process, ...]
     port: int
     master_port: int
+    side_port: int
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether it prefills for others or decodes for them, and so has to be reached by them."""
+        return self.replica.role != "aggregated"
+
+    @property
+    def needs_address(self) -> bool:
+        """Whether other machines have to be told where its head is."""
+        return len(self.processes) > 1 or self.hands_over
 
     @property
     def head(self) -> Process:
@@ -118,6 +137,7 @@ def _servings(plan: PlanDocument, machines: Mapping[str, Machine]) -> Iterator[S
             processes=processes,
             port=FIRST_PORT + earlier,
             master_port=FIRST_MASTER_PORT + earlier,
+            side_port=FIRST_SIDE_PORT + SIDE_PORTS_OF_ONE * earlier,
         )
 
 
@@ -125,7 +145,7 @@ def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
     """Requests name the model as the problem does, so that all its replicas answer to the same name."""
     given = {name: value for name, value in replica.engine_args.items() if name != "model"}
     sizes = {"tensor_parallel_size": replica.stages[0].tensor_parallel, "pipeline_parallel_size": len(replica.stages)}
-    return tuple({"served_model_name": replica.model, **sizes, **given}.items())
+    return tuple({"served_model_name": replica.model, **sizes, **dict(role_args(replica.role)), **given}.items())
 
 
 def _processes(replica: ReplicaDocument, machines: Mapping[str, Machine]) -> tuple[Process, ...]:
@@ -145,7 +165,8 @@ def _gpus(run: Iterable[StageDocument]) -> tuple[int, ...]:
 
 
 def _warnings(plan: PlanDocument) -> tuple[str, ...]:
-    return tuple(_warnings_of(plan.replicas))
+    proxy = (PROXY,) if any(replica.role != "aggregated" for replica in plan.replicas) else ()
+    return (*_warnings_of(plan.replicas), *proxy)
 
 
 def _warnings_of(replicas: Iterable[ReplicaDocument]) -> Iterator[str]:
@@ -169,6 +190,9 @@ def _obstacle(replica: ReplicaDocument) -> str | None:
             f"its stages have {', '.join(map(str, sizes))} GPUs and vLLM takes one --tensor-parallel-size for all: "
             "start it with an engine that places stages one by one"
         )
-    if replica.role != "aggregated":
-        return f"its role is {replica.role} and needs a KV transfer between replicas, which is not exported"
+    if replica.role != "aggregated" and len(sizes) > 1:
+        return (
+            f"it is a {replica.role} replica of {len(sizes)} stages and vLLM's NixlConnector hands over no KV caches "
+            "of pipelines (github.com/vllm-project/vllm/issues/52913): plan with search.max_pipeline_stages: 1"
+        )
     return None

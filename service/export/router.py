@@ -33,15 +33,23 @@ def machine_endpoints(layout: Layout) -> dict[str, Endpoint]:
 
 
 def routing_document(layout: Layout, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
-    """Weights exactly as planned, those of a workload summing to 1; `replicas` says where those that run listen."""
+    """Weights exactly as planned, those of a workload summing to 1; `replicas` says where those that run listen.
+
+    `hand_over`: by model, workload and prefill replica, which share of all requests goes on to which decode replica.
+    """
     weights: dict[str, dict[str, dict[str, float]]] = {}
     for route in layout.plan.routing:
         weights.setdefault(route.model, {})[route.workload] = dict(route.fractions)
+    hand_over: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for one in layout.plan.kv_transfers:
+        of_workload = hand_over.setdefault(one.model, {}).setdefault(one.workload, {})
+        of_workload.setdefault(one.prefill, {})[one.decode] = one.fraction
     return {
         "schema": "sutler/router/v1",
         "plan": str(layout.plan.id),
         "revision": layout.plan.revision,
         "weights": weights,
+        **({"hand_over": hand_over} if hand_over else {}),
         "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
     }
 

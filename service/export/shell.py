@@ -3,13 +3,21 @@
 import shlex
 from collections.abc import Iterable
 
-from service.export.command import Reference, Word, describe_process, environment_of, serve_words
+from service.export.command import (
+    Reference,
+    Word,
+    describe_process,
+    environment_of,
+    serve_words,
+    side_channel,
+)
 from service.export.layout import Process, Serving
 
 
 def shell_start(serving: Serving, process: Process, *, master: Word) -> list[str]:
     """Lines that start one process in the background, under a comment that says whose it is."""
-    assignments = [f"{name}={shlex.quote(value)}" for name, value in environment_of(serving, process).items()]
+    environment = {**environment_of(serving, process), **side_channel(serving, master)}
+    assignments = [f"{name}={_quoted(value)}" for name, value in environment.items()]
     words = [_quoted(word) for word in serve_words(serving, process, master=master)]
     return [f"# {describe_process(serving, process)}", f"{' '.join([*assignments, *words])} &"]
 

@@ -13,6 +13,7 @@ from service.export.command import VLLM_VERSION, Reference, describe_machine, he
 from service.export.errors import NothingToRunError
 from service.export.layout import Layout, Machine, Serving
 from service.export.naming import dns_labels
+from service.export.power import cap_lines
 from service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
 from service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
 from service.export.yaml_text import Block, yaml_documents
@@ -36,6 +37,10 @@ class _Task:
         return ", ".join(serving.replica.id for serving in self.servings)
 
     @property
+    def hands_over(self) -> bool:
+        return any(serving.hands_over for serving in self.servings)
+
+    @property
     def cloud(self) -> str | None:
         return CLOUDS.get(self.machines[0].rental.provider)
 
@@ -48,7 +53,7 @@ def skypilot_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
     warnings = tuple(dict.fromkeys(warning for task in tasks for warning in _warnings(task)))
     if not alike:
         raise NothingToRunError("; ".join([*layout.warnings, *warnings]), "export another format")
-    documents = [_document(task, names[task.servings[0].replica.id]) for task in alike]
+    documents = [_document(layout, task, names[task.servings[0].replica.id]) for task in alike]
     return yaml_documents(documents, heading=heading_of(layout, USAGE, warnings)), warnings
 
 
@@ -87,6 +92,11 @@ def _warnings(task: _Task) -> Iterator[str]:
         yield f"SkyPilot has no cloud called {rental.provider}: it looks for {rental.gpu} on those you enabled"
     if len(task.machines) > 1 and cloud in ONE_NODE_ONLY:
         yield f"{task.title}: SkyPilot 0.14 runs no tasks of several nodes on {cloud}; take another format"
+    if task.hands_over:
+        yield (
+            f"{task.title}: keys and values go between prefill and decode replicas, which can be tasks of "
+            "their own: give them one region and a network in which their nodes reach each other on all ports"
+        )
     if rental.contract == "interruptible" and cloud in NO_SPOT:
         yield f"{task.title}: SkyPilot 0.14 rents no spot machines on {cloud}; use_spot is left out"
     accelerator = accelerator_of(rental.gpu, cloud)
@@ -97,14 +107,14 @@ def _warnings(task: _Task) -> Iterator[str]:
         yield f"SkyPilot's {accelerator.name} stands for {rental.gpu} and also for {others}: check what it rents"
 
 
-def _document(task: _Task, name: str) -> dict[str, Any]:
+def _document(layout: Layout, task: _Task, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "resources": _resources(task),
         "num_nodes": len(task.machines),
         "secrets": {"HF_TOKEN": "", "VLLM_API_KEY": ""},
-        "setup": f"pip install vllm=={VLLM_VERSION}",
-        "run": Block("\n".join(_run(task)) + "\n"),
+        "setup": f"pip install vllm=={VLLM_VERSION}{' nixl' if task.hands_over else ''}",
+        "run": Block("\n".join(_run(layout, task)) + "\n"),
     }
 
 
@@ -121,7 +131,7 @@ def _resources(task: _Task) -> dict[str, Any]:
     }
 
 
-def _run(task: _Task) -> Iterator[str]:
+def _run(layout: Layout, task: _Task) -> Iterator[str]:
     """Every node runs the same text; its rank is its place among the task's machines."""
     yield "set -euo pipefail"
     yield 'mapfile -t nodes <<< "$SKYPILOT_NODE_IPS"'
@@ -130,6 +140,7 @@ def _run(task: _Task) -> Iterator[str]:
     for rank, machine in enumerate(task.machines):
         yield f"{rank})"
         yield f"  # {describe_machine(machine)}"
+        yield from indented(cap_lines(layout, machine, prefix="sudo "))
         for serving in task.servings:
             master = Reference(f"${{nodes[{task.machines.index(serving.head.machine)}]}}")
             for process in serving.processes:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from service.export.command import Reference, describe_machine, heading_of, processes_on
 from service.export.layout import Layout, Machine, Serving
+from service.export.power import cap_lines
 from service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
 
 USAGE = ("Usage: bash THIS_FILE MACHINE, on each machine, with the name that it has in the list below.",)
@@ -36,7 +37,7 @@ def address_reference(serving: Serving) -> Reference:
 
 
 def _addresses(layout: Layout) -> tuple[str, ...]:
-    heads = dict.fromkeys(s.head.machine.name for s in layout.servings if len(s.processes) > 1)
+    heads = dict.fromkeys(s.head.machine.name for s in layout.servings if s.needs_address)
     machines = [machine for machine in layout.machines if machine.name in heads]
     return tuple(
         f"Set {address_variable(machine)} to the IP address of {machine.name}, as its other nodes reach it."
@@ -47,6 +48,7 @@ def _addresses(layout: Layout) -> tuple[str, ...]:
 def _function(layout: Layout, machine: Machine) -> Iterator[str]:
     yield f"# {describe_machine(machine)}"
     yield f"{_function_name(machine)}() {{"
+    yield from indented(cap_lines(layout, machine))
     for serving, process in processes_on(layout, machine):
         yield from indented(shell_start(serving, process, master=address_reference(serving)))
     yield "}"

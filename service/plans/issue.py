@@ -9,8 +9,10 @@ from service.plans.fields import finite
 from service.plans.plan_schema import (
     AlternativeDocument,
     BindingDocument,
+    ComboDocument,
     ConflictDocument,
     EvidenceDocument,
+    KvTransferDocument,
     MarketUsed,
     ObjectiveResult,
     PhaseDocument,
@@ -26,7 +28,7 @@ from service.plans.plan_schema import (
 )
 from service.plans.planned import planned_gpus, planned_models
 from service.plans.translate import Translation
-from solver.plan import Alternative, Plan, Rental, Replica, RobustAlternative, Robustness, Route, SolveReport
+from solver.plan import Alternative, Combo, Plan, Rental, Replica, RobustAlternative, Robustness, Route, SolveReport
 
 
 def issue_plan(
@@ -49,6 +51,8 @@ def issue_plan(
         rentals=_rentals(plan.rentals),
         replicas=tuple(_replica(replica) for replica in plan.replicas),
         routing=tuple(_route(route) for route in plan.routing),
+        kv_transfers=tuple(KvTransferDocument(**_fields(transfer)) for transfer in plan.kv_transfers),
+        combos=tuple(_combo(combo) for combo in plan.combos),
         models=planned_models(translation.problem),
         gpus=planned_gpus(translation.problem, plan.replicas),
         binding=tuple(BindingDocument(**_fields(binding)) for binding in plan.binding),
@@ -104,6 +108,11 @@ def _replica(replica: Replica) -> ReplicaDocument:
 def _route(route: Route) -> RouteDocument:
     fractions = {share.replica: share.fraction for share in route.shares}
     return RouteDocument(model=route.model, workload=route.workload, fractions=fractions)
+
+
+def _combo(combo: Combo) -> ComboDocument:
+    gpus = {name: dict(getattr(combo, name)) for name in ("prefill_gpus", "decode_gpus")}
+    return ComboDocument(**{**_fields(combo), **gpus})
 
 
 def _alternative(alternative: Alternative) -> AlternativeDocument:

@@ -78,6 +78,8 @@ class StageDocument(Document):
     """Bandwidth between its GPUs that the rate rests on, 10^9 bytes/s one way; null where there is no such link."""
     hop_gb_per_s: float | None = None
     """The same to the next stage; null on the last."""
+    power_cap_watts: float | None = None
+    """What each of its GPUs is to be capped to (`nvidia-smi -pl`); null: not at all."""
 
 
 class ReplicaDocument(Document):
@@ -133,6 +135,8 @@ class PlannedModel(Document):
     """Of the KV cache."""
     prefix_cache_hit_fraction: float
     """Share of the prompt tokens that are in the prefix cache."""
+    prefill_share_fraction: float | None = None
+    """Of an end-to-end limit, what prefill and KV transfer may take; null: by the lengths of the requests."""
     workloads: tuple[PlannedWorkload, ...]
     """Its traffic."""
     slo: SloDocument
@@ -140,7 +144,7 @@ class PlannedModel(Document):
 
 
 class RouteDocument(Document):
-    """Where one workload goes."""
+    """Where one workload goes: to aggregated and to prefill replicas; `kv_transfers` say how it goes on."""
 
     model: str
     """The caller's name of the model."""
@@ -150,11 +154,55 @@ class RouteDocument(Document):
     """Share of its requests by replica id; sums to 1."""
 
 
+class KvTransferDocument(Document):
+    """Which prefill replica feeds which decode replica."""
+
+    model: str
+    """The caller's name of the model."""
+    workload: str
+    """Name of the workload."""
+    prefill: str
+    """Id of the prefill replica."""
+    decode: str
+    """Id of the decode replica."""
+    fraction: float
+    """Share of all requests of the workload that goes this way."""
+    kv_gb: float | None
+    """Keys and values of one prompt, 10^9 bytes; null where the architecture is unknown."""
+    exposed_s: float | None
+    """Seconds of their transfer that the prefill does not hide."""
+
+
+class ComboDocument(Document):
+    """Prefill and decode replicas of one model on one network, read as a GPU Combo."""
+
+    model: str
+    """The caller's name of the model."""
+    network: str
+    """The network that keys and values go over."""
+    prefill_replicas: int
+    """Replicas that prefill."""
+    decode_replicas: int
+    """Replicas that decode."""
+    prefill_gpus: dict[str, int]
+    """GPUs that prefill, by slug."""
+    decode_gpus: dict[str, int]
+    """GPUs that decode, by slug."""
+    tokens_per_usd: float | None
+    """Prompt tokens per USD of the prefill GPUs plus answer tokens per USD of the decode GPUs, as planned."""
+    a1_tokens_per_flop: float | None
+    """The traffic's prefill coefficient; null where the architecture is unknown."""
+    a2_tokens_per_byte: float | None
+    """The traffic's decode coefficient."""
+    peak_tokens_per_usd: float | None
+    """Tokens per USD that the coefficients promise at the GPUs' peak rates."""
+
+
 class BindingDocument(Document):
     """A constraint that binds, and what one more unit of it would bring."""
 
     constraint: str
-    """budget, supply/<pool>/<size>, limit/<name> or demand/<model>/<workload>."""
+    """budget, supply/<pool>/<size>, network/<site>, limit/<name> or demand/<model>/<workload>."""
     shadow_price: float
     """Dual of the linear relaxation."""
     unit: str
@@ -332,6 +380,8 @@ class DeratedConfiguration(Document):
 
     model: str
     """The caller's name of the model."""
+    role: Literal["aggregated", "prefill", "decode"] = "aggregated"
+    """What they do."""
     stages: tuple[DeratedStage, ...]
     """In pipeline order."""
     fraction: float
@@ -388,6 +438,10 @@ class PlanDocument(Document):
     """What runs on it, one entry per running replica."""
     routing: tuple[RouteDocument, ...]
     """Where each workload goes."""
+    kv_transfers: Annotated[tuple[KvTransferDocument, ...], Field(strict=False)] = ()
+    """Which prefill replica feeds which decode replica; empty without such replicas."""
+    combos: Annotated[tuple[ComboDocument, ...], Field(strict=False)] = ()
+    """The same by model and network: the ratio of prefill to decode, and tokens per USD."""
     models: Annotated[tuple[PlannedModel, ...], Field(strict=False)] = ()
     """What it serves; empty in plans of versions before this field."""
     gpus: dict[str, GpuDocument] = Field(default_factory=dict)

@@ -14,7 +14,7 @@ from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedWorkloa
 from service.plans.problem_schema import SloDocument
 from service.plans.translate import inline_spec, latency_limits
 from solver.catalog.entries import Gpu, ModelSpec
-from solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
+from solver.plan import KvTransfer, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
 from solver.problem import Problem, ServedModel, Workload
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.roofline import Roofline
@@ -85,6 +85,7 @@ def solver_plan(document: PlanDocument) -> Plan:
             Route(route.model, route.workload, tuple(Share(r, f) for r, f in route.fractions.items()))
             for route in document.routing
         ),
+        kv_transfers=tuple(KvTransfer(**transfer.model_dump()) for transfer in document.kv_transfers),
         binding=(),
         alternatives=(),
         conflicts=(),
@@ -102,6 +103,7 @@ def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
         precision=model.precision,
         kv_precision=model.kv_precision,
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+        prefill_share_fraction=model.prefill_share_fraction,
         workloads=tuple(
             PlannedWorkload(
                 name=w.name,
@@ -133,6 +135,7 @@ def _served_model(model: PlannedModel) -> ServedModel:
         ),
         slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+        prefill_share_fraction=model.prefill_share_fraction,
     )
 
 

@@ -79,6 +79,9 @@ def _search_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
     sizes = problem.search.tensor_parallel
     if len(set(sizes)) < len(sizes):
         yield FieldProblem("search.tensor_parallel", short_repr(list(sizes)), "names a size twice")
+    caps = problem.search.power_caps_fraction
+    if len(set(caps)) < len(caps):
+        yield FieldProblem("search.power_caps_fraction", short_repr(list(caps)), "names a share twice")
 
 
 def _table_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
@@ -92,9 +95,9 @@ def _table_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
     for i, row in enumerate(table):
         at = f"throughput.table[{i}]"
         yield from _row_names(at, row.model, row.rps, models)
-        earlier = first.setdefault((row.model, row.stages), i)
+        earlier = first.setdefault((row.model, row.role, row.stages), i)
         if earlier != i:
-            remedy = f"repeats the model and stages of throughput.table[{earlier}]: merge the two rows"
+            remedy = f"repeats the model, role and stages of throughput.table[{earlier}]: merge the two rows"
             yield FieldProblem(f"{at}.stages", None, remedy)
 
 

@@ -41,6 +41,14 @@ def _no_boolean(value: Any) -> Any:
 ParallelSize = Annotated[Literal[1, 2, 4, 8], BeforeValidator(_no_boolean)]
 
 
+def _off(value: Any) -> Any:
+    """YAML reads a bare off as false."""
+    return "off" if value is False else value
+
+
+DisaggregationChoice = Annotated[Literal["off", "auto", "only"], BeforeValidator(_off)]
+
+
 class MaxThroughput(Document):
     """Serve as many requests/s at the given mix as the budget allows."""
 
@@ -166,6 +174,9 @@ class ModelDocument(Document):
     """Latency limits."""
     prefix_cache_hit_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the input tokens whose KV cache is already there."""
+    prefill_share_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of an end-to-end limit, what prefill and KV transfer may take where prefill and decode run apart; unset: by the
+    lengths of each kind of request."""
     workloads: Annotated[tuple[WorkloadDocument, ...], Field(strict=False, min_length=1, max_length=1000)] | None = (
         None
     )
@@ -242,6 +253,13 @@ class SearchDocument(Document):
     """Most pipeline stages of a replica."""
     mixed_gpu_pipelines: bool = True
     """Pipelines whose stages are of different GPU types."""
+    disaggregation: DisaggregationChoice = "off"
+    """Prefill and decode on replicas of their own, on sites with a network: not at all, where it is better, or
+    always. Engines must be able to hand over KV caches."""
+    power_caps_fraction: Annotated[
+        tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(strict=False, max_length=8)
+    ] = ()
+    """Shares of its TDP to which a GPU may be capped, beside none: [0.5] for half. Only GPUs with a known TDP."""
 
 
 class SolverDocument(Document):
@@ -275,6 +293,8 @@ class MeasuredRateDocument(Document):
     """`name` of the model."""
     stages: Annotated[tuple[MeasuredStageDocument, ...], Field(strict=False, min_length=1, max_length=8)]
     """Stages in pipeline order."""
+    role: Literal["aggregated", "prefill", "decode"] = "aggregated"
+    """What the replica did: whole requests, their prompts, or their answers."""
     rps: Annotated[dict[Name, Rate], Field(min_length=1)]
     """Requests per second by workload; a workload left out has rate 0."""
 

@@ -149,7 +149,7 @@ def _offer(offer: OfferDocument) -> Offer:
 
 def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:
     return tuple(
-        MeasuredRate(row.model, tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages), row.rps)
+        MeasuredRate(row.model, tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages), row.rps, row.role)
         for row in document.throughput.table
     )
 
@@ -169,6 +169,7 @@ def _model(
         workloads=_workloads(at, model, document, folder, notes),
         slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
+        prefill_share_fraction=model.prefill_share_fraction,
     )
 
 

@@ -72,8 +72,10 @@ class SimulatedReplicaResource(Document):
 
     replica: str
     """Id of the replica in the plan."""
+    role: Literal["aggregated", "prefill", "decode"] = "aggregated"
+    """What it does."""
     requests: int
-    """Requests that it got."""
+    """Requests that it got; one that is handed over counts for both replicas."""
     busy_fraction: float
     """Share of the time with a step under way."""
     running: float

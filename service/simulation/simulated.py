@@ -20,9 +20,10 @@ from service.simulation.schemas import (
 )
 from service.simulation.traffic import Drawn, Replayed, requests_for
 from solver.plan import Evidence
-from solver.problem import ServedModel
+from solver.problem import Derating, Role, ServedModel
 from solver.simulation import (
     PERCENTILES,
+    KvRoute,
     Lengths,
     Outcome,
     Requests,
@@ -42,8 +43,8 @@ WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0
 
 
-Configuration = tuple[str, tuple[tuple[str, int], ...]]
-"""(model, stages as (GPU, tensor-parallel degree))."""
+Configuration = tuple[str, Role, tuple[tuple[str, int], ...]]
+"""(model, role, stages as (GPU, tensor-parallel degree))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def simulated(
     choices: Choices,
     *,
     share: float = 1.0,
-    derated: Sequence[DeratedConfiguration] | None = None,
+    derated: Sequence[Derating | DeratedConfiguration] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Simulated:
     """`share` of the traffic's requests, taken at random; `derated`: what the plan's rates were derated by, where its
@@ -97,7 +98,14 @@ def simulated(
         max_batched_tokens=choices.max_batched_tokens,
         roofline=roofline_of(plan),
     )
-    outcome = simulate(replicas, fractions_of(plan, requests), requests, routing=choices.routing, seed=choices.seed)
+    outcome = simulate(
+        replicas,
+        fractions_of(plan, requests),
+        requests,
+        kv_routes=kv_routes_of(plan, requests),
+        routing=choices.routing,
+        seed=choices.seed,
+    )
     end_s = float(requests.arrival_s[-1])
     warm_up_s = min(WARM_UP_FRACTION * end_s, MOST_WARM_UP_S) if choices.warm_up_s is None else choices.warm_up_s
     if warm_up_s >= end_s > 0:
@@ -109,7 +117,12 @@ def simulated(
 
 
 def fractions_of(plan: PlanDocument, requests: Requests) -> FloatArray:
-    """[num_kinds, num_replicas] the plan's routing."""
+    """[num_kinds, num_replicas] the plan's routing. Raises DocumentError where prompts go to a decode replica."""
+    decodes = {replica.id for replica in plan.replicas if replica.role == "decode"}
+    for number, route in enumerate(plan.routing):
+        if wrong := sorted(decodes & route.fractions.keys()):
+            remedy = "is a decode replica: prompts go to others, and kv_transfers say what goes on to it"
+            raise DocumentError.of(f"routing[{number}].fractions", remedy, value=wrong[0])
     routes = {(route.model, route.workload): route.fractions for route in plan.routing}
     return np.array(
         [
@@ -119,11 +132,36 @@ def fractions_of(plan: PlanDocument, requests: Requests) -> FloatArray:
     )
 
 
-def _evidence(plan: PlanDocument, derated: Sequence[DeratedConfiguration] | None) -> list[Evidence]:
+def kv_routes_of(plan: PlanDocument, requests: Requests) -> tuple[KvRoute, ...]:
+    """The plan's hand-overs; a transfer of unknown length takes no time.
+
+    Raises DocumentError where one names what the plan does not have.
+    """
+    kinds = {(kind.model, kind.workload): index for index, kind in enumerate(requests.kinds)}
+    position = {replica.id: index for index, replica in enumerate(plan.replicas)}
+    roles = {replica.id: replica.role for replica in plan.replicas}
+    for number, one in enumerate(plan.kv_transfers):
+        is_known = (one.model, one.workload) in kinds
+        if not is_known or (roles.get(one.prefill), roles.get(one.decode)) != ("prefill", "decode"):
+            remedy = "must name a workload, a prefill and a decode replica of the plan"
+            raise DocumentError.of(f"kv_transfers[{number}]", remedy, value=(one.workload, one.prefill, one.decode))
+    return tuple(
+        KvRoute(
+            kind=kinds[one.model, one.workload],
+            prefill=position[one.prefill],
+            decode=position[one.decode],
+            fraction=one.fraction,
+            exposed_s=one.exposed_s or 0.0,
+        )
+        for one in plan.kv_transfers
+    )
+
+
+def _evidence(plan: PlanDocument, derated: Sequence[Derating | DeratedConfiguration] | None) -> list[Evidence]:
     """With full rates: that a configuration is counted on for less makes no engine slower."""
     if derated is None:
         derated = () if plan.validation is None else plan.validation.derated
-    fractions = {(one.model, tuple((s.gpu, s.tensor_parallel) for s in one.stages)): one.fraction for one in derated}
+    fractions = {derated_configuration(one): one.fraction for one in derated}
     of_replica = {replica.id: fractions.get(configuration_of(replica), 1.0) for replica in plan.replicas}
     return [
         replace(found, rps=found.rps / of_replica[found.replica])
@@ -133,7 +171,12 @@ def _evidence(plan: PlanDocument, derated: Sequence[DeratedConfiguration] | None
 
 def configuration_of(replica: ReplicaDocument) -> Configuration:
     """What replicas are derated by."""
-    return (replica.model, tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages))
+    return (replica.model, replica.role, tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages))
+
+
+def derated_configuration(one: Derating | DeratedConfiguration) -> Configuration:
+    """Which replicas are derated."""
+    return (one.model, one.role, tuple((stage.gpu, stage.tensor_parallel) for stage in one.stages))
 
 
 def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -> Lengths:
@@ -174,7 +217,9 @@ def _resource(
         meets_all_limits=summary.meets_all_limits,
         models=tuple(_traffic(model) for model in summary.models),
         workloads=tuple(_traffic(workload) for workload in summary.workloads),
-        replicas=tuple(_replica(replica) for replica in summary.replicas),
+        replicas=tuple(
+            _replica(found, replica.role) for found, replica in zip(summary.replicas, plan.replicas, strict=True)
+        ),
     )
 
 
@@ -214,9 +259,10 @@ def _limit(result: LimitResult) -> LimitResource:
     )
 
 
-def _replica(replica: ReplicaSummary) -> SimulatedReplicaResource:
+def _replica(replica: ReplicaSummary, role: Role) -> SimulatedReplicaResource:
     return SimulatedReplicaResource(
         replica=replica.name,
+        role=role,
         requests=replica.requests,
         busy_fraction=replica.busy_fraction,
         running=replica.running,

@@ -41,9 +41,9 @@ def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> Re
 
 
 def kinds_of(plan: PlanDocument) -> tuple[Kind, ...]:
-    """The plan's workloads, at the rates that it routes."""
+    """The plan's workloads, at the rates that it routes; what decodes gets no requests but others' own."""
     routed: dict[tuple[str, str], float] = {}
-    for replica in plan.replicas:
+    for replica in (one for one in plan.replicas if one.role != "decode"):
         for workload, rps in replica.throughput_rps.items():
             routed[replica.model, workload] = routed.get((replica.model, workload), 0.0) + rps
     return tuple(

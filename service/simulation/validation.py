@@ -20,9 +20,17 @@ from service.plans.plan_schema import (
     ValidationDocument,
 )
 from service.plans.planned import served_models
-from service.simulation.simulated import Choices, Configuration, Simulated, configuration_of, in_words, simulated
+from service.simulation.simulated import (
+    Choices,
+    Configuration,
+    Simulated,
+    configuration_of,
+    derated_configuration,
+    in_words,
+    simulated,
+)
 from service.simulation.traffic import Drawn, Replayed
-from solver.problem import Derating, MeasuredStage, Problem
+from solver.problem import Derating, LatencyLimit, MeasuredStage, Problem, Role
 from solver.simulation import group_results
 
 MOST_ROUNDS: Final = 4
@@ -83,7 +91,7 @@ def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
     results = group_results(
         found.outcome,
         [configurations.index(configuration_of(replica)) for replica in plan.replicas],
-        [models[model].slo for model, _ in configurations],
+        [_limits(models[model].slo, role) for model, role, _ in configurations],
         warm_up_s=found.summary.warm_up_s,
     )
     return {
@@ -93,6 +101,12 @@ def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
     }
 
 
+def _limits(slo: Sequence[LatencyLimit], role: Role) -> list[LatencyLimit]:
+    """Those that replicas of a role answer for: the first token, those after it, or all."""
+    others = {"prefill": "tpot", "decode": "ttft"}.get(role)
+    return [limit for limit in slo if limit.metric != others]
+
+
 def _joined(
     known: Sequence[Derating], slower: dict[Configuration, float], plan: PlanDocument
 ) -> tuple[Derating, ...]:
@@ -100,12 +114,12 @@ def _joined(
     for replica in plan.replicas:
         configuration = configuration_of(replica)
         busy[configuration] = max(busy.get(configuration, 0.0), replica.utilisation_fraction)
-    fractions = {(one.model, tuple((s.gpu, s.tensor_parallel) for s in one.stages)): one.fraction for one in known}
+    fractions = {derated_configuration(one): one.fraction for one in known}
     for configuration, share in slower.items():
         fractions[configuration] = fractions.get(configuration, 1.0) * min(1.0, busy[configuration]) * share
     return tuple(
-        Derating(model, tuple(MeasuredStage(gpu, degree) for gpu, degree in stages), fraction)
-        for (model, stages), fraction in fractions.items()
+        Derating(model, tuple(MeasuredStage(gpu, degree) for gpu, degree in stages), fraction, role)
+        for (model, role, stages), fraction in fractions.items()
     )
 
 
@@ -140,6 +154,7 @@ def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
     return tuple(
         DeratedConfiguration(
             model=one.model,
+            role=one.role,
             stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
             fraction=one.fraction,
         )

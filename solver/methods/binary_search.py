@@ -81,7 +81,7 @@ def fastest_conceivable(polytope: Polytope) -> float:
     """lam if every workload ran on its fastest configuration, as many replicas as the market allows each."""
     lam = np.inf
     for demand in polytope.demands:
-        rows = polytope.candidates.model == demand.model
+        rows = (polytope.candidates.model == demand.model) & polytope.serves
         rate = polytope.rate[rows, demand.workload] * polytope.use_upper[rows]
         lam = min(lam, float(rate.sum()) / demand.fraction)
     return lam

@@ -215,7 +215,7 @@ class _Run:
 
     def _add_standing(self, running: StandingFleet | None) -> None:
         standing = self.consideration.standing
-        kept = None if running is None else running.as_routed(standing.routing)
+        kept = None if running is None else running.as_routed(standing.routing, standing.kv_transfers)
         self.options.append(self._standing_option("keep", running, kept))
         if running is None:
             return

@@ -73,7 +73,7 @@ def standing_of(plan: Plan, holdings: Sequence[Holding]) -> Standing:
     replicas = [_moved(replica, places, position) for replica in plan.replicas]
     standing = [replica for replica in replicas if replica is not None]
     gone = frozenset(replica.id for replica in plan.replicas) - {replica.id for replica in standing}
-    return Standing(rentals, tuple(standing), plan.routing, gone).without_idle_machines()
+    return Standing(rentals, tuple(standing), plan.routing, plan.kv_transfers, gone).without_idle_machines()
 
 
 def _places(

@@ -3,22 +3,24 @@
 With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP (routing.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
 from solver.allocation import Polytope, build_polytope
-from solver.candidates import Candidates, Pipeline, candidates_of_pipelines, joined
+from solver.candidates import AGGREGATED, DECODE, Candidates, Pipeline, candidates_of_pipelines, joined
 from solver.errors import InvalidProblemError
 from solver.milp import Allocation
-from solver.packing import Pin, PinnedReplica, PlacedReplica
-from solver.plan import Rental, Replica, Route
+from solver.packing import Pin, PinnedReplica, PlacedReplica, Placement
+from solver.plan import KvTransfer, Rental, Replica, Route
+from solver.power import power_cap_fraction
 from solver.problem import Problem
-from solver.report import Fleet, Placement, describe
+from solver.report import Fleet, describe
 from solver.routing import Routing, balanced, route
 from solver.supply import Supply, build_supply
+from solver.throughput.base import FloatArray
 from solver.verify.view import offer_key
 
 
@@ -32,6 +34,7 @@ class Standing:
     rentals: tuple[Rental, ...]
     replicas: tuple[Replica, ...]
     routing: tuple[Route, ...]
+    kv_transfers: tuple[KvTransfer, ...] = ()
     names_used: frozenset[str] = frozenset()
 
     @property
@@ -63,8 +66,9 @@ class StandingFleet:
         started = {replica.id: replica for replica in self.replicas}
         return replace(fleet, replicas=tuple(as_started(replica, started) for replica in fleet.replicas))
 
-    def as_routed(self, routes: Sequence[Route]) -> Routing:
-        """The routing that is in force, where shares of replicas that are gone fall to the others."""
+    def as_routed(self, routes: Sequence[Route], transfers: Sequence[KvTransfer] = ()) -> Routing:
+        """The routing that is in force, where shares of replicas that are gone fall to the others: decode replicas
+        keep their parts of what is prefilled on their network."""
         names = [replica.id for replica in self.replicas]
         shares = {
             (route.model, route.workload): {share.replica: share.fraction for share in route.shares}
@@ -73,12 +77,31 @@ class StandingFleet:
         fraction = np.zeros((len(self.polytope.demands), len(names)))
         for row, demand in enumerate(self.polytope.demands):
             model = self.polytope.problem.models[demand.model]
-            given = shares.get((model.name, model.workloads[demand.workload].name), {})
-            serves = self.polytope.rate[:, demand.workload] > 0
-            fraction[row] = [given.get(name, 0.0) if can else 0.0 for name, can in zip(names, serves, strict=True)]
-            if fraction[row].sum() > 0:
-                fraction[row] /= fraction[row].sum()
+            workload = model.workloads[demand.workload].name
+            given = shares.get((model.name, workload), {})
+            taken = dict.fromkeys(names, 0.0)
+            for transfer in transfers:
+                if (transfer.model, transfer.workload) == (model.name, workload) and transfer.decode in taken:
+                    taken[transfer.decode] += transfer.fraction
+            fraction[row] = self._in_force(demand.workload, given, taken)
         return balanced(self.polytope, self.allocation, fraction)
+
+    def _in_force(self, workload: int, given: Mapping[str, float], taken: Mapping[str, float]) -> FloatArray:
+        """[replicas] of one demand; `given`: shares of aggregated and prefill replicas, `taken`: of decode ones."""
+        names = [replica.id for replica in self.replicas]
+        role, flow = self.polytope.candidates.role, self.polytope.flow_of[:, workload]
+        able = self.polytope.rate[:, workload] > 0
+        decoded = np.where(able & (role == DECODE), [taken[name] for name in names], 0.0)
+        reached = (role == AGGREGATED) | np.isin(flow, flow[decoded > 0])
+        fraction = np.where(able & reached & (role != DECODE), [given.get(name, 0.0) for name in names], 0.0)
+        if fraction.sum() <= 0:
+            return fraction
+        fraction /= fraction.sum()
+        for network in np.unique(flow[fraction > 0]):
+            here = decoded * (flow == network)
+            if network >= 0:
+                fraction += here / here.sum() * fraction[flow == network].sum()
+        return fraction
 
     def rerouted(self) -> Routing:
         """The routing under which it carries the most."""
@@ -132,7 +155,7 @@ def standing_candidates(problem: Problem, standing: Standing) -> StandingCandida
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
         if members:
-            pipelines = [_pipeline(replica, pools) for replica in members]
+            pipelines = [_pipeline(replica, pools, problem) for replica in members]
             parts.append(candidates_of_pipelines(problem, supply, index, pipelines))
             replicas += members
     most_workloads = max(len(model.workloads) for model in problem.models)
@@ -182,16 +205,19 @@ def _pools_of_rentals(problem: Problem, supply: Supply, standing: Standing) -> l
     return [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
 
 
-def _pipeline(replica: Replica, pools: Sequence[int]) -> Pipeline:
+def _pipeline(replica: Replica, pools: Sequence[int], problem: Problem) -> Pipeline:
     stages = tuple((pools[stage.rental], stage.tensor_parallel, stage.layers or 0) for stage in replica.stages)
-    return Pipeline(stages, one_piece=len({stage.piece for stage in replica.stages}) == 1)
+    one_piece = len({stage.piece for stage in replica.stages}) == 1
+    return Pipeline(stages, one_piece, replica.role, power_cap_fraction(replica, problem))
 
 
 def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
-    """What candidates have in common that are the same replica: model, stages and pieces."""
+    """What candidates have in common that are the same replica: model, role, cap, stages and pieces."""
     return [
         (
             int(candidates.model[c]),
+            int(candidates.role[c]),
+            float(candidates.power_cap_fraction[c]),
             tuple(candidates.pool[c].tolist()),
             tuple(candidates.tensor_parallel[c].tolist()),
             tuple(candidates.layers[c].tolist()),

@@ -23,7 +23,7 @@ from solver.dominance import prune_dominated
 from solver.methods import exact
 from solver.milp import Allocation
 from solver.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal, maximises_rate
-from solver.packing import PinnedReplica, pack
+from solver.packing import PinnedReplica, Placement, pack
 from solver.plan import Replica
 from solver.pools import disk_needed_gb
 from solver.preparation import scaled_to_one
@@ -31,7 +31,7 @@ from solver.problem import Problem
 from solver.relaxation import Relaxation, solve_relaxation
 from solver.replanning.standing import Standing, StandingCandidates, as_started, pinned, shapes_of
 from solver.replanning.switching import Switching
-from solver.report import Fleet, Placement, describe
+from solver.report import Fleet, describe
 from solver.routing import without_idle
 from solver.supply import Supply
 from solver.throughput.base import FloatArray, IntArray

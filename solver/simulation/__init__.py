@@ -1,10 +1,11 @@
 """Event simulation of a plan: replicas under continuous batching, request by request.
 
-Flow: a plan's replicas -> replicas.py, step_times.py -> fleet.py (engine.py, routing.py) -> outcome.py -> summary.py.
+Flow: a plan's replicas -> replicas.py, step_times.py -> fleet.py (engine.py, roles.py, routing.py) -> outcome.py ->
+summary.py.
 """
 
 from solver.simulation.engine import EngineSettings, Scheduling
-from solver.simulation.fleet import SimulatedReplica, closed_loop, simulate
+from solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
 from solver.simulation.outcome import Outcome
 from solver.simulation.replicas import Lengths, lengths_of, simulated_replicas
 from solver.simulation.requests import Kind, Requests, joined, poisson, requests_of, sampled
@@ -16,6 +17,7 @@ __all__ = [
     "PERCENTILES",
     "EngineSettings",
     "Kind",
+    "KvRoute",
     "Lengths",
     "Outcome",
     "Requests",

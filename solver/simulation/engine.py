@@ -25,6 +25,7 @@ from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 from typing import Final, Literal, Protocol
 
+from solver.problem import Role
 from solver.simulation.step_times import StepTimes
 
 Scheduling = Literal["chunked", "prefill_first"]
@@ -34,12 +35,16 @@ BLOCK_TOKENS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """vLLM's max_num_seqs and max_num_batched_tokens; `cached_fraction` of a prompt is in the prefix cache."""
+    """vLLM's max_num_seqs and max_num_batched_tokens; `cached_fraction` of a prompt is in the prefix cache.
+
+    `role`: what of a request is done here (roles.py).
+    """
 
     max_sequences: int
     max_batched_tokens: int = 2048
     scheduling: Scheduling = "chunked"
     cached_fraction: float = 0.0
+    role: Role = "aggregated"
 
 
 class Journal(Protocol):
@@ -55,8 +60,9 @@ class Journal(Protocol):
 
 
 @dataclass(slots=True)
-class _Sequence:
-    """`admission` counts admissions; `length`: tokens in the cache when it began to decode, at step `joined`."""
+class Admitted:
+    """A request that runs. `admission` counts admissions; `length`: tokens in the cache when it began to decode, at
+    step `joined`."""
 
     request: int
     admission: int
@@ -87,9 +93,9 @@ class Engine:
         self._free = self.blocks
         self._waiting: deque[int] = deque()
         self._written: dict[int, int] = {}  # tokens that a preempted request has answered already
-        self._prefilling: list[_Sequence] = []
-        self._passing: deque[tuple[float, _Sequence]] = deque()  # prompts on the later stages, until when
-        self._decoding: dict[int, _Sequence] = {}  # by admission, the newest last
+        self._prefilling: list[Admitted] = []
+        self._passing: deque[tuple[float, Admitted]] = deque()  # prompts on the later stages, until when
+        self._decoding: dict[int, Admitted] = {}  # by admission, the newest last
         self._ends: list[tuple[int, int]] = []  # (finish step, admission), with some that were preempted
         self._turns = [0] * BLOCK_TOKENS  # sequences that need a block at steps of this remainder
         self._context = 0
@@ -98,7 +104,7 @@ class Engine:
 
     def fits(self, request: int) -> bool:
         """Whether the cache holds it at its full length."""
-        return _blocks(self._inputs[request] + self._outputs[request]) <= self.blocks and self._most > 0
+        return blocks_of(self._inputs[request] + self._outputs[request]) <= self.blocks and self._most > 0
 
     @property
     def load(self) -> int:
@@ -143,9 +149,9 @@ class Engine:
     def _blocks_of_first_chunk(self, request: int) -> int:
         prompt = self._inputs[request] + self._written.get(request, 0)
         if self._settings.scheduling == "prefill_first":
-            return _blocks(prompt)
+            return blocks_of(prompt)
         cached = int(prompt * self._settings.cached_fraction)
-        return _blocks(min(prompt, cached + max(1, self._settings.max_batched_tokens - len(self._decoding))))
+        return blocks_of(min(prompt, cached + max(1, self._settings.max_batched_tokens - len(self._decoding))))
 
     def _needed(self, steps: int) -> int:
         """Blocks that the running sequences fill up in so many steps: each needs one in BLOCK_TOKENS of them."""
@@ -205,13 +211,13 @@ class Engine:
                 ended = True
         return ended
 
-    def _leave(self, sequence: _Sequence) -> None:
+    def _leave(self, sequence: Admitted) -> None:
         """Of those that decode."""
         del self._decoding[sequence.admission]
         length = sequence.length + self._step - sequence.joined
         self._turns[(sequence.length - sequence.joined) % BLOCK_TOKENS] -= 1
         self._context -= length
-        self._free += _blocks(length)
+        self._free += blocks_of(length)
 
     def _preempt(self) -> None:
         """The one admitted last gives its blocks back and waits as the first."""
@@ -264,13 +270,13 @@ class Engine:
             ended |= self._begin_to_decode(sequence, at_s)
         return ended
 
-    def _chunks(self, budget: int, reserved: int) -> "list[tuple[_Sequence, float]]":
+    def _chunks(self, budget: int, reserved: int) -> list[tuple[Admitted, float]]:
         """The sequences that get a part of this step, with the share of their prompt; those that wait are admitted
         in order while there is room."""
         found = []
         for sequence in self._prefilling:
             tokens = min(sequence.left, budget)
-            blocks = _blocks(sequence.length + tokens) - sequence.blocks
+            blocks = blocks_of(sequence.length + tokens) - sequence.blocks
             if tokens <= 0 or blocks > self._free - reserved:
                 break
             found.append((sequence, self._take(sequence, tokens, blocks)))
@@ -279,22 +285,27 @@ class Engine:
             if budget <= 0 or self._running >= self._most:
                 break
             request = self._waiting[0]
+            if not self._is_prefilled_here(request):
+                break
             prompt = self._inputs[request] + self._written.get(request, 0)
             cached = min(int(prompt * self._settings.cached_fraction), prompt - 1)
             whole = self._settings.scheduling == "prefill_first"
             tokens = prompt - cached if whole else min(prompt - cached, budget)
-            blocks = _blocks(cached + tokens)
+            blocks = blocks_of(cached + tokens)
             if blocks > self._free - reserved or (whole and found and tokens > budget):
                 break
             self._waiting.popleft()
-            sequence = _Sequence(request, self._admissions, cached, 0, 0, prompt - cached, prompt)
+            sequence = Admitted(request, self._admissions, cached, 0, 0, prompt - cached, prompt)
             self._admissions += 1
             self._prefilling.append(sequence)
             found.append((sequence, self._take(sequence, tokens, blocks)))
             budget -= tokens
         return found
 
-    def _take(self, sequence: _Sequence, tokens: int, blocks: int) -> float:
+    def _is_prefilled_here(self, request: int) -> bool:
+        return True
+
+    def _take(self, sequence: Admitted, tokens: int, blocks: int) -> float:
         """The share of its prompt that these tokens are."""
         share = tokens / (sequence.left + sequence.length - self._cached(sequence))
         self._free -= blocks
@@ -303,10 +314,10 @@ class Engine:
         sequence.length += tokens
         return share
 
-    def _cached(self, sequence: _Sequence) -> int:
+    def _cached(self, sequence: Admitted) -> int:
         return min(int(sequence.prompt * self._settings.cached_fraction), sequence.prompt - 1)
 
-    def _begin_to_decode(self, sequence: _Sequence, at_s: float) -> bool:
+    def _begin_to_decode(self, sequence: Admitted, at_s: float) -> bool:
         """Its prompt is through: the first token, or the next one of a sequence that was preempted; whether that was
         all of it."""
         request = sequence.request
@@ -318,15 +329,19 @@ class Engine:
             self._free += sequence.blocks
             self._journal.finished(request, at_s)
             return True
+        self._decode(sequence, left)
+        return False
+
+    def _decode(self, sequence: Admitted, left: int) -> None:
+        """So many tokens from now on."""
         sequence.joined, sequence.finish_step = self._step, self._step + left
         self._decoding[sequence.admission] = sequence
         self._turns[(sequence.length - self._step) % BLOCK_TOKENS] += 1
         self._context += sequence.length
         heappush(self._ends, (sequence.finish_step, sequence.admission))
-        return False
 
 
-def _blocks(tokens: int) -> int:
+def blocks_of(tokens: int) -> int:
     return -(-tokens // BLOCK_TOKENS)
 
 

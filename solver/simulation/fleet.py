@@ -1,6 +1,10 @@
 """Requests through all replicas of a plan.
 
-Flow: step_times.py, requests.py -> simulate, closed_loop (here), with engine.py and routing.py -> outcome.py.
+Flow: step_times.py, requests.py -> simulate, closed_loop (here), with engine.py, roles.py, routing.py -> outcome.py.
+
+The gateway chooses the replica that prefills and the one that decodes when a request arrives, as vLLM's proxies for
+disaggregated prefill do. Nothing flows back from decoding to prefill, so a hand-over is an arrival like any other,
+due as soon as every replica that prefills has got that far.
 """
 
 from collections.abc import Sequence
@@ -13,6 +17,7 @@ import numpy as np
 from solver.simulation.engine import BLOCK_TOKENS, Engine, EngineSettings
 from solver.simulation.outcome import TIME_BINS, Outcome, Recorder
 from solver.simulation.requests import Requests
+from solver.simulation.roles import DecodeEngine, PrefillEngine
 from solver.simulation.routing import Router, RoutingPolicy, router
 from solver.simulation.step_times import StepTimes
 from solver.throughput.base import FloatArray
@@ -28,34 +33,78 @@ class SimulatedReplica:
     outside_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class KvRoute:
+    """Requests of a kind that go from one replica to another after their prompt, by index; `fraction` of all of them.
+
+    `exposed_s`: what prefill does not hide of the transfer of a prompt of the kind's mean length.
+    """
+
+    kind: int
+    prefill: int
+    decode: int
+    fraction: float
+    exposed_s: float
+
+
 def simulate(
     replicas: Sequence[SimulatedReplica],
     fractions: FloatArray,
     requests: Requests,
     *,
+    kv_routes: Sequence[KvRoute] = (),
     routing: RoutingPolicy = "round_robin",
     seed: int = 0,
 ) -> Outcome:
     """Every request at its arrival, to a replica by `fractions` [num_kinds, num_replicas]; until all are done.
 
-    A workload without any share, and a request that no cache holds, are served by none. The same arguments give the
-    same outcome.
+    From a replica that only prefills it goes on by `kv_routes`. A workload without any share, and a request that no
+    cache holds, are served by none. The same arguments give the same outcome.
     """
     run = _Run(replicas, requests)
-    shares = [np.flatnonzero(row > 0) for row in fractions]
     draw = np.random.default_rng(seed)
-    routers = [
-        router(routing, row[share], draw) if len(share) else None
-        for row, share in zip(fractions, shares, strict=True)
-    ]
+    entries = [_entry(row, routing, draw) for row in fractions]
+    onward = _onward(kv_routes, routing, draw)
     sees_load = routing == "least_loaded"
     for number, kind, at_s in zip(
         range(len(requests)), requests.kind.tolist(), requests.arrival_s.tolist(), strict=True
     ):
-        chosen = routers[kind]
-        if chosen is not None:
-            run.offer(number, at_s, chosen, shares[kind].tolist(), sees_load=sees_load)
+        entry = entries[kind]
+        if entry is not None:
+            run.offer(number, at_s, kind, entry, onward, sees_load=sees_load)
     return run.outcome()
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Where the requests of a kind may go, and who decides."""
+
+    router: Router
+    among: list[int]
+    exposed_s: list[float]
+
+
+_Onward = dict[tuple[int, int], _Choice]  # by kind and the replica that prefills
+
+
+def _entry(fractions: FloatArray, routing: RoutingPolicy, draw: np.random.Generator) -> _Choice | None:
+    share = np.flatnonzero(fractions > 0)
+    return _Choice(router(routing, fractions[share], draw), share.tolist(), []) if len(share) else None
+
+
+def _onward(kv_routes: Sequence[KvRoute], routing: RoutingPolicy, draw: np.random.Generator) -> _Onward:
+    found: dict[tuple[int, int], list[KvRoute]] = {}
+    for route in kv_routes:
+        if route.fraction > 0:
+            found.setdefault((route.kind, route.prefill), []).append(route)
+    return {
+        key: _Choice(
+            router(routing, np.array([route.fraction for route in routes]), draw),
+            [route.decode for route in routes],
+            [route.exposed_s for route in routes],
+        )
+        for key, routes in found.items()
+    }
 
 
 def closed_loop(replica: SimulatedReplica, requests: Requests, *, concurrency: int) -> Outcome:
@@ -81,22 +130,72 @@ class _Run:
             )
             for replica in replicas
         ]
+        self._inputs, self._outputs = inputs, outputs
+        self._exposed_s, self._decode = [0.0] * count, [-1] * count
+        self._under_way = [0] * len(replicas)  # requests that were sent to each for decoding, ended or not
+        self._due: list[tuple[float, int]] = []  # hand-overs, by time
         self._engines = [
-            Engine(replica.times, replica.settings, inputs, outputs, recorder)
-            for replica, recorder in zip(replicas, self._recorders, strict=True)
+            self._engine(replica, recorder) for replica, recorder in zip(replicas, self._recorders, strict=True)
         ]
+        self._prefilling = [
+            position for position, engine in enumerate(self._engines) if isinstance(engine, PrefillEngine)
+        ]
+        self._decoding = [engine for engine in self._engines if isinstance(engine, DecodeEngine)]
 
-    def offer(self, number: int, at_s: float, chosen: Router, among: list[int], *, sees_load: bool) -> None:
+    def _engine(self, replica: SimulatedReplica, recorder: Recorder) -> Engine:
+        times, settings = replica.times, replica.settings
+        if settings.role == "prefill":
+            return PrefillEngine(times, settings, self._inputs, self._outputs, recorder, self._exposed_s)
+        kind = DecodeEngine if settings.role == "decode" else Engine
+        return kind(times, settings, self._inputs, self._outputs, recorder)
+
+    def offer(self, number: int, at_s: float, kind: int, entry: _Choice, onward: _Onward, *, sees_load: bool) -> None:
         if sees_load:
-            for position in among:
+            for position in entry.among:
                 self._engines[position].advance(at_s + self._replicas[position].outside_s)
-        position = among[chosen.choose([self._engines[p].load for p in among] if sees_load else [])]
+        among = entry.among
+        position = among[entry.router.choose([self._engines[p].load for p in among] if sees_load else [])]
         engine, reached_s = self._engines[position], at_s + self._replicas[position].outside_s
         if not engine.fits(number):
             return
+        if isinstance(engine, PrefillEngine) and self._outputs[number] > 1:
+            following = onward.get((kind, position))
+            if following is None or not self._sends_on(number, at_s, kind, following, sees_load=sees_load):
+                return
         self._chosen[number] = position
         engine.advance(reached_s)
         engine.offer(number, reached_s)
+
+    def _sends_on(self, number: int, at_s: float, kind: int, following: _Choice, *, sees_load: bool) -> bool:
+        """Whether the cache of the replica that is chosen for decoding holds the request."""
+        if sees_load:
+            self._hand_over(at_s)
+        among = following.among
+        loads = [self._under_way[p] - len(self._recorders[p].ended) for p in among] if sees_load else []
+        which = following.router.choose(loads)
+        position = among[which]
+        if not self._engines[position].fits(number):
+            return False
+        mean_tokens = self._requests.kinds[kind].input_tokens
+        self._exposed_s[number] = following.exposed_s[which] * self._inputs[number] / mean_tokens
+        self._decode[number] = position
+        self._under_way[position] += 1
+        return True
+
+    def _hand_over(self, until_s: float) -> None:
+        """What is handed over until then, in its order, and what becomes of it until then."""
+        for position in self._prefilling:
+            self._engines[position].advance(until_s)
+            for handed in self._recorders[position].handed:
+                heappush(self._due, handed)
+            self._recorders[position].handed.clear()
+        while self._due and self._due[0][0] <= until_s:
+            at_s, number = heappop(self._due)
+            engine = self._engines[self._decode[number]]
+            engine.advance(at_s)
+            engine.offer(number, at_s)
+        for engine in self._decoding:
+            engine.advance(until_s)
 
     def closed(self, concurrency: int) -> Outcome:
         engine, ended, outside_s = self._engines[0], self._recorders[0].ended, self._replicas[0].outside_s
@@ -125,6 +224,7 @@ class _Run:
     def outcome(self) -> Outcome:
         for engine in self._engines:
             engine.advance(inf)
+        self._hand_over(inf)
         end_s = max((engine.now_s for engine in self._engines), default=0.0)
         requests = self._requests
         arrival_s = np.array(self._arrival_s)
@@ -138,6 +238,7 @@ class _Run:
                 requests.output_tokens[order],
             ),
             replica=np.array(self._chosen, dtype=np.int64)[order],
+            decode=np.array(self._decode, dtype=np.int64)[order],
             first_token_s=np.array(self._first_token_s)[order],
             finish_s=np.array(self._finish_s)[order],
             preemptions=np.array([recorder.preemptions for recorder in self._recorders], dtype=np.int64),

@@ -34,12 +34,13 @@ class Timeline:
 class Outcome:
     """Arrays [num_requests], in the order of `requests`; times count from the first arrival.
 
-    replica: which it went to, -1: none could take it. first_token_s, finish_s: NaN where there was none.
-    preemptions [num_replicas]; timelines, one per replica.
+    replica: which it went to, -1: none could take it; decode: which it was handed over to after its prompt, -1: none.
+    first_token_s, finish_s: NaN where there was none. preemptions [num_replicas]; timelines, one per replica.
     """
 
     requests: Requests
     replica: IntArray
+    decode: IntArray
     first_token_s: FloatArray
     finish_s: FloatArray
     preemptions: IntArray
@@ -76,6 +77,7 @@ class Recorder:
         self._sums = [[0.0] * TIME_BINS for _ in range(4)]
         self.preemptions = 0
         self.ended: list[int] = []
+        self.handed: list[tuple[float, int]] = []
 
     def first_token(self, request: int, at_s: float) -> None:
         self._first_token_s[request] = at_s
@@ -87,14 +89,23 @@ class Recorder:
     def preempted(self, request: int) -> None:
         self.preemptions += 1
 
+    def handed_over(self, request: int, at_s: float) -> None:
+        self.handed.append((at_s, request))
+
     def busy(self, start_s: float, end_s: float, running: int, waiting: int, blocks: int) -> None:
+        self._add(start_s, end_s, (running, waiting, blocks, 1.0))
+
+    def idle(self, start_s: float, end_s: float, waiting: int, blocks: int) -> None:
+        self._add(start_s, end_s, (0, waiting, blocks, 0.0))
+
+    def _add(self, start_s: float, end_s: float, values: tuple[float, float, float, float]) -> None:
         while end_s > self._span_s * TIME_BINS:
             self._double()
         at = int(start_s / self._span_s)
         while start_s < end_s and at < TIME_BINS:
             until_s = min(end_s, (at + 1) * self._span_s)
             seconds = until_s - start_s
-            for sums, value in zip(self._sums, (running, waiting, blocks, 1.0), strict=True):
+            for sums, value in zip(self._sums, values, strict=True):
                 sums[at] += value * seconds
             start_s, at = until_s, at + 1
 

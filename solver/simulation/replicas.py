@@ -4,6 +4,7 @@ Flow: a plan's replicas, its models and GPUs -> simulated_replicas (here) -> fle
 
 A replica whose rate was measured steps as fast as was measured: all of its seconds are multiplied by what the
 roofline sustains over what the evidence says. With a user's calibration they are multiplied by what its runs say.
+Replicas on GPUs with a power cap are slowed down in the same way, to what the evidence says of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from solver.catalog.entries import Gpu
 from solver.errors import InvalidProblemError
 from solver.plan import Evidence, Replica, Stage
-from solver.problem import ServedModel
+from solver.problem import Role, ServedModel, Workload
 from solver.simulation.engine import EngineSettings, Scheduling
 from solver.simulation.fleet import SimulatedReplica
 from solver.simulation.step_times import StepTimes, step_times
@@ -56,9 +57,12 @@ def simulated_replicas(
     found = []
     for replica in replicas:
         model = models[replica.model]
-        rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
+        is_capped = any(stage.power_cap_watts is not None for stage in replica.stages)
+        rates = tuple(
+            (e.workload, e.rps) for e in evidence if e.replica == replica.id and (is_capped or _is_scaled(e.source))
+        )
         most = replica.max_batch or MAX_SEQUENCES
-        key = (model.name, tuple(map(_shape, replica.stages)), most, rates)
+        key = (model.name, replica.role, tuple(map(_shape, replica.stages)), most, rates)
         if key not in known:
             known[key] = _times(replica, model, gpus, lengths[model.name], dict(rates), most, roofline)
         settings = EngineSettings(
@@ -66,8 +70,10 @@ def simulated_replicas(
             max_batched_tokens=max_batched_tokens,
             scheduling=scheduling,
             cached_fraction=model.prefix_cache_hit_fraction,
+            role=replica.role,
         )
-        found.append(SimulatedReplica(replica.id, known[key], settings, roofline.first_token.base_s))
+        outside_s = 0.0 if replica.role == "decode" else roofline.first_token.base_s  # the first server's alone
+        found.append(SimulatedReplica(replica.id, known[key], settings, outside_s))
     return tuple(found)
 
 
@@ -77,7 +83,8 @@ def _is_scaled(source: str) -> bool:
 
 
 def _shape(stage: Stage) -> tuple[object, ...]:
-    return (stage.gpu, stage.tensor_parallel, stage.layers, stage.piece, stage.intra_gb_per_s, stage.hop_gb_per_s)
+    links = (stage.intra_gb_per_s, stage.hop_gb_per_s)
+    return (stage.gpu, stage.tensor_parallel, stage.layers, stage.piece, *links, stage.power_cap_watts)
 
 
 def _times(
@@ -103,19 +110,35 @@ def _times(
         remedy = f"{model.name} does not fit on its stages by the estimate: it cannot be simulated"
         raise InvalidProblemError(f"replicas[{replica.id}]", replica.id, remedy)
     if measured_rps:
-        return times.scaled(_slower(model, layouts, measured_rps, roofline))
+        if replica.role == "aggregated":
+            rates = roofline.rates(model, layouts, utilisation_fraction=1.0).rps[0].tolist()
+        else:
+            rates = [sustained_rps(times, replica.role, max_sequences, workload) for workload in model.workloads]
+        return times.scaled(_slower(model, rates, measured_rps))
     return times.scaled(roofline.slower(model, layouts, max_sequences))
 
 
-def _slower(model: ServedModel, layouts: Layouts, measured_rps: Mapping[str, float], roofline: Roofline) -> float:
+def _slower(model: ServedModel, rates_rps: Sequence[float], measured_rps: Mapping[str, float]) -> float:
     """How much longer everything takes than the roofline says, by the workloads that were measured."""
-    rates = roofline.rates(model, layouts, utilisation_fraction=1.0)
     ratios = [
-        float(rates.rps[0, index]) / measured_rps[workload.name]
-        for index, workload in enumerate(model.workloads)
-        if measured_rps.get(workload.name, 0.0) > 0 and rates.rps[0, index] > 0
+        rate_rps / measured_rps[workload.name]
+        for workload, rate_rps in zip(model.workloads, rates_rps, strict=True)
+        if measured_rps.get(workload.name, 0.0) > 0 and rate_rps > 0
     ]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
+
+
+def sustained_rps(times: StepTimes, role: Role, max_sequences: int, workload: Workload) -> float:
+    """Prompts/s, or answers/s, that a full replica of one role sustains; 0 where its cache holds none.
+
+    A prompt keeps others waiting on the stage that takes the longest; an answer of n tokens takes n - 1 steps of the
+    whole batch, at the mean context.
+    """
+    if role == "prefill":
+        return 1.0 / max(times.prefill_s(workload.input_tokens)[1])
+    steps, context = max(workload.output_tokens - 1.0, 0.0), workload.input_tokens + workload.output_tokens / 2
+    batch = min(max_sequences, times.max_sequences, int(times.kv_tokens / context))
+    return batch / (steps * times.line(batch, context).at(context)) if steps and batch else 0.0
 
 
 def layouts_of_replica(replica: Replica, gpus: Mapping[str, Gpu]) -> Layouts:

@@ -165,7 +165,7 @@ def _replica(outcome: Outcome, index: int, name: str, counted: BoolArray, warm_u
     first = min(int(warm_up_s / timeline.span_s), len(timeline.running) - 1)
     return ReplicaSummary(
         name=name,
-        requests=int((counted & (outcome.replica == index)).sum()),
+        requests=int((counted & ((outcome.replica == index) | (outcome.decode == index))).sum()),
         busy_fraction=float(timeline.busy_fraction[first:].mean()),
         running=float(timeline.running[first:].mean()),
         waiting=float(timeline.waiting[first:].mean()),
@@ -183,13 +183,17 @@ def group_results(
     *,
     warm_up_s: float,
 ) -> tuple[tuple[LimitResult, ...], ...]:
-    """By group of replicas, how its own requests did under its limits; a group without requests meets all."""
+    """By group of replicas, how its own requests did under its limits; a group without requests meets all.
+
+    A request is of the group that prefills it and of the one that decodes it.
+    """
     counted = outcome.requests.arrival_s >= warm_up_s
-    group = np.append(np.asarray(group_of_replica, dtype=np.int64), -1)[outcome.replica]  # -1: served by none
+    groups = np.append(np.asarray(group_of_replica, dtype=np.int64), -1)  # -1: of none
+    prefill, decode = groups[outcome.replica], groups[outcome.decode]
     seconds = {"ttft": outcome.ttft_s, "tpot": outcome.tpot_s, "e2e": outcome.e2e_s}
     found = []
     for index, limits in enumerate(limits_of_group):
-        mine = counted & (group == index)
+        mine = counted & ((prefill == index) | (decode == index))
         found.append(tuple(_result(seconds[limit.metric][mine], outcome.is_served[mine], limit) for limit in limits))
     return tuple(found)
 

@@ -14,9 +14,21 @@ from solver.problem import Limits, Problem, ServedModel
 from solver.throughput.base import Layouts, Rates, Source
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.measured import matching, measured_of
+from solver.throughput.roles import Handover
 from solver.throughput.roofline import Roofline
 
-__all__ = ["Layouts", "RateBasis", "Rates", "Source", "evidence", "max_utilisation_fraction", "rates", "roofline_of"]
+__all__ = [
+    "Handover",
+    "Layouts",
+    "RateBasis",
+    "Rates",
+    "Source",
+    "evidence",
+    "handover",
+    "max_utilisation_fraction",
+    "rates",
+    "roofline_of",
+]
 
 # At 0.98 the p90 request of a replica with 200 slots waits 20 s for one, at 0.9 0.2 s (M/M/b, latency.py).
 QUEUED_UTILISATION_FRACTION: Final = 0.85
@@ -38,6 +50,7 @@ def rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates
     measured layouts is not checked.
     """
     found, measured = _rates(problem, model, layouts)
+    found = _within_link(problem, model, layouts, found)
     factor = _derating(problem, model, layouts)
     if factor is None:
         return found, measured
@@ -47,7 +60,7 @@ def rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates
 
 def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray[np.float64] | None:
     """[num_layouts] what of its rate each layout is counted on for; None: all of it."""
-    mine = [one for one in problem.derated if one.model == model.name]
+    mine = [one for one in problem.derated if (one.model, one.role) == (model.name, layouts.role)]
     if not mine:
         return None
     factor = np.ones(len(layouts))
@@ -56,13 +69,35 @@ def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray
     return factor
 
 
+def handover(problem: Problem, model: ServedModel, layouts: Layouts) -> Handover | None:
+    """What handing over keys and values takes; None for aggregated layouts and where no architecture says."""
+    if layouts.role == "aggregated" or model.spec is None or layouts.kv_gb_per_s is None:
+        return None
+    return roofline_of(problem, layouts).handover(model, layouts)
+
+
+def _within_link(problem: Problem, model: ServedModel, layouts: Layouts, found: Rates) -> Rates:
+    """No more than the links of prefill and decode replicas carry, request kind by request kind.
+
+    A replica is taken to be busy for the longer of its own and its link's time. Both could overlap across kinds of
+    requests that differ in what binds them; that is not counted on.
+    """
+    handed_over = handover(problem, model, replace(layouts, layers=found.layers if found.layers.any() else None))
+    if handed_over is None:
+        return found
+    with np.errstate(divide="ignore"):
+        most = 1.0 / handed_over.link_s
+    capped = {name: np.minimum(getattr(found, name), most) for name in ("rps", "low_rps", "high_rps")}
+    return replace(found, **capped)
+
+
 def _rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates, NDArray[np.bool_]]:
     utilisation_fraction = max_utilisation_fraction(problem.limits, model)
     table = measured_of(model, problem.measured)
     measured = table.rates(model, layouts, utilisation_fraction=utilisation_fraction)
     if not _estimated(problem, model):
         return measured, measured.fits
-    estimated = roofline_of(problem).rates(model, layouts, utilisation_fraction=utilisation_fraction)
+    estimated = roofline_of(problem, layouts).rates(model, layouts, utilisation_fraction=utilisation_fraction)
     if not measured.fits.any():
         return estimated, measured.fits
     return _overridden(estimated, measured, layouts, model.spec.layers if model.spec else 0), measured.fits
@@ -91,9 +126,11 @@ def evidence(
         table = measured_of(model, problem.measured)
         found = RateBasis(table.name, "", table.detail(model, layouts, rates, layout, workload))
     else:
-        roofline = roofline_of(problem)
+        roofline = roofline_of(problem, layouts)
         source, version = roofline.source_of(model, layouts, rates, layout, workload)
         found = RateBasis(source, version, roofline.detail(model, layouts, rates, layout, workload))
+    if layouts.power_cap_fraction < 1:
+        found = replace(found, detail=f"{found.detail}; GPUs capped to {layouts.power_cap_fraction:.0%} of their TDP")
     factor = _derating(problem, model, layouts)
     if factor is None or factor[layout] >= 1:
         return found
@@ -101,10 +138,11 @@ def evidence(
     return replace(found, detail=f"{found.detail}; {counted}")
 
 
-def roofline_of(problem: Problem) -> Roofline:
-    """With the problem's calibration and the engine that it is of."""
+def roofline_of(problem: Problem, layouts: Layouts | None = None) -> Roofline:
+    """With the problem's calibration and the engine that it is of; operators were not measured on capped GPUs."""
     calibration = problem.calibration or shipped_calibration()
-    return Roofline(calibration, calibration.serves, problem.estimates)
+    is_capped = layouts is not None and layouts.power_cap_fraction < 1
+    return Roofline(calibration, calibration.serves, "roofline" if is_capped else problem.estimates)
 
 
 def _estimated(problem: Problem, model: ServedModel) -> bool:

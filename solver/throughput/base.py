@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver.catalog.entries import Gpu
-from solver.problem import ServedModel
+from solver.problem import Role, ServedModel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,6 +30,9 @@ class Layouts:
     hop_gb_per_s: bandwidth from this stage to the next; inf after the last stage and in padding.
     cross_machine: the hop leaves the machine (False after the last stage and in padding).
     layers: layers on each stage (0 in padding), or None to let the source balance them.
+    role: what all of them do; kv_gb_per_s [num_layouts, max_stages]: for prefill and decode what a stage has of its
+    machine's link to hand over keys and values; None where that is not looked at.
+    power_cap_fraction: share of their TDP to which all GPUs are capped; `gpus` are the capped ones.
     """
 
     gpus: tuple[Gpu, ...]
@@ -39,21 +42,28 @@ class Layouts:
     hop_gb_per_s: FloatArray
     cross_machine: BoolArray
     layers: IntArray | None = None
+    role: Role = "aggregated"
+    kv_gb_per_s: FloatArray | None = None
+    power_cap_fraction: float = 1.0
 
     def __len__(self) -> int:
         return int(self.gpu.shape[0])
 
     def only(self, layout: int) -> "Layouts":
         """One of them."""
-        row = slice(layout, layout + 1)
+        return self.take(slice(layout, layout + 1))
+
+    def take(self, rows: IntArray | slice) -> "Layouts":
+        """Some of them, in the order of `rows`."""
         return replace(
             self,
-            gpu=self.gpu[row],
-            tensor_parallel=self.tensor_parallel[row],
-            intra_gb_per_s=self.intra_gb_per_s[row],
-            hop_gb_per_s=self.hop_gb_per_s[row],
-            cross_machine=self.cross_machine[row],
-            layers=None if self.layers is None else self.layers[row],
+            gpu=self.gpu[rows],
+            tensor_parallel=self.tensor_parallel[rows],
+            intra_gb_per_s=self.intra_gb_per_s[rows],
+            hop_gb_per_s=self.hop_gb_per_s[rows],
+            cross_machine=self.cross_machine[rows],
+            layers=None if self.layers is None else self.layers[rows],
+            kv_gb_per_s=None if self.kv_gb_per_s is None else self.kv_gb_per_s[rows],
         )
 
 

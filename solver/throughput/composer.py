@@ -89,10 +89,18 @@ def pipelines(
         hop_latency_s=np.ascontiguousarray(hop_latency.T),
         stages=(layouts.gpu >= 0).sum(axis=1),
         traffic=traffic,
-        prefill=_with_padding(source.prefill(kinds, traffic)),
+        prefill=_with_padding(prefill_seconds(source, kinds, traffic)),
         decode=_with_padding(source.decode(kinds, traffic, max_batch=max_batch)),
         max_batch=max_batch,
     )
+
+
+def prefill_seconds(source: StageSource, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+    """One prompt of each workload; nothing where prompts are computed elsewhere."""
+    seconds = source.prefill(kinds, traffic)
+    if traffic.prefills:
+        return seconds
+    return StageSeconds(*(np.zeros_like(table) for table in (seconds.per_layer, seconds.per_pass, seconds.head)))
 
 
 def compose(pipes: Pipelines, pairs: Pairs, batch: FloatArray) -> Composed:
@@ -152,7 +160,7 @@ def _add_hop(totals: _Totals, pipes: Pipelines, pairs: Pairs, micro: FloatArray,
     onward = slice(going_on)
     layout, workload = pairs.layout[onward], pairs.workload[onward]
     per_token, latency = pipes.hop_s_per_token[s].take(layout), pipes.hop_latency_s[s].take(layout)
-    tokens = pipes.traffic.new_tokens[workload]
+    tokens = pipes.traffic.prefilled_tokens[workload]
     totals.prefill[onward] += tokens * per_token + latency
     totals.decode[onward] += micro[onward] * per_token + latency
     carried = (tokens + pipes.traffic.decode_steps[workload]) * per_token

@@ -48,9 +48,10 @@ def served_detail(
         *_better_known(prepared, model, source, bases),
     ]
     if planned:
-        parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, batch, model)}")
-    if planned and model.slo:
+        parts.append(f"batch {batch} bounded by {_batch_bound(prepared, workload, batch)}")
+    if planned and prepared.limits:
         parts.append(f"percentiles from {QUEUEING_NOTE}")
+    parts += _handed_over(prepared, rates, workload)
     return "; ".join(parts)
 
 
@@ -89,7 +90,7 @@ def unserved_detail(
         return f"{total:g} tokens exceed the context of {spec.id}, {spec.max_context_tokens}"
     if prepared.max_batch[0, workload] < 1:
         return _memory_reason(prepared, model, workload)
-    broken = ", ".join(_limit_name(limit) for limit in _broken(prepared, model, workload, first))
+    broken = ", ".join(_limit_name(limit) for limit in _broken(prepared, workload, first))
     return f"no batch holds {broken or 'all limits at once'} ({QUEUEING_NOTE})"
 
 
@@ -131,12 +132,25 @@ def _band_text(prepared: Prepared, source: ModelStages, workload: int, batch: in
     return f"error within a factor {stated_bands(prepared, source, at)[0, workload]:.2f}"
 
 
-def _batch_bound(prepared: Prepared, workload: int, batch: int, model: ServedModel) -> str:
+def _batch_bound(prepared: Prepared, workload: int, batch: int) -> str:
     if batch >= MAX_SEQUENCES:
         return "the engine's largest batch"
-    if batch < prepared.max_batch[0, workload] and model.slo:
-        return " and ".join(_limit_name(limit) for limit in model.slo)
+    if batch < prepared.max_batch[0, workload] and prepared.limits:
+        return " and ".join(_limit_name(limit) for limit in prepared.limits)
     return "the memory for full-length KV caches"
+
+
+def _handed_over(prepared: Prepared, rates: Rates, workload: int) -> list[str]:
+    """What the network has to do with it, for prefill and decode replicas."""
+    if prepared.layouts.role == "aggregated" or prepared.layouts.kv_gb_per_s is None:
+        return []
+    found = prepared.handover
+    moves = {"prefill": "sends", "decode": "receives"}[prepared.layouts.role]
+    size, seconds = found.kv_gb[workload], found.kv_s[0, workload]
+    parts = [f"{prepared.layouts.role} only, {moves} {size:.3g} GB of keys and values a prompt in {seconds:.3g} s"]
+    if float(rates.rps[0, workload]) * float(found.link_s[0, workload]) > 1 - 1e-6:
+        parts.append("its network bounds the rate")
+    return parts
 
 
 def _notes(prepared: Prepared, model: ServedModel) -> list[str]:
@@ -167,13 +181,13 @@ def _memory_reason(prepared: Prepared, model: ServedModel, workload: int) -> str
     return f"{need} and the KV cache of one sequence of {tokens:g} tokens do not fit with this layer split"
 
 
-def _broken(prepared: Prepared, model: ServedModel, workload: int, first: FirstToken) -> list[LatencyLimit]:
+def _broken(prepared: Prepared, workload: int, first: FirstToken) -> list[LatencyLimit]:
     """The limits that no batch holds on its own, without any wait for a free sequence."""
     largest = int(prepared.max_batch[0, workload])
     batches = np.unique(np.append(BATCH_STEPS[largest >= BATCH_STEPS], largest))
     pairs = Pairs(layout=np.zeros(len(batches), dtype=np.int64), workload=np.full(len(batches), workload))
     load = load_at(prepared, pairs, batches)
-    each = {limit: limit_parts(load, first, limit, 1e-9).growing for limit in model.slo}
+    each = {limit: limit_parts(load, first, limit, 1e-9).growing for limit in prepared.limits}
     return [limit for limit, seconds in each.items() if (seconds > limit.seconds).all()]
 
 

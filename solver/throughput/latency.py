@@ -23,6 +23,12 @@ Open loop: requests arrive at random at `utilisation_fraction` u of the rate, an
     E2E_q  = TTFT_q + (output - 1) TPOT_q
 
 Adding quantiles of parts overstates that of the sum, which is the safe side.
+
+Prefill and decode apart (roles.py), x what of the handing over is exposed to each:
+
+    prefill: TTFT_q = base + k prefill + x + the wait for other prefills, which bounds its load
+    decode:  TPOT_q = decode step + (x + the wait for a free sequence) / (output - 1): nothing interrupts it
+    E2E_q    shared: prefill's TTFT_q and decode's (output - 1) TPOT_q each within its part of the limit
 """
 
 from dataclasses import dataclass
@@ -30,13 +36,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import LatencyLimit
-from solver.throughput.base import FloatArray
+from solver.problem import LatencyLimit, Role
+from solver.throughput.base import BoolArray, FloatArray
 from solver.throughput.composer import Composed
 from solver.throughput.factors import Engine, Factors
 
 # Standard normal quantiles.
 Z: Final = {50: 0.0, 90: 1.2816, 95: 1.6449, 99: 2.3263}
+_BISECTIONS: Final = 30
 QUEUEING_NOTE: Final = "M/M/b slots, M/D/1 prefills and Poisson interruptions"
 
 
@@ -51,11 +58,17 @@ class FirstToken:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs]."""
+    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs].
+
+    handover_s: what of handing over is exposed; share: of an end-to-end limit. Both are prefill's and decode's alone.
+    """
 
     composed: Composed
     batch: FloatArray
     decode_steps: FloatArray
+    role: Role = "aggregated"
+    handover_s: FloatArray | float = 0.0
+    share: FloatArray | float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,10 @@ class LimitParts:
 def limit_parts(load: Load, first: FirstToken, limit: LatencyLimit, utilisation_fraction: float) -> LimitParts:
     """What has to stay under `limit.seconds` in sum."""
     tail = 1.0 - limit.percentile / 100.0
+    if load.role == "prefill":
+        return _prefill_parts(load, first, limit)
+    if load.role == "decode":
+        return _decode_parts(load, limit, tail, utilisation_fraction)
     tpot = _tpot_quantile(load, first, limit.percentile)
     if limit.metric == "tpot":
         return LimitParts(growing=tpot, slot=np.zeros(len(tpot)))
@@ -112,14 +129,60 @@ def limit_parts(load: Load, first: FirstToken, limit: LatencyLimit, utilisation_
     return LimitParts(growing=growing, slot=slot)
 
 
+def _prefill_parts(load: Load, first: FirstToken, limit: LatencyLimit) -> LimitParts:
+    """Without the wait for other prefills: that is a matter of load, see `prefill_utilisation_fraction`."""
+    own = first.base_s + first.prefills * load.composed.prefill_s + load.handover_s
+    growing = own / load.share if limit.metric == "e2e" else own
+    return LimitParts(growing=np.asarray(growing), slot=np.zeros(len(load.batch)))
+
+
+def prefill_utilisation_fraction(
+    load: Load, first: FirstToken, limits: tuple[LatencyLimit, ...], most: float
+) -> FloatArray:
+    """The load of prefill replicas, up to `most`, at which the wait for other prefills still leaves every limit
+    [num_pairs]; by bisection, since the wait grows with the load."""
+    low, high = np.zeros(len(load.batch)), np.full(len(load.batch), most)
+
+    def within(utilisation_fraction: FloatArray) -> BoolArray:
+        holds = np.ones(len(load.batch), dtype=np.bool_)
+        for limit in limits:
+            share = load.share if limit.metric == "e2e" else 1.0
+            own = _prefill_parts(load, first, limit).growing * share
+            wait = _prefill_wait(load.composed, 1.0 - limit.percentile / 100.0, utilisation_fraction)
+            holds &= own + wait <= limit.seconds * share
+        return holds
+
+    at_most = within(high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        good = within(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    return np.where(at_most, most, low)
+
+
+def _decode_parts(load: Load, limit: LatencyLimit, tail: float, utilisation_fraction: float) -> LimitParts:
+    """A fleet that is used to the full has no say in how long its queue is: then only the tokens count."""
+    slot = np.zeros(len(load.batch))
+    if utilisation_fraction < 1:
+        slot = _slot_wait(load, tail, utilisation_fraction)
+    steps = load.decode_steps if limit.metric == "tpot" else np.asarray(load.share)
+    whole = load.decode_steps * load.composed.step_s + load.handover_s
+    return LimitParts(growing=whole / steps, slot=slot / steps)
+
+
 def _ttft_without_slot(load: Load, first: FirstToken, tail: float, utilisation_fraction: float) -> FloatArray:
     composed = load.composed
+    base = first.base_s + first.prefills * composed.prefill_s + composed.step_s
+    return np.asarray(base + _prefill_wait(composed, tail, utilisation_fraction))
+
+
+def _prefill_wait(composed: Composed, tail: float, utilisation_fraction: FloatArray | float) -> FloatArray:
+    """inf where prefills alone take all the time there is."""
     busy = np.minimum(utilisation_fraction * composed.rate_rps * composed.slowest_prefill_s, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = composed.slowest_prefill_s / (2.0 * (1.0 - busy))
         prefills = np.maximum(np.log(busy / tail), 0.0) * mean
-    base = first.base_s + first.prefills * composed.prefill_s + composed.step_s
-    return np.asarray(base + np.nan_to_num(prefills, nan=np.inf, posinf=np.inf))
+    return np.nan_to_num(prefills, nan=np.inf, posinf=np.inf)
 
 
 def _slot_wait(load: Load, tail: float, utilisation_fraction: float) -> FloatArray:

@@ -25,8 +25,14 @@ BATCH_STEPS: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 
 def load_at(prepared: Prepared, pairs: Pairs, batch: IntArray) -> Load:
     """`pairs` at `batch` [num_pairs]."""
     sequences = batch.astype(np.float64)
-    composed = compose(prepared.pipes, pairs, sequences)
-    return Load(composed, sequences, prepared.pipes.traffic.decode_steps[pairs.workload])
+    return Load(
+        composed=compose(prepared.pipes, pairs, sequences),
+        batch=sequences,
+        decode_steps=prepared.pipes.traffic.decode_steps[pairs.workload],
+        role=prepared.layouts.role,
+        handover_s=prepared.handover.exposed_s[pairs.layout, pairs.workload],
+        share=prepared.share[pairs.workload],
+    )
 
 
 def batches_within_limits(

@@ -21,8 +21,9 @@ class Measured:
     name: str = "measured"
 
     def matches(self, layouts: Layouts) -> tuple[BoolArray, ...]:
-        """Which layouts each row describes [num_layouts]."""
-        return tuple(matching(row.stages, layouts) for row in self.table)
+        """Which layouts each row describes [num_layouts]; none of GPUs that are capped."""
+        as_measured = layouts.power_cap_fraction >= 1
+        return tuple(matching(row.stages, layouts) & (row.role == layouts.role and as_measured) for row in self.table)
 
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """See base.Source. Rates are taken as they were measured, whatever the limits of the model; batch,

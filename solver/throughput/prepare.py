@@ -3,17 +3,18 @@
 Flow: roofline.py and closed_loop.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from solver.catalog.entries import ModelSpec
 from solver.errors import InvalidProblemError
-from solver.problem import ServedModel
+from solver.problem import LatencyLimit, ServedModel
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
-from solver.throughput.composer import Pipelines, pipelines
+from solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
 from solver.throughput.memory import StageMemory, free_after_vocabulary, kv_capacity_tokens, padded, stage_memory
+from solver.throughput.roles import Handover, asked_of, handing_over, limits_in, share_of_limit
 from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
 from solver.throughput.stages import (
     ModelStages,
@@ -32,6 +33,8 @@ class Prepared:
 
     max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
     [num_layouts]: weights and one sequence of some workload.
+
+    What the role of the layouts makes of the model: limits, share [W] of an end-to-end limit, handover.
     """
 
     order: IntArray
@@ -43,6 +46,9 @@ class Prepared:
     pipes: Pipelines
     max_batch: IntArray
     fits: BoolArray
+    limits: tuple[LatencyLimit, ...]
+    share: FloatArray
+    handover: Handover
 
 
 def prepare(
@@ -56,16 +62,17 @@ def prepare(
     """`paged`: memory holds each sequence at its mean instead of its full length, which is what an engine that
     admits sequences while pages are free reaches in a steady state; planning asks for the full length."""
     order = np.argsort(-(layouts.gpu >= 0).sum(axis=1), kind="stable")
-    layouts = _reordered(layouts, order)
+    layouts = layouts.take(order)
+    asked = asked_of(model, layouts.role)
     kinds, kind = stage_kinds(layouts)
-    traffic, memory = traffic_of(model), stage_memory(source.work, kinds)
+    traffic, memory = traffic_of(asked, layouts.role), stage_memory(source.work, kinds)
     spec = known_spec(model)
     errors = kind_errors(kinds, spec, model.precision)
     broken: BoolArray = np.array([*(error is not None for error in errors), False], dtype=np.bool_)
     possible = ~broken[kind].any(axis=1) & are_linked(layouts)
     layers = layouts.layers
     if layers is None:
-        layers = _balanced(model, traffic, source, layouts, kinds, kind, memory)
+        layers = _balanced(asked, traffic, source, layouts, kinds, kind, memory)
     pipes = pipelines(
         layouts,
         kinds=kinds,
@@ -92,7 +99,25 @@ def prepare(
         pipes=pipes,
         max_batch=batch.astype(np.int64),
         fits=possible & (in_memory >= 1).any(axis=1),
+        limits=limits_in(model, layouts.role),
+        share=share_of_limit(model, layouts.role),
+        handover=_handover(model, layouts, layers, source, pipes),
     )
+
+
+def _handover(
+    model: ServedModel, layouts: Layouts, layers: IntArray, source: ModelStages, pipes: Pipelines
+) -> Handover:
+    shape = (len(layouts), len(model.workloads))
+    alone_s, activation_s = np.zeros(shape), np.zeros(shape)
+    if layouts.role != "aggregated":
+        pairs = Pairs(np.repeat(np.arange(shape[0]), shape[1]), np.tile(np.arange(shape[1]), shape[0]))
+        alone_s = compose(pipes, pairs, np.ones(len(pairs))).prefill_s.reshape(shape)
+        tokens = pipes.traffic.prefilled_tokens + pipes.traffic.decode_steps
+        across = np.where(layouts.cross_machine.T, pipes.hop_s_per_token, 0.0).max(axis=0)
+        activation_s = across[:, None] * tokens
+    priors = source.calibration.priors
+    return handing_over(model, layouts, layers, source.work, priors, prefill_s=alone_s, activation_s=activation_s)
 
 
 def stated_bands(prepared: Prepared, source: ModelStages, batch: IntArray) -> FloatArray:
@@ -122,18 +147,6 @@ def known_spec(model: ServedModel) -> ModelSpec:
     return model.spec
 
 
-def _reordered(layouts: Layouts, order: IntArray) -> Layouts:
-    return replace(
-        layouts,
-        gpu=layouts.gpu[order],
-        tensor_parallel=layouts.tensor_parallel[order],
-        intra_gb_per_s=layouts.intra_gb_per_s[order],
-        hop_gb_per_s=layouts.hop_gb_per_s[order],
-        cross_machine=layouts.cross_machine[order],
-        layers=None if layouts.layers is None else layouts.layers[order],
-    )
-
-
 def _memory_batches(
     work: LayerWork, held_tokens: FloatArray, kind: IntArray, layers: IntArray, memory: StageMemory, stages: IntArray
 ) -> FloatArray:
@@ -158,8 +171,9 @@ def _balanced(
         input_tokens=np.array([weights @ traffic.input_tokens]),
         output_tokens=np.array([weights @ traffic.output_tokens]),
         new_tokens=np.array([weights @ traffic.new_tokens]),
+        prefills=traffic.prefills,
     )
-    prefill = source.prefill(kinds, typical)
+    prefill = prefill_seconds(source, kinds, typical)
     decode = source.decode(kinds, typical, max_batch=max(BATCHES))
     stages = (layouts.gpu >= 0).sum(axis=1)
     is_last = np.arange(kind.shape[1])[None, :] == stages[:, None] - 1

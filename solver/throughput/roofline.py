@@ -17,10 +17,11 @@ from solver.throughput.composer import Pairs
 from solver.throughput.corrected import CorrectedStages
 from solver.throughput.evidence import served_detail, source_names, unserved_detail
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
-from solver.throughput.latency import FirstToken, closed_loop, first_token
+from solver.throughput.latency import FirstToken, closed_loop, first_token, prefill_utilisation_fraction
 from solver.throughput.limits import batches_within_limits, load_at
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
+from solver.throughput.roles import Handover
 from solver.throughput.stages import ROOFLINE, ModelStages, RooflineStages, roofline_stages, stage_kinds, traffic_of
 
 PAIRS_PER_BLOCK: Final = 1 << 15
@@ -95,14 +96,17 @@ class Roofline:
         """What evidence calls it, and the version of its data."""
         return source_names(model, layouts, rates, layout, workload, self.planning_stages(model))
 
+    def handover(self, model: ServedModel, layouts: Layouts) -> Handover:
+        """What handing over keys and values takes, in the order of `layouts`."""
+        prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
+        return prepared.handover.take(np.argsort(prepared.order))
+
     def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
         """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
         first = self.first_token
-        blocks = [
-            _block(prepared, pairs, model, first, utilisation_fraction) for pairs in _blocks(prepared.max_batch.shape)
-        ]
+        blocks = [_block(prepared, pairs, first, utilisation_fraction) for pairs in _blocks(prepared.max_batch.shape)]
         return _rates(prepared, stages, blocks)
 
     def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
@@ -132,19 +136,21 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
         yield Pairs(layout=index // workloads, workload=index % workloads)
 
 
-def _block(
-    prepared: Prepared, pairs: Pairs, model: ServedModel, first: FirstToken, utilisation_fraction: float
-) -> Block:
+def _block(prepared: Prepared, pairs: Pairs, first: FirstToken, utilisation_fraction: float) -> Block:
     largest = prepared.max_batch[pairs.layout, pairs.workload]
     batch = largest
-    if model.slo:
-        batch = batches_within_limits(prepared, pairs, largest, model.slo, first, utilisation_fraction)
+    if prepared.limits:
+        batch = batches_within_limits(prepared, pairs, largest, prepared.limits, first, utilisation_fraction)
     served = np.flatnonzero(batch)
     load = load_at(prepared, pairs.only(served), batch[served])
     latencies = closed_loop(load, first)
+    rps = load.composed.rate_rps
+    if load.role == "prefill" and prepared.limits:
+        most = prefill_utilisation_fraction(load, first, prepared.limits, utilisation_fraction)
+        rps = rps * most / utilisation_fraction
     size = len(pairs)
     return Block(
-        rps=_scattered(load.composed.rate_rps, served, size, 0.0),
+        rps=_scattered(rps, served, size, 0.0),
         batch=batch,
         ttft_s=_scattered(latencies.ttft_s, served, size, np.nan),
         tpot_s=_scattered(latencies.tpot_s, served, size, np.nan),

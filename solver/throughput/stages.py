@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.problem import ServedModel
+from solver.problem import Role, ServedModel
 from solver.throughput.architecture import LayerWork, layer_work
 from solver.throughput.base import FloatArray, IntArray, Layouts
 from solver.throughput.factors import Calibration, Engine
@@ -43,11 +43,19 @@ class StageKinds:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The workloads of one model as arrays [W]. new_tokens are those whose KV is not cached already."""
+    """The workloads of one model as arrays [W]. new_tokens are those whose KV is not cached already.
+
+    `prefills`: whether prompts are computed here; decode replicas are handed their keys and values.
+    """
 
     input_tokens: FloatArray
     output_tokens: FloatArray
     new_tokens: FloatArray
+    prefills: bool = True
+
+    @property
+    def prefilled_tokens(self) -> FloatArray:
+        return self.new_tokens if self.prefills else np.zeros_like(self.new_tokens)
 
     @property
     def mean_context(self) -> FloatArray:
@@ -208,12 +216,13 @@ def roofline_stages(model: ServedModel, spec: ModelSpec, calibration: Calibratio
     return RooflineStages(work=work, precision=model.precision, calibration=calibration, engine=engine)
 
 
-def traffic_of(model: ServedModel) -> Traffic:
-    """At least one input and one output token per request."""
+def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:
+    """At least one input and one output token per request; a decode replica does at least one step for it."""
+    least_output = 2.0 if role == "decode" else 1.0
     inputs = np.array([max(workload.input_tokens, 1.0) for workload in model.workloads])
-    outputs = np.array([max(workload.output_tokens, 1.0) for workload in model.workloads])
+    outputs = np.array([max(workload.output_tokens, least_output) for workload in model.workloads])
     new = np.maximum(inputs * (1.0 - model.prefix_cache_hit_fraction), 1.0)
-    return Traffic(input_tokens=inputs, output_tokens=outputs, new_tokens=new)
+    return Traffic(input_tokens=inputs, output_tokens=outputs, new_tokens=new, prefills=role != "decode")
 
 
 def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:

@@ -9,6 +9,7 @@ interchangeable) and the throughput layer are shared with the solver because the
 
 from solver.plan import Plan
 from solver.problem import Problem
+from solver.verify.handover import wrong_handover
 from solver.verify.limits import broken_limits
 from solver.verify.placement import misplaced_pieces
 from solver.verify.proof import wrong_proof
@@ -27,6 +28,7 @@ _CHECKS = (
     unfit_pieces,
     misplaced_pieces,
     wrong_service,
+    wrong_handover,
     wrong_totals,
     broken_limits,
     wrong_proof,
@@ -84,7 +86,7 @@ def _wrong_refusal(plan: Plan) -> list[str]:
     ]
     found += [
         f"{name}: {len(getattr(plan, name))} entries, expected none in a plan that is {plan.status}"
-        for name in ("rentals", "replicas", "routing", "evidence")
+        for name in ("rentals", "replicas", "routing", "evidence", "kv_transfers", "combos")
         if getattr(plan, name)
     ]
     if plan.status == "infeasible" and not plan.conflicts:

@@ -39,6 +39,8 @@ def _lopsided(view: View) -> Iterator[str]:
     most = view.problem.limits.max_share_per_provider_fraction
     carried: dict[str, float] = defaultdict(float)
     for replica in view.plan.replicas:
+        if replica.role == "prefill":  # its requests are counted where they are decoded, on the same site
+            continue
         provider = view.plan.rentals[replica.stages[0].rental].provider
         carried[provider] += sum(rate.rps for rate in replica.throughput_rps)
     total = sum(carried.values())

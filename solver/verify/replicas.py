@@ -6,8 +6,16 @@ from itertools import pairwise
 
 from solver.plan import Plan, Replica, Stage
 from solver.pools import PIECE_SIZES
+from solver.power import power_cap_fraction
 from solver.problem import Problem, ServedModel
+from solver.verify.numbers import agrees
 from solver.verify.view import Piece, View, is_measured
+
+_ROLES = {
+    "off": ("aggregated",),
+    "auto": ("aggregated", "prefill", "decode"),
+    "only": ("prefill", "decode"),
+}
 
 
 def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) -> Iterator[str]:
@@ -28,8 +36,9 @@ def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) 
         counted[replica.model] += 1
         if replica.id != expected and not is_standing:
             yield f"{path}.id: {replica.id!r}, expected {expected!r} (replicas of a model count from 0)"
-        if replica.role != "aggregated":
-            yield f"{path}.role: {replica.role!r}, expected 'aggregated'"
+        if replica.role not in _ROLES[problem.search.disaggregation] and not is_standing:
+            expected = " or ".join(map(repr, _ROLES[problem.search.disaggregation]))
+            yield f"{path}.role: {replica.role!r}, expected {expected}"
         if not replica.stages:
             yield f"{path}.stages: none, expected at least one"
         for number, stage in enumerate(replica.stages):
@@ -73,8 +82,28 @@ def unfit_pieces(view: View) -> Iterator[str]:
         if len(pieces) > 1 and (len(networks) > 1 or None in networks):
             named = sorted(network or "none" for network in networks)
             yield f"replica {replica.id!r}: pieces on networks {named}, expected one network for all {len(pieces)}"
+        yield from _wrong_caps(view.problem, replica)
         yield from _wrong_layers(view.problem, view.models[replica.model], replica)
         yield from _outside_search(view.problem, replica)
+
+
+def _wrong_caps(problem: Problem, replica: Replica) -> Iterator[str]:
+    """One of the caps that the problem allows, the same for all stages."""
+    caps: tuple[float, ...] = ()
+    if problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None:
+        caps = problem.search.power_caps_fraction
+    first = power_cap_fraction(replica, problem)
+    for number, stage in enumerate(replica.stages):
+        tdp_watts = problem.gpus[stage.gpu].tdp_watts
+        allowed = [tdp_watts * cap for cap in caps if tdp_watts]
+        path = f"replica {replica.id!r} stages[{number}].power_cap_watts: {stage.power_cap_watts!r}"
+        if stage.power_cap_watts is None:
+            if first < 1:
+                yield f"{path}, expected {first!r} of the TDP like the first stage"
+        elif not any(agrees(stage.power_cap_watts, watts) for watts in allowed):
+            yield f"{path}, expected None or one of {allowed}"
+        elif tdp_watts and not agrees(stage.power_cap_watts, tdp_watts * first):
+            yield f"{path}, expected {tdp_watts * first!r} like the first stage"
 
 
 def _unfit_piece(view: View, replica: Replica, piece: Piece) -> Iterator[str]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.catalog.power_caps import capped
 from solver.engine_args import engine_args, engine_env
 from solver.plan import Evidence, Replica, Route
-from solver.problem import ServedModel
+from solver.power import power_cap_fraction
+from solver.problem import Role, ServedModel
 from solver.throughput import max_utilisation_fraction, rates
 from solver.throughput.base import FloatArray, IntArray, Layouts
 from solver.verify.numbers import RATE_TOLERANCE, agrees
@@ -28,10 +30,12 @@ class Sustained:
 def wrong_service(view: View) -> Iterator[str]:
     """Routing, throughput, utilisation, batch, arguments and evidence that do not follow from the rates."""
     sustained = sustained_rates(view)
-    fractions = {}
+    fractions: dict[tuple[str, str, str], float] = defaultdict(float)
     for route in view.plan.routing:
         for share in route.shares:
             fractions[share.replica, route.model, route.workload] = share.fraction
+    for transfer in view.plan.kv_transfers:
+        fractions[transfer.decode, transfer.model, transfer.workload] += transfer.fraction
     yield from _wrong_routing(view, sustained)
     for number, replica in enumerate(view.plan.replicas):
         yield from _wrong_links(view, number, replica)
@@ -51,17 +55,20 @@ def most_utilisation_fraction(view: View, model: str) -> float:
 
 
 def sustained_rates(view: View) -> dict[str, Sustained]:
-    """Rates by replica id; one call of the throughput layer per model."""
+    """Rates by replica id; one call of the throughput layer per model, role and power cap."""
     found: dict[str, Sustained] = {}
     for model in view.problem.models:
-        numbers = [i for i, replica in enumerate(view.plan.replicas) if replica.model == model.name]
-        if numbers:
+        alike: dict[tuple[Role, float], list[int]] = defaultdict(list)
+        for number, replica in enumerate(view.plan.replicas):
+            if replica.model == model.name:
+                alike[replica.role, power_cap_fraction(replica, view.problem)].append(number)
+        for numbers in alike.values():
             found.update(_rates_of_model(view, model, numbers))
     return found
 
 
 def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[str, Sustained]:
-    answer, _ = rates(view.problem, model, _layouts(view, numbers))
+    answer, _ = rates(view.problem, model, layouts_of_replicas(view, numbers))
     names = [workload.name for workload in model.workloads]
 
     def by_name(values: FloatArray | IntArray, row: int) -> dict[str, float]:
@@ -78,14 +85,16 @@ def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[
     }
 
 
-def _layouts(view: View, numbers: list[int]) -> Layouts:
-    """The replicas as the throughput layer reads them, padded to the longest pipeline."""
+def layouts_of_replicas(view: View, numbers: list[int]) -> Layouts:
+    """The replicas as the throughput layer reads them, padded to the longest pipeline; alike in role and cap."""
     replicas = [view.plan.replicas[number] for number in numbers]
+    role, cap = replicas[0].role, power_cap_fraction(replicas[0], view.problem)
     slugs = sorted({stage.gpu for replica in replicas for stage in replica.stages})
     shape = (len(replicas), max(len(replica.stages) for replica in replicas))
     gpu, tensor_parallel = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     layers, intra = np.zeros(shape, dtype=np.int64), np.zeros(shape)
     hop, cross = np.full(shape, np.inf), np.zeros(shape, dtype=np.bool_)
+    kv = np.full(shape, np.inf)
     for row, (number, replica) in enumerate(zip(numbers, replicas, strict=True)):
         hops = _hops(view, view.pieces[number])
         for column, stage in enumerate(replica.stages):
@@ -93,11 +102,13 @@ def _layouts(view: View, numbers: list[int]) -> Layouts:
             tensor_parallel[row, column] = stage.tensor_parallel
             layers[row, column] = stage.layers or 0
             intra[row, column] = view.pools[stage.rental].intra_gb_per_s
+            kv[row, column] = view.pools[stage.rental].hop_gb_per_s(stage.tensor_parallel)
             if column < len(hops):
                 hop[row, column], cross[row, column] = hops[column]
     known = all(stage.layers is not None for replica in replicas for stage in replica.stages)
-    gpus = tuple(view.problem.gpus[slug] for slug in slugs)
-    return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None)
+    gpus = tuple(capped(view.problem.gpus[slug], cap) for slug in slugs)
+    shared = None if role == "aggregated" else kv
+    return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None, role, shared, cap)
 
 
 def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
@@ -134,7 +145,7 @@ def _wrong_routing(view: View, sustained: dict[str, Sustained]) -> Iterator[str]
     if sorted(routed) != sorted(expected):
         yield f"routing: entries for {sorted(routed)}, expected one each for {sorted(expected)}"
         return
-    models = {replica.id: replica.model for replica in view.plan.replicas}
+    models = {replica.id: replica.model for replica in view.plan.replicas if replica.role != "decode"}
     for route in view.plan.routing:
         idle = view.rates_rps.get((route.model, route.workload)) == 0 and not route.shares
         if not idle:
@@ -148,7 +159,7 @@ def _wrong_route(route: Route, models: dict[str, str], sustained: dict[str, Sust
         yield f"{path}: replicas {targets}, expected each once"
     for target in targets:
         if models.get(target) != route.model:
-            yield f"{path}: share for {target!r}, expected a replica of {route.model!r}"
+            yield f"{path}: share for {target!r}, expected an aggregated or a prefill replica of {route.model!r}"
         elif sustained[target].rps[route.workload] <= 0:
             yield f"{path}: share for {target!r}, expected none where its rate is 0"
     total = sum(share.fraction for share in route.shares)
@@ -190,6 +201,7 @@ def _wrong_engine(view: View, replica: Replica, routed: dict[str, float], sustai
         view.models[replica.model],
         tensor_parallel=tuple(stage.tensor_parallel for stage in replica.stages),
         max_batch=batch,
+        role=replica.role,
     )
     environment = engine_env(tuple(stage.layers or 0 for stage in replica.stages))
     if replica.engine_env != environment:

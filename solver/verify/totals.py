@@ -1,7 +1,9 @@
 """Totals of the plan: cost, power, throughput, makespan, load multiple, price per token, objective value."""
 
+from collections import Counter
 from collections.abc import Iterator
 
+from solver.problem import Problem
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from solver.verify.numbers import RATE_TOLERANCE, agrees, same
 from solver.verify.service import most_utilisation_fraction
@@ -36,14 +38,28 @@ def cost_usd_per_hour(view: View) -> float:
 
 
 def power_watts(view: View) -> float | None:
-    """Thermal design power of all rented GPUs; None where one of them is unknown."""
+    """Caps, or TDP, of all rented GPUs; None where one of them is unknown. GPUs that run nothing count as set to the
+    lowest cap that the problem allows."""
+    lowest = lowest_cap_fraction(view.problem)
+    used: Counter[str] = Counter()
     watts = 0.0
+    for replica in view.plan.replicas:
+        for stage in replica.stages:
+            used[stage.gpu] += stage.tensor_parallel
+            cap_watts = stage.power_cap_watts or view.problem.gpus[stage.gpu].tdp_watts
+            watts += (cap_watts or 0.0) * stage.tensor_parallel
     for rental in view.plan.rentals:
         tdp_watts = view.problem.gpus[rental.gpu].tdp_watts
         if tdp_watts is None:
             return None
-        watts += tdp_watts * rental.gpus * rental.count
-    return watts
+        watts += tdp_watts * lowest * rental.gpus * rental.count
+    return watts - sum((view.problem.gpus[gpu].tdp_watts or 0.0) * lowest * count for gpu, count in used.items())
+
+
+def lowest_cap_fraction(problem: Problem) -> float:
+    """Caps count where watts do: as the objective, or as a limit."""
+    matters = problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None
+    return min((1.0, *problem.search.power_caps_fraction)) if matters else 1.0
 
 
 def _usd_per_million_tokens(view: View) -> float | None:

@@ -115,4 +115,6 @@ def offered_rates_rps(problem: Problem, plan: Plan) -> dict[tuple[str, str], flo
 def is_measured(problem: Problem, replica: Replica) -> bool:
     """The caller's table has a row for exactly these stages of this model."""
     stages = tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in replica.stages)
-    return any(row.model == replica.model and row.stages == stages for row in problem.measured)
+    return any(
+        (row.model, row.role) == (replica.model, replica.role) and row.stages == stages for row in problem.measured
+    )

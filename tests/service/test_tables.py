@@ -16,7 +16,18 @@ from service.plans.schemas import ProblemDocument
 from service.plans.translate import to_problem
 from service.plans.validation import validate
 from solver.catalog.entries import Gpu
-from solver.plan import Alternative, Binding, Evidence, Plan, RobustAlternative, Robustness, Route, Share
+from solver.plan import (
+    Alternative,
+    Binding,
+    Combo,
+    Evidence,
+    KvTransfer,
+    Plan,
+    RobustAlternative,
+    Robustness,
+    Route,
+    Share,
+)
 from solver.progress import Progress
 from tests.service.builders import (
     NOW,
@@ -111,6 +122,69 @@ def test_the_weakest_of_many_constraints_are_only_counted() -> None:
     assert "weaker ones: 12" in text
 
 
+@pytest.mark.parametrize(
+    ("objective", "value", "unit", "words"),
+    [
+        ("max_throughput", 0.5, "rps", "would bring 0.500 req/s"),
+        ("min_cost", -1.5, "usd_per_hour", "would save 1.500 $/h"),
+        ("min_makespan", -20.0, "s", "would save 20.00 s"),
+        ("min_power", -300.0, "watts", "would save 300.0 W"),
+    ],
+)
+def test_of_a_network_it_is_said_what_no_limit_would_bring(
+    objective: Any, value: float, unit: str, words: str
+) -> None:
+    binding = Binding("network/vastai/host-9", value, f"{unit} for an unlimited network")
+    text = flat(shown(a_plan(objective=objective, binding=(binding,))))
+    assert f"network/vastai/host-9: an unlimited network between prefill and decode {words}" in text
+
+
+def a_plan_in_two_phases(**others: Any) -> Plan:
+    """One h800 that prefills for two h20."""
+    prefill = replace(a_replica("chat-p0", a_stage("h800", 1)), role="prefill")
+    decode = [replace(a_replica(f"chat-d{i}", a_stage("h20", 1)), role="decode") for i in range(2)]
+    given: dict[str, Any] = {
+        "replicas": (prefill, *decode),
+        "routing": (Route("chat", "long-short", (Share("chat-p0", 1.0),)),),
+        "kv_transfers": tuple(
+            KvTransfer("chat", "long-short", "chat-p0", one.id, 0.5, 0.268, 0.0123) for one in decode
+        ),
+        "combos": (
+            Combo("chat", "vastai/host-9", 1, 2, (("h800", 1),), (("h20", 2),), 4_321_000.0, 1e-12, 1e-9, None),
+        ),
+    }
+    return a_plan(**{**given, **others})
+
+
+def test_a_plan_in_two_phases_says_who_hands_over_to_whom() -> None:
+    rows = [line.split() for line in shown(a_plan_in_two_phases()).splitlines()]
+    assert ["chat", "long-short", "A", "B", "100", "%", "0.27", "12.3"] in rows
+    assert ["long-short", "100", "%"] in rows  # no column for those that only decode
+
+
+def test_a_combo_is_its_gpus_and_what_a_dollar_buys() -> None:
+    text = shown(a_plan_in_two_phases())
+    assert "1 × h800 → 2 × h20" in text
+    [row] = [line.split() for line in text.splitlines() if "→ 2 × h20" in line]
+    assert row[-3:] == ["1:2", "4,321,000", "–"]
+
+
+def test_a_plan_without_phases_has_no_such_sections() -> None:
+    text = shown(a_plan())
+    assert "Hand over" not in text
+    assert "Combos" not in text
+
+
+def test_many_hand_overs_are_cut_short_and_fit() -> None:
+    found = tuple(
+        KvTransfer("chat", f"a-rather-long-name-of-a-workload-{i}", "chat-p0", "chat-d0", 1.0, None, None)
+        for i in range(40)
+    )
+    text = shown(a_plan_in_two_phases(kv_transfers=found))
+    assert "10 more (--json lists all)" in flat(text)
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
 def test_alternatives_say_how_much_is_lost() -> None:
     found = Alternative("h100-sxm", 3.28, 8.0, (a_rental(gpu="a100-sxm4-80gb", gpus=4, count=2),))
     nothing = Alternative("a100-sxm4-80gb", None, None, ())
@@ -202,6 +276,11 @@ def test_nothing_is_said_of_rates_that_are_taken_as_given(found: Robustness | No
         ((a_stage("a40", 2, 40), a_stage("a40", 2, 40)), "2 stages of a40 TP2"),
         ((a_stage("h100", 4, 50), a_stage("a100", 4, 30)), "h100 TP4 (50 layers) → a100 TP4 (30)"),
         ((a_stage("h100", 1, None), a_stage("a100", 1, None)), "h100 → a100"),
+        ((replace(a_stage("h100", 2), power_cap_watts=350.0),), "h100 TP2 at 350 W"),
+        (
+            (replace(a_stage("h100", 1), power_cap_watts=350.0), a_stage("h100", 1)),
+            "h100 at 350 W (80 layers) → h100 (80)",
+        ),
     ],
 )
 def test_a_layout_is_said_in_words(stages: tuple[Any, ...], words: str) -> None:

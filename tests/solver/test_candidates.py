@@ -306,7 +306,7 @@ def test_rates_of_all_candidates_at_once_are_those_of_each_alone(seed: int) -> N
     for c in range(0, len(candidates), max(1, len(candidates) // 7)):
         one = candidates.take(np.array([c]))
         model = problem.models[int(one.model[0])]
-        rates, _ = throughput.rates(problem, model, layouts_of(problem, supply.pools, one, layers=None))
+        rates, _ = throughput.rates(problem, model, layouts_of(problem, supply.pools, one, None, "aggregated"))
         assert one.rps[0, : len(model.workloads)] == pytest.approx(rates.rps[0])
 
 

@@ -52,6 +52,22 @@ def with_texts(name: str, *, text: str, model_path: str | None = None) -> dict[s
     return document
 
 
+def in_two_phases(*, cap_watts: float | None = 350.0) -> dict[str, Any]:
+    """shared_machine, where small-0 prefills, under a power cap, for small-1 and small-2."""
+    document = copy.deepcopy(stored("shared_machine"))
+    roles = {"small-0": "prefill", "small-1": "decode", "small-2": "decode"}
+    for replica in document["replicas"]:
+        replica["role"] = roles.get(replica["id"], "aggregated")
+        if replica["id"] == "small-0":
+            replica["stages"][0]["power_cap_watts"] = cap_watts
+    document["routing"][1]["fractions"] = {"small-0": 1.0}
+    transfer = {"model": "small", "workload": "tags", "prefill": "small-0", "kv_gb": 0.05, "exposed_s": 0.001}
+    document["kv_transfers"] = [
+        {**transfer, "decode": decode, "fraction": share} for decode, share in (("small-1", 0.25), ("small-2", 0.75))
+    ]
+    return document
+
+
 def _renamed(route: dict[str, Any], ids: dict[str, str], text: str, number: int) -> dict[str, Any]:
     fractions = {ids[replica]: fraction for replica, fraction in route["fractions"].items()}
     return {"model": text, "workload": f"{text}{number}", "fractions": fractions}

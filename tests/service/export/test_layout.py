@@ -4,7 +4,6 @@ import pytest
 
 from service.export import FORMATS, NothingToRunError, exported
 from service.export.layout import layout_of
-from tests.service.builders import Path as Place
 from tests.service.export.plans import a_plan, an_infeasible_plan, plan_of, stored, with_values
 
 
@@ -59,12 +58,11 @@ def test_stages_of_unequal_width_are_left_out_and_said_so() -> None:
     assert layout.warnings[1].startswith("code-0 mixes h100-sxm and l40s")
 
 
-def test_a_replica_for_prefill_alone_is_left_out_and_said_so() -> None:
-    document = with_values("single_gpu", (("replicas", 0, "role"), "prefill"))
+def test_a_pipeline_for_prefill_alone_is_left_out_and_said_so() -> None:
+    document = with_values("uneven_pipeline", (("replicas", 0, "role"), "prefill"))
     layout = layout_of(plan_of(document))
-    assert layout.warnings == (
-        "chat-0 is left out: its role is prefill and needs a KV transfer between replicas, which is not exported",
-    )
+    assert "is a prefill replica of" in layout.warnings[0]
+    assert "max_pipeline_stages: 1" in layout.warnings[0]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -93,8 +91,15 @@ def test_a_plan_not_found_in_time_is_no_export() -> None:
 
 
 def test_a_plan_whose_replicas_all_stay_out_is_exported_as_weights_only() -> None:
-    changes: list[tuple[Place, object]] = [(("replicas", number, "role"), "decode") for number in range(3)]
-    plan = plan_of(with_values("single_gpu", *changes))
+    document = stored("single_gpu")
+    for replica in document["replicas"]:
+        [stage] = replica["stages"]
+        replica["role"] = "prefill"
+        replica["stages"] = [stage, {**stage, "gpu_indices": [1]}]
+        replica["engine_args"]["pipeline_parallel_size"] = 2
+    document["rentals"] = [{**rental, "gpus": 2} for rental in document["rentals"]]
+    plan = plan_of(document)
     with pytest.raises(NothingToRunError, match="no replica can be started: chat-0 is left out"):
         exported(plan, "vllm")
-    assert len(exported(plan, "router").warnings) == len(stored("single_gpu")["replicas"])
+    left_out = [warning for warning in exported(plan, "router").warnings if "left out" in warning]
+    assert len(left_out) == len(stored("single_gpu")["replicas"])

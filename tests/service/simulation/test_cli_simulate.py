@@ -199,3 +199,61 @@ def test_traces_of_several_models_are_told_apart(tmp_path: Path) -> None:
     assert [(m["model"], m["requests"]) for m in found["models"]] == [("chat", 200), ("code", 200)]
     twice = sutler("simulate", path, "--trace", f"chat={trace}", "--trace", f"chat={trace}")
     assert "has two files" in twice.stderr
+
+
+def in_two_phases(document: dict[str, Any], *, exposed_s: float) -> dict[str, Any]:
+    """The plan with its one replica split into one that prefills and one that decodes, on a GPU of the same kind."""
+    [replica] = document["replicas"]
+    [rental] = document["rentals"]
+    [machine] = {stage["machine"] for stage in replica["stages"]}
+    other = [{**stage, "machine": machine + 1} for stage in replica["stages"]]
+    document["rentals"] = [{**rental, "count": 2}]
+    document["replicas"] = [
+        {**replica, "id": "chat-p", "role": "prefill", "max_batch": None},
+        {**replica, "id": "chat-d", "role": "decode", "stages": other},
+    ]
+    document["evidence"] = [{**one, "replica": name} for one in document["evidence"] for name in ("chat-p", "chat-d")]
+    for route in document["routing"]:
+        route["fractions"] = {"chat-p": 1.0}
+    document["kv_transfers"] = [
+        {
+            "model": "chat",
+            "workload": route["workload"],
+            "prefill": "chat-p",
+            "decode": "chat-d",
+            "fraction": 1.0,
+            "kv_gb": 0.1,
+            "exposed_s": exposed_s,
+        }
+        for route in document["routing"]
+    ]
+    return document
+
+
+def test_a_plan_in_two_phases_is_replayed_from_prompt_to_last_token(plan: Path, tmp_path: Path) -> None:
+    """The load counts once; the first token waits as much longer as the transfer takes."""
+    means = []
+    for exposed_s in (0.0, 0.05):
+        path = tmp_path / "apart.json"
+        path.write_text(json.dumps(in_two_phases(json.loads(plan.read_text()), exposed_s=exposed_s)))
+        found = as_json(path, "--poisson", "--duration-s", "300", "--load-multiple", "0.3")
+        [chat] = found["models"]
+        assert chat["offered_rps"] == pytest.approx(1.2, rel=0.2)
+        assert chat["unserved"] == 0
+        assert [(one["replica"], one["role"]) for one in found["replicas"]] == [
+            ("chat-p", "prefill"),
+            ("chat-d", "decode"),
+        ]
+        assert found["replicas"][0]["requests"] == found["replicas"][1]["requests"] == chat["requests"]
+        means.append((chat["ttft"]["mean_s"], chat["tpot"]["mean_s"]))
+    assert means[1][0] - means[0][0] == pytest.approx(0.05, abs=0.01)
+    assert means[1][1] == pytest.approx(means[0][1], rel=0.1)
+
+
+def test_the_table_of_replicas_names_their_roles(plan: Path, tmp_path: Path) -> None:
+    path = tmp_path / "apart.json"
+    path.write_text(json.dumps(in_two_phases(json.loads(plan.read_text()), exposed_s=0.01)))
+    result = sutler("simulate", path, "--poisson", "--duration-s", "120")
+    assert result.exit_code == 0, result.output
+    assert any(line.split()[:2] == ["chat-p", "prefill"] for line in result.stdout.splitlines())
+    assert any(line.split()[:2] == ["chat-d", "decode"] for line in result.stdout.splitlines())

@@ -7,9 +7,10 @@ import pytest
 
 from solver.catalog import load_gpus, load_models
 from solver.estimate import one_layout
-from solver.problem import ServedModel, Workload
+from solver.problem import Role, ServedModel, Workload
 from solver.simulation.engine import EngineSettings
-from solver.simulation.fleet import SimulatedReplica, closed_loop
+from solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
+from solver.simulation.replicas import sustained_rps
 from solver.simulation.requests import Kind, Requests
 from solver.simulation.step_times import step_times
 from solver.throughput.roofline import Roofline
@@ -64,3 +65,50 @@ def test_a_full_replica_sustains_the_rate_of_the_closed_form(
     rate_rps = (last - first) / (ends_s[last] - ends_s[first])
     assert outcome.is_served.all()
     assert rate_rps == pytest.approx(float(rates.rps[0, 0]), rel=WITHIN)
+
+
+@pytest.mark.parametrize("tokens", [(512, 128), (4000, 200)], ids=str)
+@pytest.mark.parametrize("full", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("gpu", "model", "tensor_parallel", "pipeline_parallel"),
+    [("h100-sxm", "llama-3-8b", 1, 1), ("l40", "llama-3-8b", 1, 2), ("h100-sxm", "llama-3-70b", 4, 1)],
+)
+def test_a_full_replica_of_one_phase_sustains_the_rate_of_its_closed_form(
+    gpu: str, model: str, tensor_parallel: int, pipeline_parallel: int, full: Role, tokens: tuple[int, int]
+) -> None:
+    """A prompt per slowest stage, or a batch per steps of an answer; the other phase has time to spare."""
+    input_tokens, output_tokens = tokens
+    workload = Workload("w", input_tokens, output_tokens, 1.0)
+    served = ServedModel("chat", load_models()[model], "bf16", "bf16", (workload,))
+    layouts = one_layout(load_gpus()[gpu], tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
+    roofline = Roofline()
+    rates = roofline.rates(served, layouts, utilisation_fraction=1.0)
+    batch = int(rates.batch[0, 0])
+    times = step_times(
+        served,
+        replace(layouts, layers=rates.layers),
+        roofline.stages(served),
+        calibration=roofline.calibration,
+        max_sequences=batch,
+        longest_tokens=input_tokens + output_tokens,
+        typical_tokens=input_tokens + output_tokens / 2,
+    )
+    spare = replace(times.scaled(1e-3), kv_tokens=10**9)
+    phases: tuple[Role, ...] = ("prefill", "decode")
+    replicas = [
+        SimulatedReplica(role, times if role == full else spare, EngineSettings(batch, role=role)) for role in phases
+    ]
+    count = 12 * batch
+    asked = Requests(
+        (Kind("chat", "w", input_tokens, output_tokens, 1.0),),
+        np.zeros(count, dtype=np.int64),
+        np.zeros(count),
+        np.full(count, input_tokens),
+        np.full(count, output_tokens),
+    )
+    outcome = simulate(replicas, np.array([[1.0, 0.0]]), asked, kv_routes=[KvRoute(0, 0, 1, 1.0, 0.0)])
+    ends_s = np.sort(outcome.finish_s)
+    first, last = count // 4, count * 5 // 6
+    rate_rps = (last - first) / (ends_s[last] - ends_s[first])
+    assert outcome.is_served.all()
+    assert rate_rps == pytest.approx(sustained_rps(times, full, batch, workload), rel=WITHIN)

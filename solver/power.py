@@ -1,0 +1,37 @@
+"""The watts of a plan: what its GPUs may draw, each at its cap.
+
+Provisioned power, as Splitwise sizes fleets by (section IV.D): TDP, or what a GPU is capped to, whatever it really
+draws. Where a problem allows caps, rented GPUs that run nothing are set to the lowest of them.
+"""
+
+from collections.abc import Sequence
+
+from solver.candidates import power_cap_fractions
+from solver.plan import Rental, Replica
+from solver.problem import Problem
+
+
+def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> float | None:
+    """Of all rented GPUs; None where the TDP of one of them is unknown."""
+    lowest = min(power_cap_fractions(problem))
+    watts = 0.0
+    for rental in rentals:
+        tdp_watts = problem.gpus[rental.gpu].tdp_watts
+        if tdp_watts is None:
+            return None
+        watts += tdp_watts * lowest * rental.gpus * rental.count
+    for replica in replicas:
+        for stage in replica.stages:
+            tdp_watts = problem.gpus[stage.gpu].tdp_watts or 0.0
+            cap_watts = tdp_watts if stage.power_cap_watts is None else stage.power_cap_watts
+            watts += (cap_watts - tdp_watts * lowest) * stage.tensor_parallel
+    return watts
+
+
+def power_cap_fraction(replica: Replica, problem: Problem) -> float:
+    """Of the TDP, of all GPUs of a replica; 1: not capped."""
+    stage = replica.stages[0]
+    tdp_watts = problem.gpus[stage.gpu].tdp_watts
+    if stage.power_cap_watts is None or not tdp_watts:
+        return 1.0
+    return round(stage.power_cap_watts / tdp_watts, 6)

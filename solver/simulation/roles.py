@@ -1,0 +1,128 @@
+"""Engines of one phase: replicas that only prefill, and replicas that only decode what those hand over.
+
+Flow: fleet.py -> PrefillEngine -> a hand-over -> DecodeEngine -> outcome.py. Requests flow as in Splitwise (section
+IV.A): the prompt machine computes the first token, its KV cache goes to the token machine, which writes the rest.
+
+- A prompt's blocks are held until its keys and values are over. Of the transfer only what the prefill does not hide
+  takes time (Splitwise, section IV.C: layer by layer, while later layers compute); what one replica sends goes one
+  after the other. The first token reaches its reader with the transfer.
+- What arrives waits for a place among the sequences that decode and for blocks of its own, and joins them without a
+  step of its own; while it waits it takes none of the cache. A sequence that is preempted is computed anew where it
+  decodes, as vLLM does.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+from solver.simulation.engine import Admitted, Engine, EngineSettings, Journal, blocks_of
+from solver.simulation.step_times import StepTimes
+
+
+class PrefillJournal(Journal, Protocol):
+    """What an engine that only prefills tells besides."""
+
+    def handed_over(self, request: int, at_s: float) -> None: ...
+
+    def idle(self, start_s: float, end_s: float, waiting: int, blocks: int) -> None: ...
+
+
+class PrefillEngine(Engine):
+    """Hands over whatever has more than its first token to write; `exposed_s`: by request, what of its transfer
+    prefill does not hide."""
+
+    def __init__(
+        self,
+        times: StepTimes,
+        settings: EngineSettings,
+        input_tokens: list[int],
+        output_tokens: list[int],
+        journal: PrefillJournal,
+        exposed_s: Sequence[float],
+    ) -> None:
+        super().__init__(times, settings, input_tokens, output_tokens, journal)
+        self._most *= times.stages  # a pipeline has a batch on every stage
+        self._hand_overs, self._exposed_s = journal, exposed_s
+        self._leaving: deque[tuple[float, int]] = deque()  # (when its transfer is over, blocks)
+        self._link_free_s = 0.0
+
+    def fits(self, request: int) -> bool:
+        """Whether the cache holds its prompt."""
+        return blocks_of(self._inputs[request]) <= self.blocks and self._most > 0
+
+    @property
+    def load(self) -> int:
+        """Requests that wait, run, or are being handed over."""
+        return super().load + len(self._leaving)
+
+    def _next_event(self, until_s: float) -> bool:
+        self._release()
+        if not self.load:
+            return False
+        if self._prefills() and not self._is_blocked():
+            return self._step_with_prompts()
+        through_s = self._passing[0][0] if self._passing else inf
+        over_s = self._leaving[0][0] if self._leaving else inf
+        at_s = max(self.now_s, min(through_s, over_s, until_s))
+        if self._running:
+            self._spend(at_s - self.now_s, decoded=0)
+        else:
+            self._hand_overs.idle(self.now_s, at_s, len(self._waiting), self.blocks - self._free)
+        self.now_s = at_s
+        return self._pass_through()
+
+    def _is_blocked(self) -> bool:
+        """Whether what comes next has to wait until others give blocks back."""
+        return bool(self._leaving or self._passing) and self._free < self._blocks_of_next_chunk()
+
+    def _blocks_of_next_chunk(self) -> int:
+        if not self._prefilling:
+            return self._blocks_of_first_chunk(self._waiting[0])
+        first = self._prefilling[0]
+        return blocks_of(first.length + min(first.left, self._settings.max_batched_tokens)) - first.blocks
+
+    def _begin_to_decode(self, sequence: Admitted, at_s: float) -> bool:
+        """Its prompt is through, and with it this replica's part of the request."""
+        request = sequence.request
+        if self._outputs[request] == 1:
+            self._free += sequence.blocks
+            self._journal.first_token(request, at_s)
+            self._journal.finished(request, at_s)
+            return True
+        over_s = self._link_free_s = max(self._link_free_s, at_s) + self._exposed_s[request]
+        self._leaving.append((over_s, sequence.blocks))
+        self._journal.first_token(request, over_s)
+        self._hand_overs.handed_over(request, over_s)
+        return True
+
+    def _release(self) -> None:
+        while self._leaving and self._leaving[0][0] <= self.now_s:
+            self._free += self._leaving.popleft()[1]
+
+
+class DecodeEngine(Engine):
+    """Takes requests whose first token is written and whose prompt's keys and values have arrived."""
+
+    def _prefills(self) -> bool:
+        while self._waiting and self._takes(self._waiting[0]):
+            self._join(self._waiting.popleft())
+        if self._waiting and not self._is_prefilled_here(self._waiting[0]):
+            return bool(self._prefilling)
+        return super()._prefills()
+
+    def _takes(self, request: int) -> bool:
+        if self._is_prefilled_here(request) or self._running >= self._most:
+            return False
+        return blocks_of(self._inputs[request] + 1) <= self._free - self._needed(1)
+
+    def _is_prefilled_here(self, request: int) -> bool:
+        """What was preempted is computed anew; all else comes with its keys and values."""
+        return request in self._written
+
+    def _join(self, request: int) -> None:
+        prompt = self._inputs[request]
+        sequence = Admitted(request, self._admissions, prompt, blocks_of(prompt), 0, 0, prompt)
+        self._admissions += 1
+        self._free -= sequence.blocks
+        self._decode(sequence, self._outputs[request] - 1)

@@ -1,0 +1,86 @@
+"""Which role answers for which limit, where a plan in two phases is replayed."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from service.plans.errors import DocumentError
+from service.plans.issue import issue_plan
+from service.plans.plan_schema import PlanDocument
+from service.plans.schemas import ProblemDocument
+from service.plans.translate import to_problem
+from service.plans.validation import validate
+from service.simulation.simulated import Choices, simulated
+from service.simulation.traffic import Drawn
+from service.simulation.validation import validated
+from solver import solve
+from solver.problem import Derating, MeasuredStage, Problem
+from tests.service.builders import NOW
+from tests.service.simulation.test_cli_simulate import estimated, in_two_phases
+
+SLOW = {"source": "measured", "rps": 4.3, "low_rps": 4.3, "high_rps": 4.3}
+
+
+def planned(*, slow: str | None) -> tuple[Problem, PlanDocument]:
+    """One replica that is hardly fast enough for its load of 4 requests/s, and one with time to spare."""
+    problem = estimated()
+    problem["models"][0]["slo"] = {"ttft_p90_s": 1.0, "tpot_p90_s": 0.2}
+    translation = to_problem(validate(ProblemDocument, problem), folder=None, now=NOW)
+    made = issue_plan(solve(translation.problem), translation, plan_id=UUID(int=1), created_at=NOW)
+    document: dict[str, Any] = in_two_phases(json.loads(made.model_dump_json(by_alias=True)), exposed_s=0.01)
+    for one in document["evidence"]:
+        one.update(SLOW if one["replica"] == slow else {})
+    return translation.problem, PlanDocument.model_validate_json(json.dumps(document))
+
+
+def derated(problem: Problem, plan: PlanDocument) -> tuple[Derating, ...]:
+    """What the problem that is solved next counts on for less."""
+    asked: list[Problem] = []
+
+    def solve_again(stricter: Problem) -> PlanDocument:
+        asked.append(stricter)
+        return plan.model_copy(update={"replicas": ()})
+
+    validated(problem, plan, Drawn(600.0), Choices(), solve_again=solve_again)
+    return asked[0].derated if asked else ()
+
+
+def test_a_prefill_replica_answers_for_the_first_token() -> None:
+    problem, plan = planned(slow="chat-p")
+    [one] = derated(problem, plan)
+    assert (one.role, one.stages) == ("prefill", (MeasuredStage("h100-sxm", 1),))
+    assert 0 < one.fraction < 1
+
+
+def test_a_plan_in_two_phases_that_keeps_its_limits_is_not_derated() -> None:
+    assert derated(*planned(slow=None)) == ()
+
+
+def test_what_is_derated_is_still_as_fast() -> None:
+    """The evidence of a derated configuration is lower; its engine is the same."""
+    problem, plan = planned(slow="chat-p")
+    ((_, prefill),) = [((d.role, d.fraction), d) for d in derated(problem, plan)]
+    halved = tuple(
+        one.model_copy(update={"rps": one.rps * prefill.fraction}) if one.replica == "chat-p" else one
+        for one in plan.evidence
+    )
+    lower = plan.model_copy(update={"evidence": halved})
+    plain = simulated(plan, Drawn(60.0), Choices()).summary
+    again = simulated(lower, Drawn(60.0), Choices(), derated=(prefill,)).summary
+    assert again.models[0].latencies["ttft"].mean_s == pytest.approx(plain.models[0].latencies["ttft"].mean_s)
+
+
+def test_a_hand_over_to_nobody_is_refused() -> None:
+    _, plan = planned(slow=None)
+    broken = tuple(one.model_copy(update={"decode": "chat-9"}) for one in plan.kv_transfers)
+    with pytest.raises(DocumentError, match=r"kv_transfers\[0\]"):
+        simulated(plan.model_copy(update={"kv_transfers": broken}), Drawn(60.0), Choices())
+
+
+def test_prompts_for_a_decode_replica_are_refused() -> None:
+    _, plan = planned(slow=None)
+    broken = tuple(route.model_copy(update={"fractions": {"chat-d": 1.0}}) for route in plan.routing)
+    with pytest.raises(DocumentError, match=r"routing\[0\].*chat-d.*decode replica"):
+        simulated(plan.model_copy(update={"routing": broken}), Drawn(60.0), Choices())
