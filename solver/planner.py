@@ -7,6 +7,7 @@ supply -> candidates -> dominance -> polytope -> method (first objective, then t
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from solver import explain
 from solver.allocation import Polytope
@@ -26,7 +27,7 @@ from solver.progress import Progress
 from solver.relaxation import Relaxation
 from solver.report import describe, in_unit, plan_of
 from solver.robustness import robustness_of
-from solver.routing import without_idle
+from solver.routing import Routing, without_idle
 from solver.verify import verify
 from solver.version import VERSION
 
@@ -48,29 +49,16 @@ def solve(
     Raises PlanViolationError if the plan fails verification, which is a defect of sutler.
     """
     check(problem)
-    run = _Run(problem, clock, on_progress or (lambda progress: None))
+    run = Run(problem, clock, on_progress or (lambda progress: None))
     polytope = prepare(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
-    if not polytope.servable().all():
-        return _infeasible(run, find_conflicts(problem))
-    scaled = scaled_to_one(polytope)
-    if scaled is None:
-        return _infeasible(run, find_conflicts(problem))
-    polytope = scaled
-    first = _first_phase(run, polytope)
-    if first.allocation is None or first.allocation.lam < LEAST_LAM:
-        proven = first.proven or (first.allocation is not None and first.bound > -LEAST_LAM)
-        return _infeasible(run, find_conflicts(problem)) if proven else _unknown(run)
-    allocation = finished(polytope, first.allocation, seconds_left=run.finish_seconds_left, mark=run.mark)
+    found = search(run, polytope)
+    if not isinstance(found, Found):
+        return _infeasible(run, find_conflicts(problem)) if found == "infeasible" else _unknown(run)
+    polytope, allocation, first = found.polytope, found.allocation, found.first
     used, routing = without_idle(polytope, allocation)
-    fleet = describe(polytope, used, routing)
-    run.mark("plan")
-    plan = plan_of(problem, fleet, bound=in_unit(polytope, first.bound), solver=run.report())
-    violations = verify(problem, plan)
-    if violations:
-        raise PlanViolationError(violations)
-    run.mark("verify")
+    plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound))
     plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
     if problem.options.alternatives and problem.search.disaggregation != "off":
         plan = _with_networks(run, polytope, first.relaxation, plan)
@@ -81,8 +69,47 @@ def solve(
     return replace(plan, solver=run.report())
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The fleet that a search ended with, in the scale of its polytope, and what the first phase proved."""
+
+    polytope: Polytope
+    allocation: Allocation
+    first: Outcome
+
+
+def search(run: "Run", polytope: Polytope) -> Found | Literal["infeasible", "unknown"]:
+    """The polytope's best fleet by the objective and its finish, or why there is none."""
+    if not polytope.servable().all():
+        return "infeasible"
+    scaled = scaled_to_one(polytope)
+    if scaled is None:
+        return "infeasible"
+    first = _first_phase(run, scaled)
+    if first.allocation is None or first.allocation.lam < LEAST_LAM:
+        proven = first.proven or (first.allocation is not None and first.bound > -LEAST_LAM)
+        return "infeasible" if proven else "unknown"
+    allocation = finished(scaled, first.allocation, seconds_left=run.finish_seconds_left, mark=run.mark)
+    return Found(scaled, allocation, first)
+
+
+def stated(run: "Run", polytope: Polytope, allocation: Allocation, routing: Routing, *, bound: float | None) -> Plan:
+    """The verified plan of a fleet under a routing. `bound`: proven, in the objective's unit.
+
+    Raises PlanViolationError.
+    """
+    fleet = describe(polytope, allocation, routing)
+    run.mark("plan")
+    plan = plan_of(polytope.problem, fleet, bound=bound, solver=run.report())
+    violations = verify(polytope.problem, plan)
+    if violations:
+        raise PlanViolationError(violations)
+    run.mark("verify")
+    return plan
+
+
 @dataclass(slots=True)
-class _Run:
+class Run:
     """Time, progress and phases of one solve."""
 
     problem: Problem
@@ -129,7 +156,7 @@ class _Run:
         )
 
 
-def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
+def _first_phase(run: Run, polytope: Polytope) -> Outcome:
     options = run.problem.options
     goal = first_goal(polytope)
 
@@ -152,16 +179,16 @@ def _first_phase(run: _Run, polytope: Polytope) -> Outcome:
     return outcome
 
 
-def _infeasible(run: _Run, conflicts: tuple[Conflict, ...]) -> Plan:
+def _infeasible(run: Run, conflicts: tuple[Conflict, ...]) -> Plan:
     run.mark("conflicts")
-    return _without_fleet(run, "infeasible", conflicts)
+    return without_fleet(run, "infeasible", conflicts)
 
 
-def _unknown(run: _Run) -> Plan:
-    return _without_fleet(run, "unknown", ())
+def _unknown(run: Run) -> Plan:
+    return without_fleet(run, "unknown", ())
 
 
-def _with_networks(run: _Run, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
+def _with_networks(run: Run, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
     """The plan with what its networks cost it; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
     found = network_bindings(polytope, relaxation, lambda: run.finish_seconds_left() - rating_s)
@@ -169,7 +196,7 @@ def _with_networks(run: _Run, polytope: Polytope, relaxation: Relaxation, plan: 
     return replace(plan, binding=(*plan.binding, *found))
 
 
-def _with_alternatives(run: _Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with its alternatives, and a warning where not every GPU type got one."""
     found = explain.alternatives(polytope, allocation, run.seconds_left)
     run.mark("alternatives")
@@ -181,7 +208,7 @@ def _with_alternatives(run: _Run, polytope: Polytope, allocation: Allocation, pl
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 
-def _with_robustness(run: _Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+def _with_robustness(run: Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with what it is worth at the low end of every band; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
     found = robustness_of(polytope, allocation, plan, seconds_left=lambda: run.finish_seconds_left() - rating_s)
@@ -189,7 +216,8 @@ def _with_robustness(run: _Run, polytope: Polytope, allocation: Allocation, plan
     return replace(plan, robustness=found)
 
 
-def _without_fleet(run: _Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:
+def without_fleet(run: Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:
+    """The answer where no fleet was found."""
     return Plan(
         status=status,
         objective=run.problem.objective.kind,

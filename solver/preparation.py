@@ -18,7 +18,7 @@ def prepare(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Po
     """All rows over the candidates of which market and budget allow at least one replica; lam in requests/s."""
     supply = build_supply(problem)
     enumerated = enumerate_candidates(problem, supply, unlimited_networks=unlimited_networks)
-    return _of_possible(problem, supply, prune_dominated(enumerated))
+    return of_possible(problem, supply, prune_dominated(enumerated))
 
 
 def prepare_at_low(
@@ -30,10 +30,11 @@ def prepare_at_low(
     """
     kept = enumerated.take(undominated(replace(enumerated, rps=enumerated.low_rps)))
     candidates = kept if first is None else joined([first, kept], kept.rps.shape[1])
-    return _of_possible(problem, supply, candidates).at("low")
+    return of_possible(problem, supply, candidates).at("low")
 
 
-def _of_possible(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:
+def of_possible(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:
+    """All rows over those of the candidates of which market and budget allow at least one replica."""
     polytope = build_polytope(problem, supply, candidates)
     possible = polytope.use_upper >= 1
     if possible.all():

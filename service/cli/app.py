@@ -7,6 +7,7 @@ import typer
 
 from service.cli.calibrate import calibrate
 from service.cli.catalog import catalog
+from service.cli.compare import compare
 from service.cli.db import db
 from service.cli.deployments import deployments
 from service.cli.dev import dev
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
+app.command(short_help="Compare the plan with those of every other strategy.")(compare)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Time one layer on the GPU at hand, to calibrate with.")(profile)
 app.command(short_help="Fit the estimates to your own measurements.")(calibrate)

@@ -3,18 +3,23 @@
 from rich.text import Text
 
 from service.cli.wording import age, number, objective_unit, percent, price
-from service.plans.plan_schema import PlanDocument
+from service.plans.plan_schema import MarketUsed, PlanDocument
 
 _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
 
 
 def headline(plan: PlanDocument) -> Text:
     """A few lines of text; the first says what the plan achieves."""
-    lines = [_achievement(plan), _proof(plan), *_money(plan), _solve(plan), _market(plan)]
+    lines = [_achievement(plan), _proof(plan), *_money(plan), _solve(plan), market_words(plan.market)]
     text = Text(lines[0], style=_COLOURS[plan.status])
     for line in lines[1:]:
         text.append(f"\n{line}", style="default not bold")
     return text
+
+
+def market_words(market: MarketUsed) -> str:
+    """When the market was looked at, and how large it is."""
+    return f"Market of {market.taken_at:%Y-%m-%d %H:%M} UTC ({age(market.age_s)} old), {market.offers:,} offers"
 
 
 def _achievement(plan: PlanDocument) -> str:
@@ -67,8 +72,3 @@ def _solve(plan: PlanDocument) -> str:
     method = plan.solver.method.replace("_", " ")
     candidates = "1 candidate" if plan.solver.candidates == 1 else f"{plan.solver.candidates:,} candidates"
     return f"Solved in {plan.solver.seconds:.2f} s ({method}, {candidates})"
-
-
-def _market(plan: PlanDocument) -> str:
-    taken = f"{plan.market.taken_at:%Y-%m-%d %H:%M} UTC"
-    return f"Market of {taken} ({age(plan.market.age_s)} old), {plan.market.offers:,} offers"

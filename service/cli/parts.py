@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+LYING_BLOCKS = " ▏▎▍▌▋▊▉█"
 PLOT_ROWS = 5
 
 
@@ -52,6 +53,14 @@ def bars(values: Sequence[float | None], *, labels: tuple[str, str], rows: int =
     gap = max(1, len(values) - len(first) - len(last))
     drawn.append(f"{'':>{width}}  {first}{' ' * gap}{last}")
     return Text("\n".join(drawn))
+
+
+def bar(value: float, top: float, *, columns: int) -> str:
+    """A lying bar, on a scale from 0 to `top`; what is above 0 shows."""
+    eighths = round(8 * columns * min(1.0, value / top)) if top > 0 else 0
+    eighths = max(eighths, 1 if value > 0 else 0)
+    whole, rest = divmod(eighths, 8)
+    return LYING_BLOCKS[8] * whole + (LYING_BLOCKS[rest] if rest else "")
 
 
 def _cell(eighths: int | None, floor: int, *, is_lowest: bool) -> str:

@@ -5,19 +5,16 @@ What is slow to import (pydantic, SciPy, OR-Tools) is imported when the command 
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.exits import Exit, guarded
 
 if TYPE_CHECKING:
-    from service.main import StoreWhenNeeded
     from service.plans.plan_schema import PlanDocument
     from service.plans.problem_schema import ProblemDocument
     from solver.problem import Problem
-
-STANDARD_INPUT = Path("-")
 
 
 @guarded
@@ -63,15 +60,16 @@ def plan(
     5 time limit without any plan, 130 interrupted, 1 our fault.
     """
     from service.cli.output import check_target, write_file, write_stdout
+    from service.cli.reading import folder_of, read_problem
     from service.plans.issue import plan_json
 
     if out is not None:
         check_target(out)
     overrides = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
-    document = _read_problem(problem, {key: value for key, value in overrides.items() if value is not None})
+    document = read_problem(problem, overrides)
     if trace and not validate:
         raise typer.BadParameter("--trace goes with --validate")
-    made = _make_plan(document, _folder_of(problem), validates=validate, traces=trace or ())
+    made = _make_plan(document, folder_of(problem), validates=validate, traces=trace or ())
     content = plan_json(made).encode()
     if out is not None:
         write_file(out, content)
@@ -82,31 +80,6 @@ def plan(
     raise typer.Exit(_status(made))
 
 
-def _read_problem(path: Path, overrides: dict[str, Any]) -> "ProblemDocument":
-    import sys
-
-    from service.plans.documents import read_document, read_stream
-    from service.plans.errors import DocumentError, short_repr
-    from service.plans.schemas import ProblemDocument
-    from service.plans.validation import validate
-
-    is_piped = path == STANDARD_INPUT
-    data = read_stream(sys.stdin.buffer, field="PROBLEM") if is_piped else read_document(path, field="PROBLEM")
-    if not isinstance(data, dict):
-        remedy = "must hold a mapping of names to values (`sutler schema problem`)"
-        raise DocumentError.of("PROBLEM", remedy, value=data)
-    if overrides:
-        given = data.get("solver", {})
-        if not isinstance(given, dict):
-            raise DocumentError.of("solver", f"{short_repr(given)} must be a mapping of names to values")
-        data = {**data, "solver": {**given, **overrides}}
-    return validate(ProblemDocument, data)
-
-
-def _folder_of(problem: Path) -> Path:
-    return Path() if problem == STANDARD_INPUT else problem.parent
-
-
 def _make_plan(
     document: "ProblemDocument", folder: Path, *, validates: bool, traces: Sequence[Path]
 ) -> "PlanDocument":
@@ -114,14 +87,11 @@ def _make_plan(
     from datetime import UTC, datetime
     from uuid import uuid4
 
+    from service.cli.reading import translated
     from service.cli.solving import solve_in_background
-    from service.main import StoreWhenNeeded
     from service.plans.issue import issue_plan
-    from service.plans.translate import to_problem
 
-    store = StoreWhenNeeded()
-    document = _calibrated(document, folder, store)
-    translation = to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
+    translation = translated(document, folder)
     from solver import solve
 
     def solved(problem: "Problem") -> "PlanDocument":
@@ -131,15 +101,6 @@ def _make_plan(
 
     made = solved(translation.problem)
     return _validated(document, folder, translation.problem, made, solved, traces) if validates else made
-
-
-def _calibrated(document: "ProblemDocument", folder: Path, store: "StoreWhenNeeded") -> "ProblemDocument":
-    """Without importing the database where no calibration is asked for."""
-    if document.throughput.calibration is None:
-        return document
-    from service.profiles.references import with_calibration_of
-
-    return with_calibration_of(document, folder=folder, named=store.calibration)
 
 
 def _validated(

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     plan = "plan"
     market = "market"
     calibration = "calibration"
+    comparison = "comparison"
 
 
 @guarded

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Thread
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -15,6 +16,7 @@ from solver.plan import Plan
 from solver.problem import ObjectiveKind, Problem
 from solver.progress import Progress
 
+T = TypeVar("T")
 Solve = Callable[[Problem, Callable[[Progress], None]], Plan]
 QUIET_S = 0.5  # a solve that ends sooner would only make the display flicker
 REDRAW_S = 0.1
@@ -27,23 +29,36 @@ def solve_in_background(problem: Problem, solve: Solve) -> Plan:
     Raises KeyboardInterrupt on Ctrl-C at once; the solve is then left to die with the process.
     """
     latest: list[Progress] = []
-    future: Future[Plan] = Future()
-    worker = Thread(target=_run, args=(future, solve, problem, latest.append), daemon=True, name="solve")
+
+    def words(seconds: float) -> str:
+        seen = latest[-1] if latest else Progress("solving", 0.0)
+        return progress_line(replace(seen, seconds=seconds), problem.objective.kind)
+
+    return in_background(lambda: solve(problem, latest.append), words)
+
+
+def in_background(work: Callable[[], T], words: Callable[[float], str]) -> T:
+    """What `work` returns; meanwhile what `words` says, given the seconds, is on stderr where that is a terminal.
+
+    Raises what `work` raises, and KeyboardInterrupt on Ctrl-C at once; the work is then left to die with the process.
+    """
+    future: Future[T] = Future()
+    worker = Thread(target=_run, args=(future, work), daemon=True, name="solve")
     worker.start()
     worker.join(QUIET_S)
     if worker.is_alive():
-        _watch(worker, latest, problem.objective.kind, console_for("stderr"))
+        _watch(worker, words, console_for("stderr"))
     return future.result()
 
 
-def _run(future: Future[Plan], solve: Solve, problem: Problem, on_progress: Callable[[Progress], None]) -> None:
+def _run(future: Future[T], work: Callable[[], T]) -> None:
     try:
-        future.set_result(solve(problem, on_progress))
+        future.set_result(work())
     except BaseException as error:
         future.set_exception(error)
 
 
-def _watch(worker: Thread, latest: list[Progress], kind: ObjectiveKind, console: Console) -> None:
+def _watch(worker: Thread, words: Callable[[float], str], console: Console) -> None:
     if console.color_system is None:
         while worker.is_alive():
             worker.join(REDRAW_S)
@@ -52,8 +67,7 @@ def _watch(worker: Thread, latest: list[Progress], kind: ObjectiveKind, console:
     with console.status(Text("solving")) as status:
         while worker.is_alive():
             worker.join(REDRAW_S)
-            seen = latest[-1] if latest else Progress("solving", 0.0)
-            line = Text(progress_line(replace(seen, seconds=time.monotonic() - started), kind))
+            line = Text(words(time.monotonic() - started))
             line.truncate(console.width - SPINNER_COLUMNS, overflow="ellipsis")
             status.update(line)
 

@@ -14,6 +14,7 @@ from service.cli.robust import robust_lines
 from service.cli.wording import fleet, layout, number, objective_unit, percent, price, span, unit_words
 from service.plans.plan_schema import (
     BindingDocument,
+    ConflictDocument,
     EvidenceDocument,
     PlanDocument,
     RentalDocument,
@@ -34,7 +35,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
     """
     yield headline(plan)
     if plan.conflicts:
-        yield from section("What has to give", _conflicts(plan))
+        yield from section("What has to give", conflicts_table(plan.conflicts))
     if plan.rentals:
         groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id)
         yield from section("Rent", _rentals(plan.rentals))
@@ -83,6 +84,17 @@ def group_replicas(replicas: Iterable[ReplicaDocument], *, by_id: bool = False) 
         ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, role, words, tuple(found))
         for i, ((model, role, words), found) in enumerate(members.items())
     ]
+
+
+def conflicts_table(conflicts: Iterable[ConflictDocument]) -> Table:
+    """What has to give, by how much, and what to change."""
+    table = table_of(texts=("constraint",), numbers=("needed", "available"))
+    table.add_column("", overflow="fold")
+    table.add_column("what to change", overflow="fold")
+    for conflict in conflicts:
+        needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
+        table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
+    return table
 
 
 def _letters(index: int) -> str:
@@ -241,16 +253,6 @@ def _evidence_words(plan: PlanDocument) -> Iterator[str]:
             if low or high
             else (f"{source}: {rates}, taken as given")
         )
-
-
-def _conflicts(plan: PlanDocument) -> Table:
-    table = table_of(texts=("constraint",), numbers=("needed", "available"))
-    table.add_column("", overflow="fold")
-    table.add_column("what to change", overflow="fold")
-    for conflict in plan.conflicts:
-        needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
-        table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
-    return table
 
 
 def _amount(value: float, unit: str) -> str:

@@ -41,7 +41,7 @@ def issue_plan(
         revision=revision,
         created_at=created_at,
         status=plan.status,
-        objective=_objective(plan),
+        objective=objective_result(plan),
         throughput_rps=finite(plan.throughput_rps),
         makespan_s=finite(plan.makespan_s),
         load_multiple=finite(plan.load_multiple),
@@ -58,8 +58,8 @@ def issue_plan(
         binding=tuple(BindingDocument(**_fields(binding)) for binding in plan.binding),
         alternatives=tuple(_alternative(alternative) for alternative in plan.alternatives),
         robustness=None if plan.robustness is None else _robustness(plan.robustness),
-        conflicts=tuple(ConflictDocument(**_fields(conflict)) for conflict in plan.conflicts),
-        market=_market(translation, created_at),
+        conflicts=conflicts_of(plan),
+        market=market_used(translation, created_at),
         evidence=tuple(EvidenceDocument(**_fields(evidence)) for evidence in plan.evidence),
         solver=_report(plan.solver),
         calibration=translation.calibration,
@@ -73,13 +73,28 @@ def plan_json(plan: PlanDocument) -> str:
     return plan.model_dump_json(by_alias=True, indent=2) + "\n"
 
 
-def _objective(plan: Plan) -> ObjectiveResult:
+def market_used(translation: Translation, now: datetime) -> MarketUsed:
+    """The market that a problem was translated with, as old as it is now."""
+    market = translation.market
+    providers = tuple(ProviderUsed(**_fields(provider)) for provider in market.providers)
+    return MarketUsed(
+        taken_at=market.taken_at, age_s=market.age_s(now), offers=len(market.offers), providers=providers
+    )
+
+
+def objective_result(plan: Plan) -> ObjectiveResult:
+    """How good a plan is and how good any could be."""
     return ObjectiveResult(
         kind=plan.objective,
         value=finite(plan.value),
         bound=finite(plan.bound),
         relative_gap=finite(plan.relative_gap),
     )
+
+
+def conflicts_of(plan: Plan) -> tuple[ConflictDocument, ...]:
+    """What has to give for there to be a plan."""
+    return tuple(ConflictDocument(**_fields(conflict)) for conflict in plan.conflicts)
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -132,14 +147,6 @@ def _robustness(found: Robustness) -> RobustnessDocument:
 def _robust_alternative(alternative: RobustAlternative) -> RobustAlternativeDocument:
     rentals = _rentals(alternative.rentals)
     return RobustAlternativeDocument(**{**_fields(alternative), "rentals": rentals})
-
-
-def _market(translation: Translation, now: datetime) -> MarketUsed:
-    market = translation.market
-    providers = tuple(ProviderUsed(**_fields(provider)) for provider in market.providers)
-    return MarketUsed(
-        taken_at=market.taken_at, age_s=market.age_s(now), offers=len(market.offers), providers=providers
-    )
 
 
 def _report(report: SolveReport) -> SolverReport:

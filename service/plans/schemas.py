@@ -1,4 +1,4 @@
-"""The documents that callers exchange with sutler: problem, market snapshot and plan, and their JSON Schemas.
+"""The documents that callers exchange with sutler: problem, market snapshot, plan and more, and their JSON Schemas.
 
 Shared by the command line and the API. translate.py turns them into the solver's own types and back.
 """
@@ -6,24 +6,27 @@ Shared by the command line and the API. translate.py turns them into the solver'
 from typing import Any, Final, Literal
 
 from service.plans.calibration_schema import CalibrationDocument
+from service.plans.comparison_schema import ComparisonDocument
 from service.plans.fields import Document
 from service.plans.market_schema import MarketDocument, OfferDocument
 from service.plans.model_schema import GpuDocument, ModelSpecDocument
 from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument
 from service.plans.problem_schema import ModelDocument, ProblemDocument, WorkloadDocument
 
-DocumentName = Literal["problem", "market", "plan", "calibration"]
+DocumentName = Literal["problem", "market", "plan", "calibration", "comparison"]
+_WRITTEN_ONLY: Final[tuple[DocumentName, ...]] = ("plan", "comparison")
 DOCUMENTS: Final[dict[DocumentName, type[Document]]] = {
     "problem": ProblemDocument,
     "market": MarketDocument,
     "plan": PlanDocument,
     "calibration": CalibrationDocument,
+    "comparison": ComparisonDocument,
 }
 
 
 def json_schema(name: DocumentName) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document, with the meaning and unit of every field."""
-    mode: Literal["validation", "serialization"] = "serialization" if name == "plan" else "validation"
+    mode: Literal["validation", "serialization"] = "serialization" if name in _WRITTEN_ONLY else "validation"
     schema = DOCUMENTS[name].model_json_schema(mode=mode)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"sutler/{name}/v1", **schema}
 

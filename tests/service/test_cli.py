@@ -203,7 +203,7 @@ def test_an_infeasible_problem_exits_3_and_says_what_must_give(tmp_path: Path, o
         assert document["conflicts"][0]["needed"] == pytest.approx(9.0)
 
 
-@pytest.mark.parametrize("name", ["problem", "plan", "market"])
+@pytest.mark.parametrize("name", ["problem", "plan", "market", "comparison"])
 def test_schemas_are_printed(name: DocumentName) -> None:
     result = sutler("schema", name)
     assert result.exit_code == 0
@@ -223,7 +223,7 @@ def test_the_catalogue_is_listed() -> None:
 def test_every_command_explains_itself() -> None:
     result = sutler("--help")
     assert result.exit_code == 0
-    for command in ("plan", "estimate", "schema", "catalog"):
+    for command in ("plan", "compare", "estimate", "schema", "catalog"):
         assert command in result.stdout
         assert sutler(command, "--help").exit_code == 0
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,17 @@ def test_ctrl_c_while_compiled_code_solves_ends_the_process_at_once() -> None:
     process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(2.5)
     assert process.poll() is None, "the solve ended before it could be interrupted"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert (out, err) == (b"", b"interrupted\n")
+
+
+def test_ctrl_c_while_strategies_run_ends_the_process_at_once() -> None:
+    arguments = ["compare", "examples/vast_like.yaml", "--json"]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2.5)
+    assert process.poll() is None, "the comparison ended before it could be interrupted"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=5)
     assert process.returncode == 130
@@ -111,6 +123,12 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
 def test_colour_is_for_terminals_that_want_it() -> None:
     assert b"\x1b[1;32mAll requests done" in on_a_terminal("plan", "examples/appendix_c.yaml")
     assert b"\x1b" not in on_a_terminal("plan", "examples/appendix_c.yaml", NO_COLOR="1")
+
+
+def test_a_comparison_on_a_terminal_says_how_far_it_is() -> None:
+    seen = on_a_terminal("compare", "examples/paper_case.yaml", "--only", "homogeneous")
+    assert re.search(rb"\d+ done \xc2\xb7 (sutler|homogeneous)", seen)
+    assert b"\x1b[1;32msutler serves 8.88" in seen
 
 
 def test_a_command_leaves_no_database_server_behind(own_settings: Path) -> None:

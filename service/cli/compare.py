@@ -1,0 +1,156 @@
+"""`sutler compare`: one problem in, sutler's plan beside those of every other strategy out.
+
+What is slow to import is imported when the command runs, so that --help is instant.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.exits import Exit, guarded, say
+
+if TYPE_CHECKING:
+    from service.comparing.sweeping import Range
+    from service.plans.comparison_schema import ComparisonDocument
+    from service.plans.translate import Translation
+
+
+@guarded
+def compare(
+    problem: Annotated[
+        Path, typer.Argument(help="Problem file, YAML or JSON (`sutler schema problem`); - reads standard input.")
+    ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            "--strategy",
+            metavar="NAME",
+            help="Compare with these alone: names, families or patterns such as 'homogeneous/*'; several with commas "
+            "or options.",
+        ),
+    ] = None,
+    time_limit_s: Annotated[
+        float | None, typer.Option(help="Seconds for each strategy at most; wins over solver.time_limit_s.")
+    ] = None,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Also at other budgets, or loads where the load is given.")
+    ] = False,
+    points: Annotated[int | None, typer.Option(help="With --pareto: how many budgets or loads; default 6.")] = None,
+    first: Annotated[
+        float | None,
+        typer.Option("--from", help="With --pareto: least budget, $/h, or load, requests/s; default: half."),
+    ] = None,
+    last: Annotated[
+        float | None, typer.Option("--to", help="With --pareto: largest budget or load; default: the double.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the comparison, as JSON (`sutler schema comparison`).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write the comparison to a JSON file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw it, as .png or .svg (pip install 'sutler[plots]')."),
+    ] = None,
+) -> None:
+    """Run every planning strategy on one problem, with the same rates, and show sutler beside each of them.
+
+    Exit status, of sutler's own plan: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market
+    data, 5 time limit without any plan, 130 interrupted, 1 our fault.
+    """
+    from service.cli.output import check_target, write_file, write_stdout
+    from service.cli.reading import folder_of, read_problem, translated
+
+    for target in (out, plot):
+        if target is not None:
+            check_target(target)
+    if plot is not None:
+        from service.comparing.figures import check_plot
+
+        check_plot(plot)
+    wanted = _range(points, first, last, is_asked_for=pareto)
+    names = _names(only or ())
+    document = read_problem(problem, {"time_limit_s": time_limit_s, "alternatives": False})
+    compared = _compared(translated(document, folder_of(problem)), names, wanted)
+    from service.comparing.compared import comparison_json
+
+    content = comparison_json(compared).encode()
+    if out is not None:
+        write_file(out, content)
+    if plot is not None:
+        from service.comparing.figures import drawn
+
+        write_file(plot, drawn(compared, plot))
+    if as_json:
+        write_stdout(content)
+    else:
+        _show(compared)
+    raise typer.Exit(exit_of(compared))
+
+
+def exit_of(compared: "ComparisonDocument") -> Exit:
+    """Of sutler's plan; a plan that does not stand, whoever's it is, is our fault and is told on stderr."""
+    rejected = [one for one in compared.strategies if one.status == "rejected"]
+    for one in rejected:
+        say(f"{one.name}: {one.reason}")
+    if rejected:
+        return Exit.OUR_FAULT
+    by_status = {"infeasible": Exit.INFEASIBLE, "unknown": Exit.NO_PLAN_IN_TIME}
+    return by_status.get(compared.strategies[0].status, Exit.PLANNED)
+
+
+def _range(points: int | None, first: float | None, last: float | None, *, is_asked_for: bool) -> "Range | None":
+    """None where no sweep is asked for."""
+    given = {"--points": points, "--from": first, "--to": last}
+    if not is_asked_for:
+        lonely = [option for option, value in given.items() if value is not None]
+        if lonely:
+            raise typer.BadParameter(f"{', '.join(lonely)}: goes with --pareto")
+        return None
+    from service.comparing.sweeping import DEFAULT_POINTS, Range
+
+    return Range(DEFAULT_POINTS if points is None else points, first, last)
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...] | None:
+    """As asked for, beside sutler, which always runs; None: all."""
+    from service.plans.errors import DocumentError
+
+    names = [name.strip() for text in given for name in text.split(",")]
+    if "" in names:
+        raise DocumentError.of("--only", "name a strategy, a family or a pattern", value="")
+    return tuple(names) or None
+
+
+def _compared(
+    translation: "Translation", names: tuple[str, ...] | None, wanted: "Range | None"
+) -> "ComparisonDocument":
+    from datetime import UTC, datetime
+
+    from service.cli.comparing import Comparing
+    from service.cli.solving import in_background
+    from service.comparing.compared import comparison_of, plan_made
+    from service.comparing.sweeping import frontier_of, sweep_of
+
+    problem, comparing = translation.problem, Comparing(names)
+
+    def work() -> "ComparisonDocument":
+        ran = comparing.run(problem)
+        sweep = None if wanted is None else sweep_of(problem, plan_made(ran[0]), wanted)
+        if sweep is not None:
+            comparing.expect(len(ran) * len(sweep.values))
+        frontier = None if sweep is None else frontier_of(problem, sweep, comparing.run)
+        return comparison_of(ran, translation, created_at=datetime.now(UTC), frontier=frontier)
+
+    return in_background(work, comparing.words)
+
+
+def _show(compared: "ComparisonDocument") -> None:
+    from service.cli.comparison_tables import comparison_view
+    from service.cli.output import show
+
+    show(*comparison_view(compared))

@@ -1,0 +1,58 @@
+"""How commands read a problem: from a file or standard input, with what options win over, ready to solve."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from service.main import StoreWhenNeeded
+from service.plans.documents import read_document, read_stream
+from service.plans.errors import DocumentError, short_repr
+from service.plans.schemas import ProblemDocument
+from service.plans.translate import Translation, to_problem
+from service.plans.validation import validate
+
+STANDARD_INPUT: Final = Path("-")
+
+
+def read_problem(path: Path, overrides: dict[str, Any]) -> ProblemDocument:
+    """The checked document; `overrides` win over its solver settings, None leaves them.
+
+    Raises DocumentError naming every wrong field.
+    """
+    is_piped = path == STANDARD_INPUT
+    data = read_stream(sys.stdin.buffer, field="PROBLEM") if is_piped else read_document(path, field="PROBLEM")
+    if not isinstance(data, dict):
+        remedy = "must hold a mapping of names to values (`sutler schema problem`)"
+        raise DocumentError.of("PROBLEM", remedy, value=data)
+    given_options = {key: value for key, value in overrides.items() if value is not None}
+    if given_options:
+        given = data.get("solver", {})
+        if not isinstance(given, dict):
+            raise DocumentError.of("solver", f"{short_repr(given)} must be a mapping of names to values")
+        data = {**data, "solver": {**given, **given_options}}
+    return validate(ProblemDocument, data)
+
+
+def folder_of(problem: Path) -> Path:
+    """What the paths in a problem are relative to."""
+    return Path() if problem == STANDARD_INPUT else problem.parent
+
+
+def translated(document: ProblemDocument, folder: Path) -> Translation:
+    """The solver's problem, on the market that the document names, of the store if it names none.
+
+    Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
+    """
+    store = StoreWhenNeeded()
+    document = _calibrated(document, folder, store)
+    return to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
+
+
+def _calibrated(document: ProblemDocument, folder: Path, store: StoreWhenNeeded) -> ProblemDocument:
+    """Without importing the database where no calibration is asked for."""
+    if document.throughput.calibration is None:
+        return document
+    from service.profiles.references import with_calibration_of
+
+    return with_calibration_of(document, folder=folder, named=store.calibration)

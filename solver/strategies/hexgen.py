@@ -1,0 +1,172 @@
+"""HexGen (Jiang et al., ICML 2024) as the MILP paper compares with it (arXiv 2502.00722, section 5.2, Figure 7): the
+GPUs are given, their deployment is optimised, and neither deployment nor routing knows kinds of requests.
+
+The deployment is the one that carries the most requests of mean length, found by sutler's own search with every
+workload rated as that request (measured tables know no other lengths: there the mean over the mix of the time per
+request). Every workload is then routed in proportion to the replicas' rates of the mean request. A replica that
+cannot serve some workload of its model would be sent it all the same, so none such is deployed.
+
+`even` is given the uniform composition (composition.py); `ours` GPUs of the types and in the numbers that sutler
+rents, for no more money. For the least cost or power the composition grows until the load is carried under these
+rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from solver import planner, throughput
+from solver.candidates import Candidates, enumerate_candidates, layouts_of
+from solver.dominance import undominated
+from solver.objectives import cost_of, maximises_rate
+from solver.pools import Pool
+from solver.preparation import of_possible, prepare
+from solver.problem import MeasuredRate, Problem, ServedModel, Workload
+from solver.strategies import composition
+from solver.strategies.comparing import Planned, SecondsLeft
+from solver.strategies.rules import by_weight
+from solver.strategies.straight_line import (
+    Ruled,
+    aggregated,
+    best_fleet,
+    for_the_most_load,
+    half_of,
+    raised_until_carried,
+    refuse_provider_shares,
+    refused,
+    ruled,
+    started,
+)
+from solver.supply import build_supply
+from solver.throughput.base import FloatArray
+
+_MEAN = "mean"
+_REMEDY = "its replicas take every kind of request, whatever they are good at: add offers or raise the budget"
+
+
+def plan_even(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    """On the uniform composition. Raises NotApplicableError."""
+    refuse_provider_shares(problem)
+    own = aggregated(problem)
+    run, carried = started(problem, seconds_left), 0.0
+
+    def deployed(k: int) -> Ruled | None:
+        return _deployed(run, composition.with_at_most(own, composition.uniform(own, k)))
+
+    if maximises_rate(problem.objective):
+        most = composition.most_affordable(problem)
+        if most == 0:
+            return Planned(composition.unaffordable(problem, seconds_left), problem)
+        found = deployed(most)
+    else:
+        found, carried = composition.smallest_that_carries(own, deployed)
+    if found is None:
+        return Planned(refused(run, problem, "hexgen/even", carried=carried, remedy=_REMEDY), problem)
+    return Planned(ruled(run, problem, found), problem)
+
+
+def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    """On the GPUs that sutler rents. Raises NotApplicableError."""
+    refuse_provider_shares(problem)
+    own = aggregated(problem)
+    run, polytope, carried = started(problem, seconds_left), prepare(own), 0.0
+
+    def deployed(load: float) -> Ruled | None:
+        objective = replace(own.objective, headroom_fraction=load - 1.0)
+        buying = started(own, half_of(run.first_phase_seconds_left))
+        fleet = best_fleet(buying, replace(polytope, problem=replace(own, objective=objective)))
+        return None if fleet is None else _deployed(run, _on_the_gpus_of(own, fleet))
+
+    wanted = 1.0 + own.objective.headroom_fraction
+    if maximises_rate(problem.objective):
+        found = deployed(wanted)
+    else:
+        found, carried = raised_until_carried(wanted, deployed, own, run.first_phase_seconds_left)
+    if found is None:
+        return Planned(refused(run, problem, "hexgen/ours", carried=carried, remedy=_REMEDY), problem)
+    return Planned(ruled(run, problem, found), problem)
+
+
+def _on_the_gpus_of(problem: Problem, fleet: Ruled) -> Problem:
+    """The market cut down to the GPUs and the money of a fleet."""
+    polytope, supply, allocation = fleet.polytope, fleet.polytope.supply, fleet.allocation
+    gpus = dict.fromkeys(problem.gpus, 0)
+    for offer_class, machines in zip(supply.classes, allocation.rented.tolist(), strict=True):
+        gpus[supply.pools[offer_class.pool].gpu] += offer_class.gpus * machines
+    used = polytope.candidates.take(allocation.candidate)
+    for pools, sizes, replicas in zip(used.piece_pool, used.piece_size, allocation.replicas.tolist(), strict=True):
+        for pool, size in zip(pools.tolist(), sizes.tolist(), strict=True):
+            if pool in supply.gpu_price_usd_per_hour:
+                gpus[supply.pools[pool].gpu] += size * replicas
+    return composition.with_at_most(problem, gpus, cost_of(polytope, allocation) * (1 + 1e-9))
+
+
+def _deployed(run: planner.Run, problem: Problem) -> Ruled | None:
+    """All that is for rent deployed for the mean request, and routed by it. None: nothing serves every workload."""
+    blind_problem = for_the_most_load(problem)
+    supply = build_supply(blind_problem)
+    enumerated = enumerate_candidates(blind_problem, supply)
+    rps = _mean_rps(blind_problem, supply.pools, enumerated)
+    useful = np.flatnonzero(rps > 0)
+    blind = replace(enumerated.take(useful), rps=_as_every_workload(blind_problem, enumerated, rps)[useful])
+    polytope = of_possible(blind_problem, supply, enumerated.take(useful[undominated(blind)]))
+    run.candidates = max(run.candidates, len(polytope.candidates))
+    rps = _mean_rps(blind_problem, supply.pools, polytope.candidates)
+    rps *= np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])[
+        polytope.candidates.model
+    ]
+    deployed = best_fleet(run, replace(polytope, rate=_as_every_workload(blind_problem, polytope.candidates, rps)))
+    if deployed is None:
+        return None
+    seen = replace(polytope.scaled(deployed.polytope.scale_rps), problem=problem)
+    routing = by_weight(seen, deployed.allocation, rps[deployed.allocation.candidate])
+    return Ruled(seen, deployed.allocation, routing)
+
+
+def _as_every_workload(problem: Problem, candidates: Candidates, rps: FloatArray) -> FloatArray:
+    """[C, W] the rates [C] of the mean request for every workload of the candidate's model."""
+    counts = np.array([len(model.workloads) for model in problem.models])
+    own = np.arange(candidates.rps.shape[1])[None, :] < counts[candidates.model][:, None]
+    return np.where(own, rps[:, None], 0.0)
+
+
+def _mean_rps(problem: Problem, pools: Sequence[Pool], candidates: Candidates) -> FloatArray:
+    """[C] requests/s of mean length at full utilisation; 0 where some workload of the model cannot be served."""
+    mean = replace(
+        problem,
+        models=tuple(_of_mean_length(model) for model in problem.models),
+        measured=tuple(_of_the_mix(problem, row) for row in problem.measured),
+    )
+    rps = np.zeros(len(candidates))
+    for index, model in enumerate(mean.models):
+        rows = np.flatnonzero(candidates.model == index)
+        if len(rows) == 0:
+            continue
+        part = candidates.take(rows)
+        layers = part.layers if part.layers.any() else None
+        rates, _ = throughput.rates(mean, model, layouts_of(mean, pools, part, layers))
+        serves_all = (part.rps[:, : len(problem.models[index].workloads)] > 0).all(axis=1)
+        rps[rows] = np.where(serves_all & rates.fits, rates.rps[:, 0], 0.0)
+    return rps
+
+
+def _of_mean_length(model: ServedModel) -> ServedModel:
+    total = sum(workload.demand for workload in model.workloads)
+    mean = Workload(
+        _MEAN,
+        sum(w.input_tokens * w.demand for w in model.workloads) / total,
+        sum(w.output_tokens * w.demand for w in model.workloads) / total,
+        total,
+    )
+    return replace(model, workloads=(mean,))
+
+
+def _of_the_mix(problem: Problem, row: MeasuredRate) -> MeasuredRate:
+    """A row's rate of the mix: requests over the time that they take."""
+    workloads = next((m.workloads for m in problem.models if m.name == row.model), ())
+    rates = [row.rps.get(w.name, 0.0) for w in workloads]
+    if not rates or min(rates) <= 0:
+        return replace(row, rps={})
+    busy = sum(w.demand / rate for w, rate in zip(workloads, rates, strict=True))
+    return replace(row, rps={_MEAN: sum(w.demand for w in workloads) / busy})

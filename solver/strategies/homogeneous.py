@@ -1,0 +1,86 @@
+"""One GPU type for everything: what most rent, and what the MILP paper compares with (arXiv 2502.00722, section 5.1).
+
+Deployment and routing are optimised as ever. With unlimited supply (App. K: "we assume an unlimited number of GPUs")
+every offer of the type can be rented as often as anybody could pay for it, at its own price and place.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from solver.objectives import maximises_rate, total_demand
+from solver.preparation import prepare
+from solver.problem import Contract, Offer, Problem
+from solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from solver.strategies.straight_line import solved
+
+_ENOUGH_TO_RATE = 64  # machines of an offer with which every configuration is possible
+
+
+def plan_limited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Planned:
+    """On the caller's offers of one GPU type."""
+    own = tuple(offer for offer in problem.offers if offer.gpu == gpu)
+    return Planned(solved(replace(problem, offers=own), seconds_left), problem)
+
+
+def plan_unlimited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Planned:
+    """On the same offers with more machines than budget and limits could pay for.
+
+    Raises NotApplicableError where nothing bounds what an unlimited market carries.
+    """
+    own = replace(problem, offers=_one_of_each(problem, gpu))
+    most_gpus = _most_gpus(own, gpu)
+    offers = tuple(replace(offer, available=math.ceil(most_gpus / offer.gpus) + 1) for offer in own.offers)
+    own = replace(problem, offers=offers)
+    return Planned(solved(own, seconds_left), own)
+
+
+def _one_of_each(problem: Problem, gpu: str) -> tuple[Offer, ...]:
+    """The offers of a type as kinds of machines, each by itself: slices of one machine, or of it alone, cannot be
+    replicated, and what is held is no better than what is for rent."""
+    kinds: dict[tuple[str, str, Contract], Offer] = {}
+    for offer in sorted((o for o in problem.offers if o.gpu == gpu), key=lambda o: o.held):
+        free = replace(offer, held=False, machine_id=None, machine_gpus=None, gpu_ids=None)
+        kinds.setdefault((offer.provider, offer.offer_id, offer.contract), free)
+    return tuple(kinds.values())
+
+
+def _most_gpus(problem: Problem, gpu: str) -> float:
+    """More GPUs than any plan rents."""
+    limits, tdp_watts = problem.limits, problem.gpus[gpu].tdp_watts
+    cheapest = min(offer.price_usd_per_hour / offer.gpus for offer in problem.offers)
+    caps = [float(limits.max_gpus[gpu])] if gpu in limits.max_gpus else []
+    if problem.budget_usd_per_hour is not None and cheapest > 0:
+        caps.append(problem.budget_usd_per_hour / cheapest)
+    if limits.max_power_watts is not None and tdp_watts:
+        caps.append(limits.max_power_watts / tdp_watts)
+    if caps:
+        return min(caps)
+    if maximises_rate(problem.objective):
+        raise NotApplicableError(f"unlimited {gpu} serve any load where nothing bounds them: set budget_usd_per_hour")
+    return _gpus_of_a_plain_fleet(problem, cheapest)
+
+
+def _gpus_of_a_plain_fleet(problem: Problem, cheapest_usd_per_hour: float) -> float:
+    """What a fleet with replicas of its own for every workload, each piece on a machine of its own, could rent.
+
+    It carries the load, so that the best plan costs no more (or draws no more), and rents no more than that buys.
+    """
+    offers = tuple(replace(offer, available=_ENOUGH_TO_RATE) for offer in problem.offers)
+    polytope = prepare(replace(problem, offers=offers))
+    pieces = (polytope.candidates.piece_size > 0).sum(axis=1)
+    by_gpus = problem.objective.kind == "min_power" or cheapest_usd_per_hour == 0
+    if by_gpus:
+        worth = pieces * float(max(offer.gpus for offer in offers))
+    else:
+        dearest = max(offer.price_usd_per_hour for offer in offers)
+        worth = (pieces * dearest + polytope.candidates.storage_usd_per_hour) / cheapest_usd_per_hour
+    wanted_rps = (1.0 + problem.objective.headroom_fraction) * total_demand(problem)
+    most_gpus = 0.0
+    for demand in polytope.demands:
+        rate = np.where(polytope.candidates.model == demand.model, polytope.rate[:, demand.workload], 0.0)
+        if (rate > 0).any():
+            replicas = np.ceil(demand.fraction * wanted_rps / rate[rate > 0])
+            most_gpus += float((replicas * worth[rate > 0]).min())
+    return most_gpus

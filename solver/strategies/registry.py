@@ -1,0 +1,202 @@
+"""Which strategies a problem can be planned with, and all of them side by side.
+
+Flow: `sutler compare` -> compare (here) -> Strategy.plan of each -> verify -> Ran.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+
+from solver import planner
+from solver.checks import check
+from solver.errors import PlanViolationError, UnknownNameError
+from solver.planner import Clock
+from solver.problem import Disaggregation, Problem
+from solver.strategies import composition, greedy, hexgen, homogeneous, melange, round_robin, uniform_deployment
+from solver.strategies.comparing import NotApplicableError, Planned, Ran, SecondsLeft, Strategy
+from solver.strategies.straight_line import solved
+from solver.verify import verify
+
+_MILP_PAPER = "Jiang et al., arXiv 2502.00722"
+_HEXGEN = "Jiang et al., ICML 2024"
+
+
+def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
+    """All strategies, sutler first; those of one GPU type for every type on the market.
+
+    All but those with an own market restrict what sutler may do, except that aggregated-only and disaggregated-only
+    are about roles that `search.disaggregation` may have excluded for sutler.
+    """
+    gpus = sorted({offer.gpu for offer in problem.offers})
+    return (
+        Strategy("sutler", "the best plan that there is", "sutler", "", _plan_sutler),
+        *(
+            Strategy(
+                f"homogeneous/{gpu}",
+                f"{gpu} alone",
+                "homogeneous",
+                f"{_MILP_PAPER}, section 5.1",
+                partial(_homogeneous, gpu),
+            )
+            for gpu in gpus
+        ),
+        *(
+            Strategy(
+                f"homogeneous-unlimited/{gpu}",
+                f"{gpu} alone, as many as money buys",
+                "homogeneous",
+                f"{_MILP_PAPER}, section 5.1 and Appendix K",
+                partial(_homogeneous_unlimited, gpu),
+                own_market=True,
+            )
+            for gpu in gpus
+        ),
+        Strategy(
+            "uniform-composition",
+            "as many GPUs of every type",
+            "ablation",
+            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
+            composition.plan,
+        ),
+        Strategy(
+            "uniform-deployment",
+            "one tensor-parallel degree per model, no pipelines",
+            "ablation",
+            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
+            uniform_deployment.plan,
+        ),
+        Strategy(
+            "round-robin-assignment",
+            "sutler's fleet, every workload spread evenly over it",
+            "ablation",
+            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
+            round_robin.plan,
+        ),
+        Strategy(
+            "hexgen/even",
+            "HexGen on as many GPUs of every type",
+            "aggregated",
+            f"{_HEXGEN}; {_MILP_PAPER}, section 5.2 (Figure 7)",
+            hexgen.plan_even,
+        ),
+        Strategy(
+            "hexgen/ours",
+            "HexGen on the GPUs that sutler rents",
+            "aggregated",
+            f"{_HEXGEN}; {_MILP_PAPER}, section 5.2 (Figure 7)",
+            hexgen.plan_ours,
+        ),
+        Strategy(
+            "melange",
+            "slices of workloads packed onto GPU types",
+            "aggregated",
+            "Griggs et al., arXiv 2404.14527, section 5.4",
+            melange.plan,
+        ),
+        Strategy(
+            "greedy-cheapest",
+            "the best value that fits, again and again",
+            "greedy",
+            "autoscalers",
+            greedy.plan,
+        ),
+        Strategy(
+            "aggregated-only",
+            "prefill and decode on the same replicas",
+            "aggregated",
+            "Cauchy, section 4.2 (CAUCHY*)",
+            partial(_plan_with_roles, "off"),
+        ),
+        Strategy(
+            "disaggregated-only",
+            "prefill and decode on replicas of their own",
+            "disaggregated",
+            "Splitwise, section IV.D",
+            partial(_plan_with_roles, "only"),
+        ),
+    )
+
+
+def compare(
+    problem: Problem,
+    *,
+    names: Sequence[str] | None = None,
+    clock: Clock = time.monotonic,
+    time_limit_s: float | None = None,
+    on_ran: Callable[[Ran], None] = lambda ran: None,
+) -> tuple[Ran, ...]:
+    """What each strategy does with the problem; sutler is always the first, since the others are measured by it.
+
+    `names`: of strategies, of families, or patterns such as homogeneous/*; None: all. `time_limit_s` is each
+    strategy's; None: the problem's own. `on_ran` is told as soon as a strategy is done. Raises UnknownNameError.
+    """
+    check(problem)
+    if time_limit_s is not None:
+        problem = replace(problem, options=replace(problem.options, time_limit_s=time_limit_s))
+    results: list[Ran] = []
+    for strategy in _chosen(strategies_of(problem), names):
+        ran = _ran(strategy, problem, clock)
+        results.append(replace(ran, ratio=_ratio(results[0] if results else ran, ran)))
+        on_ran(results[-1])
+    return tuple(results)
+
+
+def _chosen(known: Sequence[Strategy], names: Sequence[str] | None) -> list[Strategy]:
+    if names is None:
+        return list(known)
+    for name in names:
+        if not any(_is_called(strategy, name) for strategy in known):
+            families = dict.fromkeys(strategy.family for strategy in known)
+            remedy = (
+                f"the strategies for this problem are {', '.join(s.name for s in known)}; "
+                f"their families are {', '.join(families)}"
+            )
+            raise UnknownNameError("strategies", name, remedy)
+    first, *others = known
+    return [first, *(s for s in others if any(_is_called(s, name) for name in names))]
+
+
+def _is_called(strategy: Strategy, name: str) -> bool:
+    return name == strategy.family or fnmatchcase(strategy.name, name) or strategy.name.startswith(f"{name}/")
+
+
+def _ran(strategy: Strategy, problem: Problem, clock: Clock) -> Ran:
+    started = clock()
+    try:
+        planned = strategy.plan(problem, lambda: problem.options.time_limit_s - (clock() - started))
+    except NotApplicableError as error:
+        return Ran(strategy, None, str(error), clock() - started)
+    except PlanViolationError as error:
+        return Ran(strategy, None, "its plan failed verification", clock() - started, error.violations)
+    seconds = clock() - started
+    return Ran(strategy, planned, None, seconds, verify(planned.problem, planned.plan))
+
+
+def _ratio(sutler: Ran, ran: Ran) -> float | None:
+    ours, theirs = (None if one.planned is None else one.planned.plan.value for one in (sutler, ran))
+    if ours is None or theirs is None:
+        return None
+    assert sutler.planned is not None
+    better, worse = (ours, theirs) if sutler.planned.plan.objective == "max_throughput" else (theirs, ours)
+    if better == worse:
+        return 1.0
+    return better / worse if worse else None
+
+
+def _plan_sutler(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    return Planned(planner.solve(problem, clock=lambda: -seconds_left()), problem)
+
+
+def _homogeneous(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    return homogeneous.plan_limited(problem, gpu, seconds_left)
+
+
+def _homogeneous_unlimited(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    return homogeneous.plan_unlimited(problem, gpu, seconds_left)
+
+
+def _plan_with_roles(disaggregation: Disaggregation, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    own = replace(problem, search=replace(problem.search, disaggregation=disaggregation))
+    return Planned(solved(own, seconds_left), own)

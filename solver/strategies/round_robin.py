@@ -1,0 +1,52 @@
+"""Sutler's own fleet under round robin: the MILP paper without its choice of routing (arXiv 2502.00722, Figure 8
+"rule-based request assignment").
+
+Every workload is spread evenly over all replicas of its model that can serve it. For the least cost or power, sutler
+is asked for fleets for more load than there is until one carries the load under that routing.
+"""
+
+from dataclasses import replace
+
+from solver.objectives import maximises_rate
+from solver.preparation import prepare
+from solver.problem import Problem
+from solver.strategies.comparing import Planned, SecondsLeft
+from solver.strategies.rules import spread_evenly
+from solver.strategies.straight_line import (
+    Ruled,
+    aggregated,
+    best_fleet,
+    half_of,
+    raised_until_carried,
+    refuse_provider_shares,
+    refused,
+    ruled,
+    started,
+)
+
+_REMEDY = (
+    "no fleet found carries the load when it is spread evenly: add offers, raise the budget, or route by the plan"
+)
+
+
+def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    """Sutler's fleet, its requests spread evenly. Raises NotApplicableError."""
+    refuse_provider_shares(problem)
+    own = aggregated(problem)
+    run, polytope = started(problem, seconds_left), prepare(own)
+    run.candidates = len(polytope.candidates)
+
+    def bought(load: float) -> Ruled | None:
+        objective = replace(own.objective, headroom_fraction=load - 1.0)
+        buying = run if maximises_rate(own.objective) else started(own, half_of(run.first_phase_seconds_left))
+        fleet = best_fleet(buying, replace(polytope, problem=replace(own, objective=objective)))
+        return None if fleet is None else replace(fleet, routing=spread_evenly(fleet.polytope, fleet.allocation))
+
+    wanted = 1.0 + own.objective.headroom_fraction
+    if maximises_rate(own.objective):
+        found, carried = bought(wanted), 0.0
+    else:
+        found, carried = raised_until_carried(wanted, bought, own, run.first_phase_seconds_left)
+    if found is None:
+        return Planned(refused(run, problem, "round-robin-assignment", carried=carried, remedy=_REMEDY), problem)
+    return Planned(ruled(run, problem, found), problem)

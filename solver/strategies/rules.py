@@ -1,0 +1,38 @@
+"""Routing by rule instead of by LP: what routers do that know replicas but not what each is good at."""
+
+import numpy as np
+
+from solver.allocation import Polytope
+from solver.milp import Allocation
+from solver.routing import Routing, balanced
+from solver.throughput.base import FloatArray
+
+
+def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:
+    """Round robin: the same share of a workload to every replica of its model that can serve it."""
+    return by_weight(polytope, allocation, np.ones(len(allocation.candidate)))
+
+
+def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) -> Routing:
+    """Every workload in proportion to the replicas' weights [n], among those that can serve it."""
+    model = polytope.candidates.model[allocation.candidate]
+    fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
+    for row, demand in enumerate(polytope.demands):
+        serves = (model == demand.model) & (polytope.rate[allocation.candidate, demand.workload] > 0)
+        share = np.where(serves, weight * allocation.replicas, 0.0)
+        if share.sum() > 0:
+            fraction[row] = share / share.sum()
+    return balanced(polytope, allocation, fraction)
+
+
+def mixed_rates(polytope: Polytope) -> FloatArray:
+    """[C] multiples of its model's whole demand that one replica carries alone; 0 where it cannot serve all of it.
+
+    The time that a request of the mix takes is the mean over the mix: rates combine harmonically.
+    """
+    busy = np.zeros(len(polytope.candidates))
+    for demand in polytope.demands:
+        own = polytope.candidates.model == demand.model
+        with np.errstate(divide="ignore"):
+            busy[own] += demand.fraction / polytope.rate[own, demand.workload]
+    return 1.0 / busy

@@ -1,0 +1,184 @@
+"""What all strategies share: sutler's own line from a polytope to a verified plan, entered where each needs it.
+
+A strategy that restricts the problem is `solved`; one with rules of its own searches a polytope with planner.search,
+or counts replicas itself, and is `ruled` by a routing. None of them has a solver of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver import planner
+from solver.allocation import Polytope
+from solver.linear import LinearProgram, solve_milp
+from solver.milp import Allocation
+from solver.objectives import cost_of, first_goal, maximises_rate, power_of, total_demand
+from solver.plan import Conflict, Plan
+from solver.planner import Run
+from solver.preparation import prepare, scaled_to_one
+from solver.problem import Objective, Problem
+from solver.relaxation import solve_relaxation
+from solver.report import in_unit
+from solver.routing import Routing, without_idle
+from solver.strategies.comparing import NotApplicableError, SecondsLeft
+from solver.throughput.base import IntArray
+
+CARRIES = 1 - 1e-9  # what of the wanted load counts as all of it
+
+_MACHINES_GAP = 1e-6
+_ROUNDING = 1e-9
+_MOST_PURCHASES = 12
+_LOAD_STEP = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """A fleet under the routing that a rule gives it."""
+
+    polytope: Polytope
+    allocation: Allocation
+    routing: Routing
+
+    @property
+    def load_multiple(self) -> float:
+        """How often the fleet carries the demand."""
+        return self.routing.lam * self.polytope.scale_rps / total_demand(self.polytope.problem)
+
+    def worth(self, problem: Problem) -> float:
+        """Watts where the problem asks for few of them, else $/h."""
+        worth = power_of if problem.objective.kind == "min_power" else cost_of
+        return worth(self.polytope, self.allocation)
+
+
+def started(problem: Problem, seconds_left: SecondsLeft) -> Run:
+    """A run that ends with the problem's time limit or with the strategy's, whichever comes first."""
+    return Run(_limited(problem, seconds_left), lambda: -seconds_left(), lambda progress: None)
+
+
+def half_of(seconds_left: SecondsLeft) -> SecondsLeft:
+    """Half of the time that is left now, for a search that others have to follow."""
+    kept_s = seconds_left() / 2
+    return lambda: seconds_left() - kept_s
+
+
+def solved(problem: Problem, seconds_left: SecondsLeft) -> Plan:
+    """Sutler's plan without its alternatives."""
+    return planner.solve(_limited(problem, seconds_left), clock=lambda: -seconds_left())
+
+
+def best_fleet(run: Run, polytope: Polytope) -> Ruled | None:
+    """Sutler's own fleet and routing on a polytope, by the objective of the polytope's problem; None: none found."""
+    found = planner.search(run, polytope)
+    if not isinstance(found, planner.Found):
+        return None
+    return Ruled(found.polytope, *without_idle(found.polytope, found.allocation))
+
+
+def for_the_most_load(problem: Problem) -> Problem:
+    """The same market and limits, asked how much they carry."""
+    return replace(problem, objective=Objective("max_throughput"))
+
+
+def _limited(problem: Problem, seconds_left: SecondsLeft) -> Problem:
+    limit_s = max(0.0, min(problem.options.time_limit_s, seconds_left()))
+    return replace(problem, options=replace(problem.options, alternatives=False, time_limit_s=limit_s))
+
+
+def ruled(run: Run, problem: Problem, fleet: Ruled) -> Plan:
+    """The verified plan of a fleet; its bound is what the relaxation proves of every plan for the problem."""
+    polytope = replace(fleet.polytope, problem=problem)
+    return planner.stated(run, polytope, fleet.allocation, fleet.routing, bound=_proven_bound(problem))
+
+
+def _proven_bound(problem: Problem) -> float | None:
+    scaled = scaled_to_one(prepare(problem))
+    assert scaled is not None  # there is a fleet
+    return in_unit(scaled, solve_relaxation(scaled, first_goal(scaled)).bound)
+
+
+def refused(run: Run, problem: Problem, strategy: str, *, carried: float, remedy: str) -> Plan:
+    """Why there is no plan: there is none at all, or none by the strategy's rules, which carry so many multiples of
+    the load. Unknown where the time ran out before that was known."""
+    if run.first_phase_seconds_left() <= 0:
+        return planner.without_fleet(run, "unknown", ())
+    best = solved(problem, run.seconds_left)
+    if best.value is None:
+        return best
+    wanted = Conflict(
+        f"strategy/{strategy}", 1.0 + problem.objective.headroom_fraction, carried, "times the load", remedy
+    )
+    if maximises_rate(problem.objective):
+        wanted = replace(wanted, needed=1.0, unit="plan")
+    return planner.without_fleet(run, "infeasible", (wanted,))
+
+
+def aggregated(problem: Problem) -> Problem:
+    """The problem without prefill and decode on replicas of their own, for strategies that know of none."""
+    if problem.search.disaggregation == "only":
+        reason = "runs prefill and decode on the same replicas: set search.disaggregation to auto or off"
+        raise NotApplicableError(reason)
+    return replace(problem, search=replace(problem.search, disaggregation="off"))
+
+
+def refuse_provider_shares(problem: Problem) -> None:
+    """Raise NotApplicableError where a rule of routing, blind to providers, would break the limit on their shares."""
+    if problem.limits.max_share_per_provider_fraction < 1:
+        raise NotApplicableError(
+            "routes by a rule that knows no providers: set limits.max_share_per_provider_fraction to 1"
+        )
+
+
+def raised_until_carried(
+    wanted: float, buy: Callable[[float], Ruled | None], problem: Problem, seconds_left: SecondsLeft
+) -> tuple[Ruled | None, float]:
+    """The cheapest fleet found that carries `wanted` times the demand, and the most that any of them carried.
+
+    `buy(load)`: the fleet that sutler would buy for `load` times the demand, under the rule. What it carries under
+    the rule need not grow with the load, so the load is raised until one carries enough, then halved back.
+    """
+    best: Ruled | None = None
+    load, short, enough, most = wanted, wanted, np.inf, 0.0
+    for _ in range(_MOST_PURCHASES):
+        fleet = buy(load)
+        carried = 0.0 if fleet is None else fleet.load_multiple
+        most = max(most, carried)
+        if fleet is not None and carried >= wanted * CARRIES:
+            if best is None or fleet.worth(problem) < best.worth(problem):
+                best = fleet
+            enough = load
+        elif fleet is None:
+            enough = load
+        else:
+            short = load
+        if enough <= short * (1 + _LOAD_STEP) or seconds_left() <= 0:
+            break
+        if np.isfinite(enough):
+            load = (short + enough) / 2
+        else:
+            load *= min(2.0, max(1 + _LOAD_STEP, wanted / carried)) if carried > 0 else 2.0
+    return best, most
+
+
+def machines_for(polytope: Polytope, candidate: IntArray, replicas: IntArray, seconds: float) -> IntArray | None:
+    """[K] the machines, cheapest or least hungry in all, that hold these replicas within all limits.
+
+    None: none do.
+    """
+    left = polytope.limit - polytope.use[:, candidate] @ replicas
+    left += _ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(polytope.limit), polytope.limit, 0.0)))
+    classes = len(polytope.cost_rent)
+    if classes == 0:
+        return np.zeros(0, dtype=np.int64) if (left >= 0).all() else None
+    hungry = polytope.problem.objective.kind == "min_power"
+    program = LinearProgram(
+        cost=polytope.watts_rent if hungry else polytope.cost_rent,
+        matrix=polytope.rent,
+        row_lower=np.full(len(left), -np.inf),
+        row_upper=left,
+        lower=np.zeros(classes),
+        upper=polytope.rent_upper,
+        integer=np.ones(classes, dtype=np.bool_),
+    )
+    solution = solve_milp(program, relative_gap=_MACHINES_GAP, time_limit_s=seconds)
+    return None if solution.x is None else np.round(solution.x).astype(np.int64)
