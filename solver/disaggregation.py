@@ -179,13 +179,15 @@ def _tokens_per_s(model: ServedModel, replicas: Sequence[Replica]) -> float:
 
 def _coefficients(model: ServedModel, decode: Sequence[Replica]) -> tuple[float, float] | None:
     """(A1 in tokens/FLOP, A2 in tokens/byte) of the mean request that is handed over (Cauchy, eqs. 1, 2, 6, 7, 12
-    and 13), at the decode replicas' mean batch. None where the architecture or a batch is unknown."""
+    and 13), at the decode replicas' mean batch. None where the architecture or a batch is unknown, or all idle."""
     spec, batches = model.spec, [replica.max_batch for replica in decode if replica.max_batch]
     if spec is None or not batches:
         return None
     tokens = {workload.name: workload for workload in model.workloads}
     rates = [(rate.rps, tokens[rate.workload]) for replica in decode for rate in replica.throughput_rps]
     whole = sum(rps for rps, _ in rates)
+    if whole <= 0:
+        return None
     r_in = sum(rps * workload.input_tokens for rps, workload in rates) / whole
     r_out = sum(rps * workload.output_tokens for rps, workload in rates) / whole
     layers, hidden, intermediate = spec.layers, spec.hidden_size, spec.intermediate_size

@@ -52,8 +52,10 @@ def signatures(candidates: Candidates) -> UintArray:
 
 
 def _owner_tokens(candidates: Candidates) -> UintArray:
-    caps = np.unique(candidates.power_cap_fraction, return_inverse=True)[1].reshape(-1)
-    return _token(candidates.model * len(ROLES) + candidates.role, caps)
+    """[C] of model, role and cap; no piece has size 0, so that none has the same token."""
+    values, cap = np.unique(candidates.power_cap_fraction, return_inverse=True)
+    owner = (candidates.model * len(ROLES) + candidates.role) * len(values) + cap.reshape(-1)
+    return _token(owner, np.zeros_like(owner))
 
 
 def _piece_tokens(candidates: Candidates) -> UintArray:

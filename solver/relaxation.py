@@ -177,7 +177,7 @@ class _Pairs:
         return self._best_per_demand(value, _COLUMNS_PER_DEMAND_AND_ROUND, least=_PRICE_TOLERANCE)
 
     def _best_per_demand(self, value: FloatArray, count: int, *, least: float) -> IntArray:
-        best = []
+        best = [np.zeros(0, dtype=np.int64)]
         for index, demand in enumerate(self._polytope.demands):
             column = value[:, demand.workload]
             able = (self._demand[:, demand.workload] == index) & (column > least)

@@ -21,6 +21,7 @@ from solver.problem import (
     ObjectiveKind,
     Offer,
     Problem,
+    Role,
     Search,
     ServedModel,
     SolveOptions,
@@ -59,10 +60,15 @@ def an_offer(
     )
 
 
-def measured(stages: StageText | Sequence[StageText], rps: Mapping[str, float], model: str = "chat") -> MeasuredRate:
+def measured(
+    stages: StageText | Sequence[StageText],
+    rps: Mapping[str, float],
+    model: str = "chat",
+    role: Role = "aggregated",
+) -> MeasuredRate:
     """`measured(["a", "b:2"], {"w1": 3.0})`: a pipeline of one a and a tensor-parallel pair of b."""
     texts = [stages] if isinstance(stages, str) else stages
-    return MeasuredRate(model, tuple(_stage(text) for text in texts), dict(rps))
+    return MeasuredRate(model, tuple(_stage(text) for text in texts), dict(rps), role)
 
 
 def _stage(text: StageText) -> MeasuredStage:
@@ -264,6 +270,31 @@ def _random_limits(draw: Random) -> Limits:
     )
 
 
+def random_roles_problem(seed: int, objective: ObjectiveKind = "max_throughput", *, most_gpus: int = 8) -> Problem:
+    """`random_problem` with more networks and rates of prefill and decode beside those of whole requests.
+
+    Prefill replicas take two to five times the requests and decode replicas one to three times, so that now running
+    apart is better and now it is not; some layouts have only some of the roles.
+    """
+    draw = Random(seed + 10**6)
+    problem = random_problem(seed, objective, most_gpus=most_gpus)
+    offers = [
+        replace(offer, site=f"{offer.provider}/s{draw.choice('112')}", inter_machine_gb_per_s=12.5)
+        if offer.machine_id is None and offer.site is None and draw.random() < 0.8
+        else offer
+        for offer in problem.offers
+    ]
+    rows = [row for row in problem.measured if draw.random() < 0.9]
+    for row in problem.measured:
+        for role, least, most in (("prefill", 2.0, 5.0), ("decode", 1.0, 3.0)):
+            if draw.random() < 0.7:
+                rps = {name: round(rate * draw.uniform(least, most), 3) for name, rate in row.rps.items()}
+                rows.append(replace(row, rps=rps, role="prefill" if role == "prefill" else "decode"))
+    return replace(
+        problem, offers=tuple(offers), measured=tuple(rows), search=replace(problem.search, disaggregation="auto")
+    )
+
+
 def random_estimated_problem(seed: int, objective: ObjectiveKind = "max_throughput") -> Problem:
     """A market of catalogue GPUs with disk terms and networked sites for catalogue models on estimated rates."""
     draw = Random(seed)
@@ -287,6 +318,33 @@ def random_estimated_problem(seed: int, objective: ObjectiveKind = "max_throughp
         ),
         search=Search(max_pipeline_stages=3, mixed_gpu_pipelines=draw.random() < 0.7),
         measured_only=False,
+    )
+
+
+def random_estimated_roles_problem(seed: int, objective: ObjectiveKind = "max_throughput") -> Problem:
+    """`random_estimated_problem` with most of its offers on one or two networks, and with GPUs that may be capped."""
+    draw = Random(seed + 10**6)
+    problem = random_estimated_problem(seed, objective)
+    offers = [
+        replace(offer, site=f"{offer.provider}/s", inter_machine_gb_per_s=draw.choice([0.125, 1.25, 12.5, 50.0]))
+        if draw.random() < 0.7
+        else offer
+        for offer in problem.offers[:5]
+    ]
+    share = draw.choice([None, None, 0.2, 0.7])
+    limit = LatencyLimit("e2e", draw.choice([50, 90, 99]), draw.uniform(5.0, 60.0))
+    models = [
+        replace(model, prefill_share_fraction=share, slo=(*model.slo, limit) if draw.random() < 0.4 else model.slo)
+        for model in problem.models
+    ]
+    caps = draw.choice([(), (), (0.5,), (0.4, 0.7)])
+    return replace(
+        problem,
+        offers=tuple(offers),
+        models=tuple(models),
+        search=replace(
+            problem.search, disaggregation="auto", max_pipeline_stages=draw.choice([1, 2]), power_caps_fraction=caps
+        ),
     )
 
 

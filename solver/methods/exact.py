@@ -18,7 +18,7 @@ import numpy as np
 
 from solver.allocation import Goal, Polytope
 from solver.fleet_bounds import FleetBounds
-from solver.linear import MilpSolution, solve_milp
+from solver.linear import MilpSolution, solve_lp, solve_milp
 from solver.milp import Allocation, Milp, build_milp
 from solver.relaxation import Relaxation, solve_relaxation
 from solver.routing import route
@@ -39,6 +39,9 @@ _CUTOFF_SHARE = 0.8  # of the allowed gap
 _MANY_SURVIVORS = 400
 _FLEET_STEPS = (40, 150, 500)  # columns on which inequalities are collected before all survivors are searched
 _FLEET_ROUNDS = 25
+_RELAXED_ROUNDS = 40
+_RELAXED_CLOSE = 1e-5
+_LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched
 _FLEET_NODES = 500
 _FLEET_GAP_SHARE = 0.5
@@ -229,12 +232,38 @@ class _Search:
     def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
         """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
         few = promising(self.polytope, self.relaxation, count, _INCUMBENT_COLUMNS_PER_MODEL)
+        self._cut_relaxed(bounds, np.intersect1d(few, self.survivors()[0]))
         for _ in range(_FLEET_ROUNDS):
             left = bounds.undominated(np.intersect1d(few, self.survivors()[0]))
             if self.closed() or self.seconds_left() <= 0 or len(left) == 0:
                 return
             if not self._fleet_round(bounds, left, node_limit, covers_all=False):
                 return
+
+    def _cut_relaxed(self, bounds: FleetBounds, chosen: IntArray) -> None:
+        """Inequalities that cut off relaxed fleets: an LP each, they spare MILPs that would teach the same."""
+        first = 1 + len(self.goal.rent_cost)
+        for _ in range(_RELAXED_ROUNDS):
+            if len(chosen) == 0 or self.seconds_left() <= 0:
+                return
+            program = bounds.program(self.goal, chosen)
+            solution = solve_lp(replace(program, integer=np.zeros(len(program.cost), dtype=np.bool_)))
+            if solution.x is None:
+                return
+            replicas, claimed = np.maximum(solution.x[first:], 0.0), float(solution.x[0])
+            used = np.flatnonzero(replicas > _LEAST_RELAXED)
+            carried = bounds.tighten(chosen[used], replicas[used], claimed)
+            if carried >= claimed * (1 - _RELAXED_CLOSE):
+                return
+            self._cut_between(bounds, chosen[used], replicas[used])
+
+    def _cut_between(self, bounds: FleetBounds, candidate: IntArray, replicas: FloatArray) -> None:
+        """An inequality between a fleet that claims too much and the incumbent."""
+        if self.incumbent is None:
+            return
+        claim, plan = np.zeros(len(self.polytope.candidates)), np.zeros(len(self.polytope.candidates))
+        claim[candidate], plan[self.incumbent.candidate] = replicas, self.incumbent.replicas
+        bounds.tighten_between(claim, plan)
 
     def _fleet_round(
         self, bounds: FleetBounds, chosen: IntArray, node_limit: int | None, *, covers_all: bool
@@ -264,10 +293,8 @@ class _Search:
         used = np.flatnonzero(replicas > 0)
         claimed = float(solution.x[0])
         carried = bounds.tighten(chosen[used], replicas[used], claimed)
-        if self.incumbent is not None and carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap):
-            claim, plan = np.zeros(len(self.polytope.candidates)), np.zeros(len(self.polytope.candidates))
-            claim[chosen[used]], plan[self.incumbent.candidate] = replicas[used], self.incumbent.replicas
-            bounds.tighten_between(claim, plan)
+        if carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap):
+            self._cut_between(bounds, chosen[used], replicas[used])
         self._adopt(chosen[used], replicas[used].astype(np.int64), rented, carried)
         self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
         return carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap)

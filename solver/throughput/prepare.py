@@ -112,7 +112,8 @@ def _handover(
     alone_s, activation_s = np.zeros(shape), np.zeros(shape)
     if layouts.role != "aggregated":
         pairs = Pairs(np.repeat(np.arange(shape[0]), shape[1]), np.tile(np.arange(shape[1]), shape[0]))
-        alone_s = compose(pipes, pairs, np.ones(len(pairs))).prefill_s.reshape(shape)
+        with np.errstate(invalid="ignore"):  # no tokens over no link, where a layout cannot run anyway
+            alone_s = compose(pipes, pairs, np.ones(len(pairs))).prefill_s.reshape(shape)
         tokens = pipes.traffic.prefilled_tokens + pipes.traffic.decode_steps
         across = np.where(layouts.cross_machine.T, pipes.hop_s_per_token, 0.0).max(axis=0)
         activation_s = across[:, None] * tokens

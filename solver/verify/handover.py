@@ -26,6 +26,8 @@ def wrong_handover(view: View) -> Iterator[str]:
     yield from _unbalanced(view)
     yield from _wrong_figures(view)
     plan = view.plan
+    if any(rate.workload not in _workloads(view)[r.model] for r in plan.replicas for rate in r.throughput_rps):
+        return  # service.py says so
     combos = combos_of(view.problem, plan.rentals, plan.replicas, plan.kv_transfers)
     if plan.combos != combos and not view.is_standing:
         yield f"combos: {plan.combos!r}, expected {combos!r}"
@@ -34,7 +36,7 @@ def wrong_handover(view: View) -> Iterator[str]:
 def _unknown(view: View) -> Iterator[str]:
     """References that lead nowhere, and pairs that are named twice or are on different networks."""
     replicas = {replica.id: replica for replica in view.plan.replicas}
-    workloads = {name: [w.name for w in model.workloads] for name, model in view.models.items()}
+    workloads = _workloads(view)
     seen = set()
     for index, transfer in enumerate(view.plan.kv_transfers):
         path = f"kv_transfers[{index}]"
@@ -52,6 +54,10 @@ def _unknown(view: View) -> Iterator[str]:
         if key in seen:
             yield f"{path}: {key}, expected each pair once"
         seen.add(key)
+
+
+def _workloads(view: View) -> dict[str, list[str]]:
+    return {name: [workload.name for workload in model.workloads] for name, model in view.models.items()}
 
 
 def _network(view: View, replica: Replica) -> str | None:

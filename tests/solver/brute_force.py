@@ -5,12 +5,13 @@ no code with candidates, supply or allocation. Two facts keep it small without t
 machine never serves less, and a fleet matters only through the replicas it can run and what it costs.
 
 A replica without a network runs in one machine, where it keeps 1, 2, 4 or 8 GPUs to itself (planning-model.md:
-other sizes are rounded up). At a networked site each stage may run on any machine of the site.
+other sizes are rounded up). At a networked site each stage may run on any machine of the site. Replicas that only
+prefill or only decode need a site, and hand over within it.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -20,9 +21,12 @@ from scipy.sparse import coo_array
 from solver.problem import MeasuredRate, Offer, Problem
 
 SIZES = (1, 2, 4, 8)
+ROLES = {"off": ("aggregated",), "auto": ("aggregated", "prefill", "decode"), "only": ("prefill", "decode")}
 
-# Replicas by kind: of each row of the problem's table, for each provider that counts (see `_providers`) in turn.
+# Replicas by kind: of each row of the problem's table, for each place that counts (see `_places`) in turn.
 Fleet = tuple[int, ...]
+Site = tuple[str, str | None]
+Place = tuple[str, Site | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Machine:
     offer: int
     gpu: str
     gpus: int
-    site: tuple[str, str] | None
+    site: Site | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Optimum:
 
 def optimum(problem: Problem) -> Optimum:
     """The best value over every fleet, and the least that it costs."""
+    roles = ROLES[problem.search.disaggregation]
+    problem = replace(problem, measured=tuple(row for row in problem.measured if row.role in roles))
     fleets = affordable_fleets(problem)
     best = [fleet for fleet in fleets if not _outdone(fleet, fleets)]
     kind = problem.objective.kind
@@ -121,7 +127,7 @@ def _rentals(problem: Problem) -> Iterator[tuple[Machine, ...]]:
 
 
 def _rentals_of_offer(index: int, offer: Offer) -> list[tuple[Machine, ...]]:
-    site = (offer.provider, offer.site) if offer.site is not None and offer.inter_machine_gb_per_s else None
+    site = _site(offer)
     if not offer.divisible:
         whole = Machine(index, offer.gpu, offer.gpus, site)
         return [(whole,) * count for count in range(offer.available + 1)]
@@ -182,17 +188,24 @@ def _price(problem: Problem, machines: tuple[Machine, ...]) -> Price | None:
     return Price(usd_per_hour, watts) if within else None
 
 
-def _providers(problem: Problem) -> list[str]:
-    """Providers to tell apart; a single nameless one where no share is limited."""
-    if problem.limits.max_share_per_provider_fraction >= 1:
-        return [""]
-    return sorted({offer.provider for offer in problem.offers})
+def _site(offer: Offer) -> Site | None:
+    return (offer.provider, offer.site) if offer.site is not None and offer.inter_machine_gb_per_s else None
 
 
-def _kind(problem: Problem, provider: str, row: int) -> int:
-    """Position in a fleet of a row's replicas at a provider."""
-    providers = _providers(problem)
-    return (providers.index(provider) if provider in providers else 0) * len(problem.measured) + row
+def _places(problem: Problem) -> list[Place]:
+    """What to tell apart: providers where their share is limited, networks where something is handed over."""
+    return sorted({_place(problem, offer.provider, _site(offer)) for offer in problem.offers}, key=repr)
+
+
+def _place(problem: Problem, provider: str, site: Site | None) -> Place:
+    is_limited = problem.limits.max_share_per_provider_fraction < 1
+    hands_over = any(row.role != "aggregated" for row in problem.measured)
+    return provider if is_limited else "", site if hands_over else None
+
+
+def _kind(problem: Problem, place: Place, row: int) -> int:
+    """Position in a fleet of a row's replicas at a place."""
+    return _places(problem).index(place) * len(problem.measured) + row
 
 
 def _fleets_on(problem: Problem, machines: tuple[Machine, ...]) -> set[Fleet]:
@@ -217,15 +230,15 @@ def _groups(problem: Problem, machine: Machine) -> dict[object, int]:
 
     A whole replica is its kind; a stage is (site, gpu, tensor-parallel degree).
     """
-    provider = problem.offers[machine.offer].provider
+    place = _place(problem, problem.offers[machine.offer].provider, machine.site)
     groups: dict[object, int] = {}
     for index, row in enumerate(problem.measured):
         if machine.site is not None:
             for stage in row.stages:
                 if stage.gpu == machine.gpu:
                     groups[machine.site, stage.gpu, stage.tensor_parallel] = _kept(stage.tensor_parallel)
-        elif all(stage.gpu == machine.gpu for stage in row.stages):
-            groups[_kind(problem, provider, index)] = _kept(sum(stage.tensor_parallel for stage in row.stages))
+        elif row.role == "aggregated" and all(stage.gpu == machine.gpu for stage in row.stages):
+            groups[_kind(problem, place, index)] = _kept(sum(stage.tensor_parallel for stage in row.stages))
     return {group: size for group, size in groups.items() if size <= machine.gpus}
 
 
@@ -245,10 +258,11 @@ def _assembled(problem: Problem, filling: Mapping[object, int]) -> Iterator[Flee
     """Replicas from whole ones and from the stages placed at each site, in every maximal way."""
     sites = sorted({group[0] for group in filling if isinstance(group, tuple)})
     for chosen in product(*(_built(problem.measured, site, filling) for site in sites)):
-        fleet = [filling.get(kind, 0) for kind in range(len(problem.measured) * len(_providers(problem)))]
-        for (provider, _), counts in zip(sites, chosen, strict=True):
+        fleet = [filling.get(kind, 0) for kind in range(len(problem.measured) * len(_places(problem)))]
+        for site, counts in zip(sites, chosen, strict=True):
+            place = _place(problem, site[0], site)
             for row, count in enumerate(counts):
-                fleet[_kind(problem, provider, row)] += count
+                fleet[_kind(problem, place, row)] += count
         yield tuple(fleet)
 
 
@@ -269,29 +283,36 @@ def _built(rows: tuple[MeasuredRate, ...], site: object, stages: Mapping[object,
 def load_multiples(problem: Problem, fleets: list[Fleet]) -> list[float]:
     """The largest multiple of the demand that each fleet carries: one linear program of independent blocks.
 
-    Block: r[c,w] >= 0 and multiple m; sum_c r[c,w] = m demand[w]; sum_w r[c,w] / rps[c,w] <= utilisation * count[c];
-    and at every provider that counts  sum r <= share * sum over all providers.
+    Block: r[c,w] >= 0 and multiple m; sum_c r[c,w] = m demand[w] over replicas of whole requests and of decode;
+    sum_w r[c,w] / rps[c,w] <= utilisation * count[c]; at every place sum r of prefill = sum r of decode, workload by
+    workload; and at every provider that counts  sum r <= share * sum over all providers, of what demand counts.
     """
     if not fleets:
         return []
     demand = {(m.name, w.name): w.demand for m in problem.models for w in m.workloads}
-    kinds = [(provider, row) for provider in _providers(problem) for row in problem.measured]
+    kinds = [(place, row) for place in _places(problem) for row in problem.measured]
     terms = [
         (number, (row.model, name), rps)
         for number, (_, row) in enumerate(kinds)
         for name, rps in row.rps.items()
         if rps > 0
     ]
-    keys = list(demand)
+    keys, providers = list(demand), sorted({provider for provider, _ in _places(problem)})
     width, utilisation = len(terms) + 1, problem.limits.max_utilisation_fraction or 1.0
     balance = np.zeros((len(keys), width))
+    handed = np.zeros((len(keys) * len(_places(problem)), width))
     capacity = np.zeros((len(kinds), width))
-    lopsided = np.zeros((len(_providers(problem)), width))
-    lopsided[:, :-1] = -problem.limits.max_share_per_provider_fraction
+    lopsided = np.zeros((len(providers), width))
     for column, (number, key, rps) in enumerate(terms):
-        balance[keys.index(key), column] = 1.0
+        place, row = kinds[number]
         capacity[number, column] = 1 / rps
-        lopsided[_providers(problem).index(kinds[number][0]), column] += 1
+        if row.role != "aggregated":
+            flow = _places(problem).index(place) * len(keys) + keys.index(key)
+            handed[flow, column] = 1.0 if row.role == "prefill" else -1.0
+        if row.role != "prefill":
+            balance[keys.index(key), column] = 1.0
+            lopsided[:, column] = -problem.limits.max_share_per_provider_fraction
+            lopsided[providers.index(place[0]), column] += 1
     balance[:, -1] = [-requests for requests in demand.values()]
     objective = np.zeros(width)
     objective[-1] = -1.0
@@ -300,8 +321,8 @@ def load_multiples(problem: Problem, fleets: list[Fleet]) -> list[float]:
         np.tile(objective, len(fleets)),
         A_ub=_repeated(np.vstack([capacity, lopsided]), len(fleets)),
         b_ub=room,
-        A_eq=_repeated(balance, len(fleets)),
-        b_eq=np.zeros(len(fleets) * len(keys)),
+        A_eq=_repeated(np.vstack([balance, handed]), len(fleets)),
+        b_eq=np.zeros(len(fleets) * (len(balance) + len(handed))),
         method="highs",
     )
     if solved.status != 0:

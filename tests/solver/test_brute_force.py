@@ -7,7 +7,7 @@ import pytest
 
 from solver import solve
 from solver.plan import Plan
-from solver.problem import Objective, ObjectiveKind, Problem, SolveOptions
+from solver.problem import Disaggregation, Objective, ObjectiveKind, Offer, Problem, Search, SolveOptions
 from solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
@@ -19,8 +19,10 @@ from tests.builders import (
     appendix_c,
     measured,
     random_problem,
+    random_roles_problem,
 )
 from tests.solver.brute_force import Optimum, optimum
+from tests.solver.planning_builders import about
 
 SEEDS = range(80)
 # On 480 the first plan that the search finds is already the best one.
@@ -28,6 +30,7 @@ SEARCHED_SEEDS = (*range(80, 160), 480)
 # What the finish may leave: its last phases stop at 0.5 % or after some nodes.
 FINISH_TOLERANCE_FRACTION = 0.006
 ALTERNATIVE_TOLERANCE_FRACTION = 0.01
+WITHOUT_EXTRAS = SolveOptions(alternatives=False)
 
 
 def differs(found: float | None, expected: float | None, tolerance: float) -> bool:
@@ -87,6 +90,49 @@ def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objecti
         assert (alternative.cost_usd_per_hour or 0.0) == pytest.approx(spent)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(30))
+def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_roles_problem(seed, objective)
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
+@pytest.mark.parametrize("seed", range(30, 50))
+def test_the_binary_search_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
+    problem = replace(random_roles_problem(seed, objective), options=SolveOptions(method="binary_search"))
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@pytest.mark.parametrize("mode", ["off", "only"])
+@pytest.mark.parametrize("seed", range(50, 65))
+def test_the_exact_method_finds_the_optimum_of_the_roles_that_it_is_left(seed: int, mode: Disaggregation) -> None:
+    problem = random_roles_problem(seed)
+    problem = replace(problem, search=replace(problem.search, disaggregation=mode))
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@pytest.mark.parametrize("seed", range(65, 80))
+def test_each_alternative_with_roles_is_the_optimum_without_one_gpu_type(seed: int) -> None:
+    problem = random_roles_problem(seed)
+    plan = solve(problem)
+    assert {alternative.without for alternative in plan.alternatives} == {rental.gpu for rental in plan.rentals}
+    for alternative in plan.alternatives:
+        without = replace(problem.limits, max_gpus={**problem.limits.max_gpus, alternative.without: 0})
+        best = optimum(replace(problem, limits=without))
+        assert not differs(alternative.value, best.value, ALTERNATIVE_TOLERANCE_FRACTION), (alternative, best)
+
+
+def test_the_random_markets_with_roles_run_apart_now_and_not_then() -> None:
+    plans = [solve(replace(random_roles_problem(seed), options=WITHOUT_EXTRAS)) for seed in range(40)]
+    answered = [plan for plan in plans if plan.value is not None]
+    apart = [plan for plan in answered if plan.kv_transfers]
+    together = [plan for plan in apart if any(replica.role == "aggregated" for replica in plan.replicas)]
+    assert len(answered) >= 25
+    assert 8 <= len(apart) <= len(answered) - 8
+    assert together
+
+
 def test_the_random_markets_are_neither_all_alike_nor_mostly_hopeless() -> None:
     values = [optimum(random_problem(seed)).value for seed in SEEDS]
     answered = {round(value, 6) for value in values if value is not None}
@@ -133,3 +179,31 @@ def test_brute_force_does_not_rent_one_card_twice() -> None:
     problem = a_problem(offers=slices, rows=[measured("a", {"w1": 1.0})])
     assert optimum(problem).value == pytest.approx(3.0)
     assert optimum(replace(problem, offers=tuple(slices[:2]))).value == pytest.approx(2.0)
+
+
+def apart(*offers: Offer, **others: Any) -> Problem:
+    """a prefills 4 prompts a second and decodes 1, b prefills 1 and decodes 3."""
+    rows = [
+        measured("a", {"w1": 4.0}, role="prefill"),
+        measured("b", {"w1": 1.0}, role="prefill"),
+        measured("a", {"w1": 1.0}, role="decode"),
+        measured("b", {"w1": 3.0}, role="decode"),
+    ]
+    return a_problem(offers=offers, rows=rows, search=Search(disaggregation="auto"), **others)
+
+
+def test_brute_force_hands_over_within_a_site_alone() -> None:
+    """3 req/s on an a and a b of one site; on two sites nothing can be handed over."""
+    site: dict[str, Any] = {"site": "s1", "inter_machine_gb_per_s": 12.5}
+    one, other = an_offer("a", **site), an_offer("b", **site)
+    assert optimum(apart(one, other)).value == pytest.approx(3.0)
+    assert optimum(apart(one, replace(other, site="s2"))).value is None
+    assert optimum(apart(one, replace(other, inter_machine_gb_per_s=None))).value is None
+
+
+def test_brute_force_counts_prompts_and_answers_apart() -> None:
+    """Two b decode at most 6 prompts a second and an a prefills 4: a budget that leaves one b out has 3."""
+    site: dict[str, Any] = {"site": "s1", "inter_machine_gb_per_s": 12.5}
+    offers = [an_offer("a", price=1.0, **site), an_offer("b", price=2.0, available=2, **site)]
+    assert optimum(apart(*offers)) == Optimum(about(4.0), about(5.0))
+    assert optimum(apart(*offers, budget_usd_per_hour=4.0)) == Optimum(about(3.0), about(3.0))

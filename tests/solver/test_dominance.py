@@ -1,10 +1,12 @@
 """Dropping dominated candidates: each rule by hand, and the optimum with and without pruning."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from solver.dominance import signatures
 from solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
 from tests.builders import (
     OBJECTIVES,
@@ -14,7 +16,9 @@ from tests.builders import (
     an_offer,
     measured,
     random_estimated_problem,
+    random_estimated_roles_problem,
     random_problem,
+    random_roles_problem,
 )
 from tests.solver.planning_builders import least_value, polytope_of, stages_of
 from tests.solver.throughput_builders import a_dense_spec
@@ -34,6 +38,24 @@ def kept(*rows: MeasuredRate, offers: tuple[Offer, ...] = (MACHINE,), **others: 
 
 def rates(w1: float, w2: float) -> Mapping[str, float]:
     return {"w1": w1, "w2": w2}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_signatures_are_equal_for_equal_model_role_cap_and_pieces_alone(seed: int) -> None:
+    problem = random_estimated_roles_problem(seed, "min_power")
+    problem = replace(problem, search=replace(problem.search, power_caps_fraction=(0.4, 0.5, 0.6, 0.7, 0.8)))
+    candidates = polytope_of(problem, pruned=False).candidates
+    told_apart = {
+        (
+            int(candidates.model[c]),
+            int(candidates.role[c]),
+            float(candidates.power_cap_fraction[c]),
+            tuple(sorted(zip(candidates.piece_pool[c].tolist(), candidates.piece_size[c].tolist(), strict=True))),
+        ): int(signature)
+        for c, signature in enumerate(signatures(candidates))
+    }
+    assert len(told_apart) > 15
+    assert len(set(told_apart.values())) == len(told_apart)
 
 
 def test_of_two_layouts_of_the_same_gpus_the_faster_stays() -> None:
@@ -130,6 +152,22 @@ def test_two_halves_that_both_pay_for_a_checkpoint_do_not_replace_the_whole() ->
 @pytest.mark.parametrize("seed", range(1, 100, 5))
 def test_pruning_keeps_the_optimum_on_measured_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective, most_gpus=14)
+    assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(10))
+def test_pruning_keeps_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_roles_problem(seed, objective, most_gpus=12)
+    assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["max_throughput", "min_power"])
+@pytest.mark.parametrize("seed", range(8))
+def test_pruning_keeps_the_optimum_of_estimated_roles_and_caps(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_estimated_roles_problem(seed, objective)
+    search = replace(problem.search, max_pipeline_stages=1, power_caps_fraction=(0.5,))
+    problem = replace(problem, models=problem.models[:1], offers=problem.offers[:4], search=search)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 

@@ -44,6 +44,14 @@ def test_appendix_c_is_not_better_with_fractions_of_replicas() -> None:
     assert relaxation.lam == close(100 / APPENDIX_C_MAKESPAN_S)
 
 
+def test_with_nothing_to_run_nothing_is_carried() -> None:
+    problem = a_problem(offers=[an_offer("a")])
+    polytope = polytope_of(problem)
+    assert solve_relaxation(polytope, polytope.goal_throughput()).lam == 0.0
+    needy = polytope_of(replace(problem, objective=replace(problem.objective, kind="min_cost")))
+    assert solve_relaxation(needy, first_goal(needy)).objective == np.inf
+
+
 def test_half_a_replica_is_allowed() -> None:
     """Two types at 2 $/h and 1 req/s each: on 5 $/h two and a half GPUs, 0.5 req/s for each further $/h."""
     problem = a_problem(

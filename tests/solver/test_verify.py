@@ -23,7 +23,7 @@ from solver.plan import (
     Status,
     WorkloadRate,
 )
-from solver.problem import Contract, Limits, Problem, SolveOptions
+from solver.problem import Contract, Limits, Problem, Search, SolveOptions
 from solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
@@ -36,6 +36,7 @@ from tests.builders import (
     measured,
     melange,
 )
+from tests.solver.role_builders import SITE, cauchy, measured_apart, toy_pair
 
 # Explanations and figures about the solve itself: nothing in the problem says what they must be.
 UNCHECKED = {
@@ -169,12 +170,23 @@ def estimated() -> Problem:
     )
 
 
+def apart_and_capped() -> Problem:
+    """Estimated prefill and decode under caps of their own."""
+    search = Search(disaggregation="only", max_pipeline_stages=1, power_caps_fraction=(0.5, 0.714))
+    problem = cauchy((2000.0, 300.0), objective="min_power", budget_usd_per_hour=None, search=search)
+    model = problem.models[0]
+    return replace(problem, models=(replace(model, workloads=(replace(model.workloads[0], demand=6.0),)),))
+
+
 SOLVED: dict[str, Callable[[], Problem]] = {
     "appendix_c": appendix_c,
     "appendix_c_by_binary_search": lambda: appendix_c("binary_search"),
     "melange": melange,
     "networked": networked,
     "estimated": estimated,
+    "prefill_and_decode_by_measurement": toy_pair,
+    "prefill_feeds_two_beside_whole_requests": lambda: measured_apart(an_offer("a", available=4, **SITE)),
+    "apart_and_capped": apart_and_capped,
 }
 
 
@@ -248,6 +260,42 @@ def test_every_single_change_to_a_solved_plan_is_rejected(name: str) -> None:
     tried, passed = rejected_mutations(problem, plan)
     assert passed == []
     assert tried > 300
+
+
+def test_a_plan_with_roles_and_caps_has_everything_that_can_be_changed() -> None:
+    plan = solve(apart_and_capped())
+    assert {replica.role for replica in plan.replicas} == {"prefill", "decode"}
+    assert {stage.power_cap_watts is None for replica in plan.replicas for stage in replica.stages} == {False}
+    assert all(transfer.kv_gb and transfer.exposed_s for transfer in plan.kv_transfers)
+    assert all(combo.peak_tokens_per_usd for combo in plan.combos)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda p: replace(p, search=Search(disaggregation="off")), "role"),
+        (lambda p: replace(p, search=replace(p.search, disaggregation="only")), "role: 'aggregated'"),
+        (lambda p: replace(p, offers=tuple(replace(o, site=None) for o in p.offers)), "site"),
+        (
+            lambda p: replace(p, offers=tuple(replace(o, inter_machine_gb_per_s=None) for o in p.offers)),
+            "without a network",
+        ),
+        (lambda p: replace(p, measured=tuple(r for r in p.measured if r.role != "prefill")), "rate is 0"),
+    ],
+)
+def test_a_plan_with_roles_is_rejected_where_the_problem_no_longer_allows_them(
+    change: Callable[[Problem], Problem], complaint: str
+) -> None:
+    problem = measured_apart(an_offer("a", available=4, **SITE))
+    violations = verify(change(problem), solve(problem))
+    assert any(complaint in sentence for sentence in violations), violations
+
+
+@pytest.mark.parametrize("caps", [(), (0.5,), (0.714,)])
+def test_a_plan_with_caps_is_rejected_where_the_problem_no_longer_allows_them(caps: tuple[float, ...]) -> None:
+    problem = apart_and_capped()
+    other = replace(problem, search=replace(problem.search, power_caps_fraction=caps))
+    assert any("power_cap_watts" in sentence for sentence in verify(other, solve(problem)))
 
 
 def _with_offer(index: int, **changes: Any) -> Callable[[Problem], Problem]:

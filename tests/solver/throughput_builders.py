@@ -1,13 +1,15 @@
 """Short ways to say layouts and models for the throughput tests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from solver.catalog import resolve_gpu, resolve_model
 from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.problem import LatencyLimit, ServedModel, Workload
+from solver.catalog.power_caps import capped
+from solver.problem import LatencyLimit, Role, ServedModel, Workload
 from solver.throughput.base import Layouts, Rates
 from solver.throughput.roofline import Roofline
 
@@ -83,6 +85,17 @@ def pipelines_of(
             if layers is not None:
                 split[row, stage] = layers[row][stage]
     return Layouts(gpus, gpu, degree, intra, hop, crossing, None if layers is None else split)
+
+
+def in_role(layouts: Layouts, role: Role, *, kv_gb_per_s: float = np.inf) -> Layouts:
+    """The same layouts with the work of a role; `kv_gb_per_s` is every stage's share of its machine's link."""
+    links = None if role == "aggregated" else np.full(layouts.gpu.shape, kv_gb_per_s)
+    return replace(layouts, role=role, kv_gb_per_s=links)
+
+
+def at_cap(layouts: Layouts, fraction: float) -> Layouts:
+    """The same layouts with all GPUs capped to a share of their TDP."""
+    return replace(layouts, gpus=tuple(capped(gpu, fraction) for gpu in layouts.gpus), power_cap_fraction=fraction)
 
 
 def rates_of(model: ServedModel, layouts: Layouts, *, utilisation_fraction: float = 1.0) -> Rates:
