@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
-Group = Literal["a", "b", "c", "d"]
+Group = Literal["a", "b", "c", "d", "e"]
 Build = Literal["one_site", "wide_site", "single_offers", "twelve_models"]
 Solver = Literal["exact", "binary_search", "plain"]
+Disaggregation = Literal["off", "auto"]
 
 TITLES: Final[dict[Group, str]] = {
     "a": "one site, mixed pipelines",
     "b": "methods compared on the same polytope, to a gap (tolerance) of 0.1 %",
     "c": "500 single offers, two models",
     "d": "twelve models, five networked sites and 250 single hosts, 30 s",
+    "e": "prefill and decode on replicas of their own: off, and auto",
 }
 RELATIVE_GAP: Final = 0.001
 TIME_LIMIT_S: Final = 30.0
 LONG_TIME_LIMIT_S: Final = 60.0  # group a: shows how long the gap takes, not how good 30 s are
 COMPARISON_LIMIT_S: Final = 150.0
 QUICK_COMPARISON_LIMIT_S: Final = 20.0
+ROLES_TIME_LIMIT_S: Final = 120.0
+DISAGGREGATIONS: Final[tuple[Disaggregation, ...]] = ("off", "auto")
 
 _WIDE: Final = (("2k", 6, 3, (30, 60)), ("10k", 11, 3, (30, 60, 120)), ("100k", 12, 4, (30, 60, 120)))
 
@@ -37,6 +41,7 @@ class Case:
     solver: Solver = "exact"
     time_limit_s: float = TIME_LIMIT_S
     repeat: bool = False  # solve once more in another process and compare the plans
+    disaggregation: Disaggregation = "off"
 
 
 class Result(TypedDict):
@@ -65,7 +70,7 @@ class Result(TypedDict):
 
 def cases(groups: Sequence[Group], *, quick: bool) -> list[Case]:
     """The cases of some groups in the order in which they run; `quick`: a few small ones of each."""
-    known = [*_one_site(), *_comparison(quick=quick), *_single_offers(), *_twelve_models()]
+    known = [*_one_site(), *_comparison(quick=quick), *_single_offers(), *_twelve_models(), *_roles()]
     chosen = [case for case in known if case.group in groups]
     return [case for case in chosen if case.name in _QUICK] if quick else chosen
 
@@ -78,6 +83,7 @@ _QUICK: Final = (
     "500 singles, seed 0, 15 $/h",
     "500 slices, seed 0, 15 $/h",
     "12 models, 1500 $/h",
+    "wide 10k, 3.125 GB/s, 120 $/h",
 )
 
 
@@ -132,4 +138,26 @@ def _twelve_models() -> list[Case]:
     return [
         Case("d", f"12 models, {budget} $/h", "twelve_models", (("seed", 0), ("budget_usd_per_hour", float(budget))))
         for budget in (150, 300, 600, 1500)
+    ]
+
+
+def _roles() -> list[Case]:
+    """Each instance twice; a thin, an ordinary and a fast network between the machines."""
+    return [
+        Case(
+            "e",
+            f"wide 10k, {network:g} GB/s, {budget} $/h",
+            "wide_site",
+            (
+                ("budget_usd_per_hour", float(budget)),
+                ("gpu_types", 11),
+                ("stages", 3),
+                ("inter_machine_gb_per_s", network),
+            ),
+            time_limit_s=ROLES_TIME_LIMIT_S,
+            disaggregation=disaggregation,
+        )
+        for network in (0.625, 3.125, 50.0)
+        for budget in (30, 60, 120)
+        for disaggregation in DISAGGREGATIONS
     ]

@@ -101,7 +101,14 @@ def one_site(
     )
 
 
-def wide_site(*, gpu_types: int, stages: int, budget_usd_per_hour: float, machines: int = 2) -> Problem:
+def wide_site(
+    *,
+    gpu_types: int,
+    stages: int,
+    budget_usd_per_hour: float,
+    machines: int = 2,
+    inter_machine_gb_per_s: float = 3.125,
+) -> Problem:
     """One site with many GPU types, so that mixed pipelines number in the tens of thousands."""
     slugs = tuple(MARKET_PRICES_USD_PER_HOUR)[:gpu_types]
     offers = tuple(
@@ -114,7 +121,7 @@ def wide_site(*, gpu_types: int, stages: int, budget_usd_per_hour: float, machin
             MARKET_PRICES_USD_PER_HOUR[slug] * 8,
             divisible=True,
             site="cloud",
-            inter_machine_gb_per_s=3.125,
+            inter_machine_gb_per_s=inter_machine_gb_per_s,
         )
         for slug in slugs
     )

@@ -84,7 +84,8 @@ def _planned(problem: Problem, case: Case) -> _Solved:
         time_limit_s=case.time_limit_s,
         alternatives=False,
     )
-    plan = solve(replace(problem, options=options))
+    search = replace(problem.search, disaggregation=case.disaggregation)
+    plan = solve(replace(problem, options=options, search=search))
     return _Solved(
         candidates=plan.solver.candidates,
         value=plan.value,

@@ -62,7 +62,7 @@ def _groups(value: str) -> list[Group]:
 
 
 def _row(case: Case, position: str) -> Row:
-    _tell(f"{position} {case.group}. {case.name}, {case.solver} ...")
+    _tell(f"{position} {case.group}. {case.name}, {case.solver}, {case.disaggregation} ...")
     result, error = _in_own_process(case)
     same = None
     if result is not None and case.repeat:
@@ -73,6 +73,7 @@ def _row(case: Case, position: str) -> Row:
         group=case.group,
         name=case.name,
         solver=case.solver,
+        disaggregation=case.disaggregation,
         time_limit_s=case.time_limit_s,
         result=result,
         error=error,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, TypedDict
 
-from benchmarks.cases import TITLES, Group, Result, Solver
+from benchmarks.cases import TITLES, Disaggregation, Group, Result, Solver
 from benchmarks.machine import Machine
 
 
@@ -17,6 +17,7 @@ class Row(TypedDict):
     group: Group
     name: str
     solver: Solver
+    disaggregation: Disaggregation
     time_limit_s: float
     result: Result | None
     error: str | None
@@ -75,12 +76,15 @@ def _group(group: Group, rows: Sequence[Row]) -> str:
     solved = [row["result"] for row in own if row["result"]]
     if group == "c" and solved:
         lines.append(_median(solved))
+    if group == "e":
+        lines += _role_ratios(own)
     return "\n".join(lines)
 
 
 def _line(row: Row) -> str:
     result = row["result"]
-    name = row["name"] if row["group"] != "b" else f"{row['name']}, {row['solver'].replace('_', ' ')}"
+    variant = {"b": row["solver"].replace("_", " "), "e": row["disaggregation"]}.get(row["group"])
+    name = f"{row['name']}, {variant}" if variant else row["name"]
     if result is None:
         return name.ljust(_NAME_WIDTH) + f"failed: {row['error']}"
     cells = " ".join(show(result).rjust(width) for _, width, show in _COLUMNS)
@@ -122,6 +126,26 @@ def _ratio(method: Solver, answers: Mapping[Solver, Result]) -> str:
     gap = f" (stopped at a gap of {_percent(other['relative_gap'])} %)" if other["limit"] else ""
     times = other["solve_seconds"] / answers["exact"]["solve_seconds"]
     return f"{method.replace('_', ' ')} {prefix}{times:.1f} x{gap}"
+
+
+def _role_ratios(rows: Sequence[Row]) -> list[str]:
+    """How much longer the first objective takes with roles, and what they bring; CPU, since a busy machine slows
+    whatever happens to run."""
+    pairs: dict[str, dict[Disaggregation, Result]] = {}
+    for row in rows:
+        if row["result"] is not None:
+            pairs.setdefault(row["name"], {})[row["disaggregation"]] = row["result"]
+    both = {name: (pair["off"], pair["auto"]) for name, pair in pairs.items() if len(pair) == 2}
+    if not both:
+        return []
+    lines = [
+        f"{name}: {auto['cpu_seconds'] / off['cpu_seconds']:.1f} x the CPU time, "
+        f"{100 * ((auto['value'] or 0.0) / (off['value'] or 1.0) - 1):+.1f} % requests/s"
+        for name, (off, auto) in both.items()
+    ]
+    whole = [sum(pair[index]["cpu_seconds"] for pair in both.values()) for index in (0, 1)]
+    middle = median(auto["cpu_seconds"] / off["cpu_seconds"] for off, auto in both.values())
+    return [*lines, f"all together {whole[1] / whole[0]:.1f} x, median {middle:.1f} x"]
 
 
 def _median(results: Sequence[Result]) -> str:

@@ -94,7 +94,7 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
     parts = [
         candidates_in_role(problem, supply, index, role, cap, unlimited_networks=unlimited_networks)
         for index in range(len(problem.models))
-        for role in _roles(problem)
+        for role in roles_of(problem)
         for cap in power_cap_fractions(problem)
     ]
     most_workloads = max(len(model.workloads) for model in problem.models)
@@ -131,7 +131,8 @@ def candidates_in_role(
     )
 
 
-def _roles(problem: Problem) -> tuple[Role, ...]:
+def roles_of(problem: Problem) -> tuple[Role, ...]:
+    """What replicas may do, by the search."""
     return {"off": ROLES[:1], "auto": ROLES, "only": ROLES[1:]}[problem.search.disaggregation]
 
 

@@ -10,6 +10,8 @@ from solver.candidates import power_cap_fractions
 from solver.plan import Rental, Replica
 from solver.problem import Problem
 
+_SAME_CAP = 2e-6  # watts are rounded
+
 
 def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> float | None:
     """Of all rented GPUs; None where the TDP of one of them is unknown."""
@@ -29,9 +31,11 @@ def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[
 
 
 def power_cap_fraction(replica: Replica, problem: Problem) -> float:
-    """Of the TDP, of all GPUs of a replica; 1: not capped."""
+    """Of the TDP, of all GPUs of a replica, as the problem has it where it allows this cap; 1: not capped."""
     stage = replica.stages[0]
     tdp_watts = problem.gpus[stage.gpu].tdp_watts
     if stage.power_cap_watts is None or not tdp_watts:
         return 1.0
-    return round(stage.power_cap_watts / tdp_watts, 6)
+    found = stage.power_cap_watts / tdp_watts
+    nearest = min(problem.search.power_caps_fraction, key=lambda cap: abs(cap - found), default=found)
+    return nearest if abs(nearest - found) < _SAME_CAP else round(found, 6)

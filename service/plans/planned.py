@@ -10,11 +10,11 @@ from typing import Any
 from service.plans.calibrations import calibration_of
 from service.plans.errors import DocumentError
 from service.plans.model_schema import GpuDocument, ModelSpecDocument
-from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedWorkload
+from service.plans.plan_schema import ComboDocument, PlanDocument, PlannedModel, PlannedWorkload
 from service.plans.problem_schema import SloDocument
 from service.plans.translate import inline_spec, latency_limits
 from solver.catalog.entries import Gpu, ModelSpec
-from solver.plan import KvTransfer, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
+from solver.plan import Combo, KvTransfer, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
 from solver.problem import Problem, ServedModel, Workload
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.roofline import Roofline
@@ -86,6 +86,7 @@ def solver_plan(document: PlanDocument) -> Plan:
             for route in document.routing
         ),
         kv_transfers=tuple(KvTransfer(**transfer.model_dump()) for transfer in document.kv_transfers),
+        combos=tuple(_combo(combo) for combo in document.combos),
         binding=(),
         alternatives=(),
         conflicts=(),
@@ -93,6 +94,11 @@ def solver_plan(document: PlanDocument) -> Plan:
         warnings=(),
         solver=SolveReport(document.solver.method, 0.0, 0, (), document.solver.version),
     )
+
+
+def _combo(combo: ComboDocument) -> Combo:
+    gpus = {name: tuple(getattr(combo, name).items()) for name in ("prefill_gpus", "decode_gpus")}
+    return Combo(**{**combo.model_dump(), **gpus})
 
 
 def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:

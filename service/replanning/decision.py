@@ -100,6 +100,8 @@ def _reason(
 def _what(keep: Option, best: Option) -> str:
     if _runs_nothing(keep):
         return "a fleet that serves"
+    if best.change.is_of_caps:
+        return "other power caps on what runs"
     return "fewer of these machines" if best.kind == "relayout" and best.change.stopped else _WORDS[best.kind]
 
 

@@ -380,6 +380,7 @@ def option_json(option: Option) -> dict[str, Any]:
         "machines_started": option.change.started,
         "machines_stopped": option.change.stopped,
         "replicas_restarted": option.change.restarted,
+        "replicas_recapped": option.change.recapped,
     }
 
 

@@ -107,6 +107,8 @@ class OptionResource(Resource):
     """Machines to give back."""
     replicas_restarted: int
     """Engines to start anew on machines that stay."""
+    replicas_recapped: int = 0
+    """Replicas that run on with other power caps."""
 
 
 class DecisionResource(Resource):

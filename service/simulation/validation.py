@@ -30,8 +30,9 @@ from service.simulation.simulated import (
     simulated,
 )
 from service.simulation.traffic import Drawn, Replayed
-from solver.problem import Derating, LatencyLimit, MeasuredStage, Problem, Role
+from solver.problem import Derating, MeasuredStage, Problem
 from solver.simulation import group_results
+from solver.throughput.roles import limits_in
 
 MOST_ROUNDS: Final = 4
 SHARES: Final = (0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
@@ -91,7 +92,7 @@ def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
     results = group_results(
         found.outcome,
         [configurations.index(configuration_of(replica)) for replica in plan.replicas],
-        [_limits(models[model].slo, role) for model, role, _ in configurations],
+        [limits_in(models[model], role) for model, role, _ in configurations],
         warm_up_s=found.summary.warm_up_s,
     )
     return {
@@ -99,12 +100,6 @@ def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
         for configuration, limits in zip(configurations, results, strict=True)
         if not all(limit.is_met for limit in limits)
     }
-
-
-def _limits(slo: Sequence[LatencyLimit], role: Role) -> list[LatencyLimit]:
-    """Those that replicas of a role answer for: the first token, those after it, or all."""
-    others = {"prefill": "tpot", "decode": "ttft"}.get(role)
-    return [limit for limit in slo if limit.metric != others]
 
 
 def _joined(

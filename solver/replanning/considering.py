@@ -29,11 +29,11 @@ from solver.relaxation import Relaxation, solve_relaxation
 from solver.replanning.proof import bounded
 from solver.replanning.standing import (
     Standing,
-    StandingCandidates,
     StandingFleet,
     capacity_rps,
     standing_candidates,
     standing_fleet,
+    within_search,
 )
 from solver.replanning.steady import (
     SteadyProblem,
@@ -168,15 +168,15 @@ class _Run:
         return self.consideration.problem
 
     def considered(self) -> Considered:
-        found = standing_candidates(self.problem, self.consideration.standing)
-        running = standing_fleet(self.problem, self.consideration.standing, found)
-        steady = self._steady(self.problem, found)
+        standing = self.consideration.standing
+        running = standing_fleet(self.problem, standing, standing_candidates(self.problem, standing))
+        steady = self._steady(self.problem)
         if steady is None:
             self._add_standing(running)
             return self._ended(float("-inf"), searched=True, conflicts=find_conflicts(self.problem))
         relaxation = relaxed(steady)
         if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
-            steady = self._steady(_without_headroom(self.problem), found) or steady
+            steady = self._steady(_without_headroom(self.problem)) or steady
             relaxation = relaxed(steady)
         self._add_standing(running)
         self._tell("routing")
@@ -242,15 +242,14 @@ class _Run:
         if is_none and not may_start(self.problem):
             return  # it was sought on what is held alone
         if changed is None or is_none or changed.change.started or changed.change.stopped:
-            on_held = _held_only(steady.polytope.problem)
-            held = self._steady(on_held, standing_candidates(on_held, self.consideration.standing))
+            held = self._steady(_held_only(steady.polytope.problem))
             if held is not None and self.consideration.standing.replicas:
                 relaid = self._change("relayout", held, relaxed(held))
                 if relaid is not None and not relaid.change.is_none:
                     self.options.append(relaid)
             if changed is not None and not is_none:
                 self.options.append(changed)
-        elif changed.change.restarted:
+        elif changed.change.restarted or changed.change.recapped:
             self.options.append(replace(changed, kind="relayout"))
 
     def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> Option | None:
@@ -266,7 +265,8 @@ class _Run:
         self._verify(plan)
         return self._option(kind, found, plan, change_of(self.problem, standing, plan, self.switching))
 
-    def _steady(self, problem: Problem, found: StandingCandidates) -> SteadyProblem | None:
+    def _steady(self, problem: Problem) -> SteadyProblem | None:
+        found = standing_candidates(problem, within_search(problem, self.consideration.standing))
         return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
     def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:

@@ -10,18 +10,27 @@ from itertools import groupby
 import numpy as np
 
 from solver.allocation import Polytope, build_polytope
-from solver.candidates import AGGREGATED, DECODE, Candidates, Pipeline, candidates_of_pipelines, joined
+from solver.candidates import (
+    AGGREGATED,
+    DECODE,
+    Candidates,
+    Pipeline,
+    candidates_of_pipelines,
+    joined,
+    power_cap_fractions,
+    roles_of,
+)
 from solver.errors import InvalidProblemError
 from solver.milp import Allocation
 from solver.packing import Pin, PinnedReplica, PlacedReplica, Placement
 from solver.plan import KvTransfer, Rental, Replica, Route
 from solver.power import power_cap_fraction
-from solver.problem import Problem
+from solver.problem import Problem, ServedModel
 from solver.report import Fleet, describe
 from solver.routing import Routing, balanced, route
 from solver.supply import Supply, build_supply
 from solver.throughput.base import FloatArray
-from solver.verify.view import offer_key
+from solver.verify.view import is_measured, offer_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +127,15 @@ def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
 
 @dataclass(frozen=True, slots=True)
 class StandingCandidates:
-    """One candidate per replica, by model, on the supply of a problem."""
+    """One candidate per replica, by model, on the supply of a problem.
+
+    `recapped`: the same engines under every other power cap, which `nvidia-smi -pl` sets while they run.
+    """
 
     supply: Supply
     candidates: Candidates
     replicas: tuple[Replica, ...]
+    recapped: Candidates
 
 
 def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidates) -> StandingFleet | None:
@@ -151,15 +164,37 @@ def standing_candidates(problem: Problem, standing: Standing) -> StandingCandida
     """
     supply = build_supply(problem)
     pools = _pools_of_rentals(problem, supply, standing)
-    parts, replicas = [], []
+    parts, recapped, replicas = [], [], []
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
         if members:
             pipelines = [_pipeline(replica, pools, problem) for replica in members]
             parts.append(candidates_of_pipelines(problem, supply, index, pipelines))
+            others = _under_other_caps(problem, model, pipelines)
+            if others:
+                recapped.append(candidates_of_pipelines(problem, supply, index, others))
             replicas += members
     most_workloads = max(len(model.workloads) for model in problem.models)
-    return StandingCandidates(supply, joined(parts, most_workloads), tuple(replicas))
+    return StandingCandidates(
+        supply, joined(parts, most_workloads), tuple(replicas), joined(recapped, most_workloads)
+    )
+
+
+def within_search(problem: Problem, standing: Standing) -> Standing:
+    """Without replicas that the search leaves out by now: they run, but no change of the fleet keeps them."""
+    return replace(standing, replicas=tuple(r for r in standing.replicas if _is_sought(problem, r)))
+
+
+def _is_sought(problem: Problem, replica: Replica) -> bool:
+    if replica.role not in roles_of(problem):
+        return False
+    search, gpus = problem.search, {stage.gpu for stage in replica.stages}
+    is_searched = (
+        all(stage.tensor_parallel in search.tensor_parallel for stage in replica.stages)
+        and len(replica.stages) <= search.max_pipeline_stages
+        and (len(gpus) == 1 or search.mixed_gpu_pipelines)
+    )
+    return is_searched or is_measured(problem, replica)
 
 
 def pinned(standing: Standing, problem: Problem, replicas: Sequence[Replica]) -> list[PinnedReplica]:
@@ -211,13 +246,26 @@ def _pipeline(replica: Replica, pools: Sequence[int], problem: Problem) -> Pipel
     return Pipeline(stages, one_piece, replica.role, power_cap_fraction(replica, problem))
 
 
+def _under_other_caps(problem: Problem, model: ServedModel, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """Each once. What GPUs do under a cap is only known of estimates."""
+    is_estimated = not problem.measured_only and model.spec is not None
+    caps = [cap for cap in power_cap_fractions(problem) if cap == 1 or is_estimated]
+    others = [replace(one, power_cap_fraction=cap) for one in pipelines for cap in caps]
+    return [one for one in dict.fromkeys(others) if one not in pipelines]
+
+
 def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
-    """What candidates have in common that are the same replica: model, role, cap, stages and pieces."""
+    """What candidates have in common that are the same replica: their engine and their power cap."""
+    caps = candidates.power_cap_fraction.tolist()
+    return [(cap, *engine) for cap, engine in zip(caps, engines_of(candidates), strict=True)]
+
+
+def engines_of(candidates: Candidates) -> list[tuple[object, ...]]:
+    """What candidates have in common that need no other engine: model, role, stages and pieces."""
     return [
         (
             int(candidates.model[c]),
             int(candidates.role[c]),
-            float(candidates.power_cap_fraction[c]),
             tuple(candidates.pool[c].tolist()),
             tuple(candidates.tensor_parallel[c].tolist()),
             tuple(candidates.layers[c].tolist()),

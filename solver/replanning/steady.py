@@ -8,14 +8,15 @@
 
 The relaxation of this bounds what any change can bring. The fleet itself is sought over the candidates that the
 relaxation finds promising: what it is proven against is the optimum without any switching cost, which plans state as
-their bound. The first phase leaves the restarts out; the second, near its answer, has for every running shape a
-column of its own that costs no restart and has as many replicas as run.
+their bound. The first phase leaves the restarts out; the second, near its answer, has for every running engine
+columns of its own, one per power cap, that cost no restart and together have as many replicas as run.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from solver.allocation import Goal, Polytope, build_polytope
 from solver.candidates import Candidates, enumerate_candidates, joined
@@ -29,7 +30,7 @@ from solver.pools import disk_needed_gb
 from solver.preparation import scaled_to_one
 from solver.problem import Problem
 from solver.relaxation import Relaxation, solve_relaxation
-from solver.replanning.standing import Standing, StandingCandidates, as_started, pinned, shapes_of
+from solver.replanning.standing import Standing, StandingCandidates, as_started, engines_of, pinned, shapes_of
 from solver.replanning.switching import Switching
 from solver.report import Fleet, describe
 from solver.routing import without_idle
@@ -60,20 +61,31 @@ class LeastSwitching:
 class SteadyProblem:
     """The polytope over all candidates, those that run included, and what changes cost in it.
 
-    running: candidates that run, as positions in the polytope; replicas: which they are, by position
-    of_replica [replicas]: the candidate of each
+    replicas: those that run; of_replica [replicas]: the candidate of each
+    engine [V]: the last V candidates are the running engines under every power cap; equal numbers: the same engine
     start, stop [K], restart [C]: USD/h over the horizon
     """
 
     polytope: Polytope
     replicas: tuple[Replica, ...]
     of_replica: IntArray
+    engine: IntArray
     start: FloatArray
     stop: FloatArray
     start_per_use: FloatArray
     restart: FloatArray
     usd_per_unit: float
     least: "LeastSwitching"
+
+    @property
+    def variants(self) -> IntArray:
+        """[V] the candidates that are a running engine under some cap."""
+        return len(self.polytope.candidates) - len(self.engine) + np.arange(len(self.engine))
+
+    def running(self) -> IntArray:
+        """[V] how many replicas run so."""
+        first = len(self.polytope.candidates) - len(self.engine)
+        return np.bincount(self.of_replica - first, minlength=len(self.engine))
 
     def weighed(self, factor: float) -> "SteadyProblem":
         """With changes that cost so many times as much."""
@@ -108,9 +120,10 @@ def steady_problem(
     supply = found.supply
     workloads = max(len(model.workloads) for model in problem.models)
     enumerated = prune_dominated(enumerate_candidates(problem, supply))
-    of_replica = _distinct(found.candidates)
-    first_of = np.unique(of_replica, return_index=True)[1]
-    candidates = joined([part for part in (enumerated, found.candidates.take(first_of)) if len(part)], workloads)
+    known = joined([part for part in (found.candidates, found.recapped) if len(part)], workloads)
+    variant = _distinct(shapes_of(known))
+    variants = known.take(np.unique(variant, return_index=True)[1])
+    candidates = joined([part for part in (enumerated, variants) if len(part)], workloads)
     if not len(candidates):
         return None
     polytope = scaled_to_one(build_polytope(problem, supply, candidates))
@@ -128,7 +141,8 @@ def steady_problem(
     return SteadyProblem(
         polytope=polytope,
         replicas=found.replicas,
-        of_replica=len(enumerated) + of_replica,
+        of_replica=len(enumerated) + variant[: len(found.candidates)],
+        engine=_distinct(engines_of(variants)),
         start=start * per_hour,
         stop=stop * per_hour,
         start_per_use=per_use * per_hour,
@@ -216,10 +230,10 @@ def _usd_per_unit(problem: Problem, switching: Switching, usd_per_watt: float) -
     return usd_per_watt if problem.objective.kind == "min_power" else 1.0
 
 
-def _distinct(found: Candidates) -> IntArray:
-    """[replicas] the same number for replicas of the same shape, counted from 0 in order of first appearance."""
+def _distinct(kinds: Sequence[tuple[object, ...]]) -> IntArray:
+    """The same number for what is of the same kind, counted from 0 in order of first appearance."""
     numbers: dict[tuple[object, ...], int] = {}
-    return np.array([numbers.setdefault(shape, len(numbers)) for shape in shapes_of(found)], dtype=np.int64)
+    return np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64)
 
 
 def may_start(problem: Problem) -> bool:
@@ -271,43 +285,67 @@ def _restart_usd(supply: Supply, candidates: Candidates, switching: Switching) -
 
 
 def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tuple[Polytope, Allocation, int]:
-    """The polytope with a column more per running shape; replicas of those shapes move to them as far as they run."""
-    base = steady.polytope
-    shapes, counts = np.unique(steady.of_replica, return_counts=True)
+    """The polytope with a column more per running engine and cap; its replicas move there, as far as they run."""
+    base, variants = steady.polytope, steady.variants
     kept_from = len(base.candidates)
-    candidates = joined([base.candidates, base.candidates.take(shapes)], base.rate.shape[1])
+    candidates = joined([base.candidates, base.candidates.take(variants)], base.rate.shape[1])
+    left = np.bincount(steady.engine, weights=steady.running()).astype(np.int64)
     wide = build_polytope(base.problem, base.supply, candidates).scaled(base.scale_rps)
     upper = wide.use_upper.copy()
-    upper[kept_from:] = np.minimum(upper[kept_from:], counts)
-    wide = replace(wide, use_upper=upper)
+    upper[kept_from:] = np.minimum(upper[kept_from:], left[steady.engine])
+    wide = _with_engines(replace(wide, use_upper=upper), steady.engine, left)
     replicas = np.zeros(len(candidates), dtype=np.int64)
     share = np.zeros((len(candidates), base.rate.shape[1]))
     replicas[allocation.candidate] = allocation.replicas
     share[allocation.candidate] = allocation.share
-    for column, (shape, most) in enumerate(zip(shapes.tolist(), counts.tolist(), strict=True), start=kept_from):
-        moved = min(int(replicas[shape]), int(most))
+    for column, (shape, engine) in enumerate(zip(variants, steady.engine, strict=True), start=kept_from):
+        moved = min(int(replicas[shape]), int(left[engine]))
         if moved:
             part = moved / replicas[shape]
             share[column], share[shape] = share[shape] * part, share[shape] * (1 - part)
             replicas[column] = moved
             replicas[shape] -= moved
+            left[engine] -= moved
     used = np.flatnonzero(replicas)
     return wide, replace(allocation, candidate=used, replicas=replicas[used], share=share[used]), kept_from
+
+
+def _with_engines(wide: Polytope, engine: IntArray, most: IntArray) -> Polytope:
+    """With a row for each engine of which there are columns under several caps: no more of them than run."""
+    several = np.flatnonzero(np.bincount(engine, minlength=len(most)) > 1)
+    if not len(several):
+        return wide
+    row = np.full(len(most), -1)
+    row[several] = np.arange(len(several))
+    columns = np.flatnonzero(row[engine] >= 0)
+    first = len(wide.candidates) - len(engine)
+    use = csr_array(
+        (np.ones(len(columns)), (row[engine[columns]], first + columns)), shape=(len(several), len(wide.candidates))
+    )
+    rent = csr_array((len(several), len(wide.cost_rent)))
+    return replace(
+        wide,
+        resources=(*wide.resources, *[""] * len(several)),
+        use=csr_array(vstack([wide.use, use], format="csr")),
+        rent=csr_array(vstack([wide.rent, rent], format="csr")),
+        limit=np.append(wide.limit, most[several].astype(np.float64)),
+    )
 
 
 def _finish_goal(steady: SteadyProblem, wide: Polytope, allocation: Allocation, kept_from: int) -> Goal:
     """Least cost with restarts charged, at the throughput of the first phase; among equals, what runs."""
     objective = wide.problem.objective
-    first = steady.goal()
-    shapes = np.unique(steady.of_replica)
-    tie = _TIE * wide.cost_use[:kept_from] + _TIE * _gpu_prices(wide)[:kept_from]
-    restart = np.concatenate([steady.restart + tie, np.zeros(len(shapes))])
-    start = np.concatenate([steady.start_per_use, steady.start_per_use[shapes]])
+    first, variants = steady.goal(), steady.variants
+    prices = _TIE * _gpu_prices(wide)
+    tie = _TIE * wide.cost_use[:kept_from] + prices[:kept_from]
+    recapped = np.where(steady.running() > 0, 0.0, prices[kept_from:])
+    restart = np.concatenate([steady.restart + tie, recapped])
+    start = np.concatenate([steady.start_per_use, steady.start_per_use[variants]])
     new = np.array([0.0 if c.held else _TIE * c.price_usd_per_hour for c in wide.supply.classes])
     if maximises_rate(objective):
         held = allocation.lam * (1 - HELD_GAP_SHARE * wide.problem.options.relative_gap)
         return Goal(0.0, wide.cost_use + start + restart, wide.cost_rent + steady.start - steady.stop + new, held)
-    use = np.concatenate([first.use_cost, first.use_cost[shapes]])
+    use = np.concatenate([first.use_cost, first.use_cost[variants]])
     return Goal(0.0, use + restart, first.rent_cost + new, first.lam_lower)
 
 
@@ -326,7 +364,7 @@ def _described(
     allocation, routing = without_idle(wide, allocation)
     if routing.lam <= LEAST_LAM:
         return None
-    pins = _pins(steady, standing, wide.problem, kept_from)
+    pins = _pins(steady, standing, wide, allocation, kept_from)
     rentals, placed = pack(wide, allocation, [pin for pin, _ in pins])
     names = _names(wide, allocation, standing, pins, [replica.stays for replica in placed])
     fleet = describe(wide, allocation, routing, Placement(rentals, placed, names))
@@ -336,14 +374,28 @@ def _described(
 
 
 def _pins(
-    steady: SteadyProblem, standing: Standing, problem: Problem, kept_from: int
+    steady: SteadyProblem, standing: Standing, wide: Polytope, allocation: Allocation, kept_from: int
 ) -> list[tuple[PinnedReplica, str]]:
-    """Where the running replicas stand, as replicas of the columns that cost no restart, with their names."""
-    column = {shape: kept_from + index for index, shape in enumerate(np.unique(steady.of_replica).tolist())}
-    pins = pinned(standing, problem, steady.replicas)
+    """Where the running replicas stand, as replicas of the columns that cost no restart, with their names.
+
+    Those of an engine go to the caps that it is to have, as far as they can to their own.
+    """
+    wanted = np.zeros(len(wide.candidates), dtype=np.int64)
+    wanted[allocation.candidate] = allocation.replicas
+    wanted = wanted[kept_from:]
+    now = steady.of_replica - (len(steady.polytope.candidates) - len(steady.engine))
+    becomes = np.full(len(now), -1, dtype=np.int64)
+    for own in (True, False):
+        for replica in np.flatnonzero(becomes < 0):
+            alike = [now[replica]] if own else np.flatnonzero(steady.engine == steady.engine[now[replica]])
+            variant = next((v for v in alike if wanted[v] > 0), -1)
+            becomes[replica] = variant
+            wanted[variant] -= variant >= 0
+    pins = pinned(standing, wide.problem, steady.replicas)
     return [
-        (replace(pin, candidate=column[int(shape)]), replica.id)
-        for pin, shape, replica in zip(pins, steady.of_replica, steady.replicas, strict=True)
+        (replace(pin, candidate=kept_from + int(variant)), replica.id)
+        for pin, variant, replica in zip(pins, becomes, steady.replicas, strict=True)
+        if variant >= 0
     ]
 
 

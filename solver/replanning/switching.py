@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from solver.plan import Plan, Rental, Stage
+from solver.plan import Plan, Rental, Replica, Stage
 from solver.pools import disk_needed_gb
 from solver.problem import Problem
 from solver.replanning.standing import Standing
@@ -65,7 +65,7 @@ class Switching:
 class Change:
     """What a plan changes about the fleet: machines started and stopped, engines started anew, and what that costs.
 
-    `ready_s`: until the last of it serves.
+    `ready_s`: until the last of it serves. `recapped`: replicas that run on with other power caps, at no cost.
     """
 
     started: int
@@ -73,10 +73,16 @@ class Change:
     restarted: int
     usd: float
     ready_s: float
+    recapped: int = 0
 
     @property
     def is_none(self) -> bool:
-        return self.started == self.stopped == self.restarted == 0
+        return self.started == self.stopped == self.restarted == self.recapped == 0
+
+    @property
+    def is_of_caps(self) -> bool:
+        """Alone."""
+        return self.recapped > 0 and self.started == self.stopped == self.restarted == 0
 
 
 def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switching) -> Change:
@@ -94,7 +100,7 @@ def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switc
     stopped.subtract(_machines(rental for rental in plan.rentals if rental.held))
     prices = {offer_key(rental): rental.price_usd_per_hour for rental in standing.rentals}
     stop_usd = sum(max(0, n) * switching.stop_usd(prices.get(key, 0.0), ready_s) for key, n in stopped.items())
-    running = {replica.id for replica in standing.replicas}
+    running = {replica.id: replica for replica in standing.replicas}
     anew = [r for r in plan.replicas if r.id not in running and any(plan.rentals[s.rental].held for s in r.stages)]
     restart_usd = sum(switching.restart_usd(_gpu_usd_per_hour(plan, replica.stages)) for replica in anew)
     return Change(
@@ -103,7 +109,13 @@ def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switc
         restarted=len(anew),
         usd=start_usd + stop_usd + restart_usd,
         ready_s=max(ready_s, switching.restart_s if anew else 0.0),
+        recapped=sum(r.id in running and _caps(r) != _caps(running[r.id]) for r in plan.replicas),
     )
+
+
+def _caps(replica: Replica) -> tuple[float | None, ...]:
+    """In whole watts, as they are set."""
+    return tuple(None if s.power_cap_watts is None else round(s.power_cap_watts) for s in replica.stages)
 
 
 def _stands_on(stages: Iterable[Stage], rental: int) -> bool:

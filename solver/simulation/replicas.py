@@ -4,7 +4,7 @@ Flow: a plan's replicas, its models and GPUs -> simulated_replicas (here) -> fle
 
 A replica whose rate was measured steps as fast as was measured: all of its seconds are multiplied by what the
 roofline sustains over what the evidence says. With a user's calibration they are multiplied by what its runs say.
-Replicas on GPUs with a power cap are slowed down in the same way, to what the evidence says of them.
+GPUs with a power cap are the slower cards that the cap makes of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from solver.catalog.entries import Gpu
+from solver.catalog.power_caps import capped
 from solver.errors import InvalidProblemError
 from solver.plan import Evidence, Replica, Stage
 from solver.problem import Role, ServedModel, Workload
@@ -57,10 +58,7 @@ def simulated_replicas(
     found = []
     for replica in replicas:
         model = models[replica.model]
-        is_capped = any(stage.power_cap_watts is not None for stage in replica.stages)
-        rates = tuple(
-            (e.workload, e.rps) for e in evidence if e.replica == replica.id and (is_capped or _is_scaled(e.source))
-        )
+        rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
         most = replica.max_batch or MAX_SEQUENCES
         key = (model.name, replica.role, tuple(map(_shape, replica.stages)), most, rates)
         if key not in known:
@@ -157,7 +155,7 @@ def layouts_of_replica(replica: Replica, gpus: Mapping[str, Gpu]) -> Layouts:
     ]
     across = [goes_on and stages[i].piece != stages[i + 1].piece for i, goes_on in enumerate(follows)]
     return Layouts(
-        gpus=tuple(gpus[name] for name in names),
+        gpus=tuple(_as_capped(gpus[name], stages) for name in names),
         gpu=np.array([[names.index(stage.gpu) for stage in stages]]),
         tensor_parallel=np.array([[stage.tensor_parallel for stage in stages]]),
         intra_gb_per_s=np.array([[stage.intra_gb_per_s or 0.0 for stage in stages]]),
@@ -165,6 +163,12 @@ def layouts_of_replica(replica: Replica, gpus: Mapping[str, Gpu]) -> Layouts:
         cross_machine=np.array([across]),
         layers=np.array([[stage.layers for stage in stages]]),
     )
+
+
+def _as_capped(gpu: Gpu, stages: Sequence[Stage]) -> Gpu:
+    """The card at the cap that the stages on it state."""
+    watts = next(stage.power_cap_watts for stage in stages if stage.gpu == gpu.slug)
+    return gpu if watts is None or not gpu.tdp_watts else capped(gpu, watts / gpu.tdp_watts)
 
 
 def lengths_of(model: ServedModel, input_tokens: IntArray, output_tokens: IntArray) -> Lengths:

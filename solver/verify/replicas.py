@@ -36,7 +36,7 @@ def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) 
         counted[replica.model] += 1
         if replica.id != expected and not is_standing:
             yield f"{path}.id: {replica.id!r}, expected {expected!r} (replicas of a model count from 0)"
-        if replica.role not in _ROLES[problem.search.disaggregation] and not is_standing:
+        if replica.role not in _ROLES[problem.search.disaggregation]:
             expected = " or ".join(map(repr, _ROLES[problem.search.disaggregation]))
             yield f"{path}.role: {replica.role!r}, expected {expected}"
         if not replica.stages:
@@ -82,13 +82,14 @@ def unfit_pieces(view: View) -> Iterator[str]:
         if len(pieces) > 1 and (len(networks) > 1 or None in networks):
             named = sorted(network or "none" for network in networks)
             yield f"replica {replica.id!r}: pieces on networks {named}, expected one network for all {len(pieces)}"
-        yield from _wrong_caps(view.problem, replica)
+        yield from _wrong_caps(view, replica)
         yield from _wrong_layers(view.problem, view.models[replica.model], replica)
         yield from _outside_search(view.problem, replica)
 
 
-def _wrong_caps(problem: Problem, replica: Replica) -> Iterator[str]:
-    """One of the caps that the problem allows, the same for all stages."""
+def _wrong_caps(view: View, replica: Replica) -> Iterator[str]:
+    """One of the caps that the problem allows, the same for all stages; GPUs that run already have what they have."""
+    problem = view.problem
     caps: tuple[float, ...] = ()
     if problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None:
         caps = problem.search.power_caps_fraction
@@ -100,7 +101,7 @@ def _wrong_caps(problem: Problem, replica: Replica) -> Iterator[str]:
         if stage.power_cap_watts is None:
             if first < 1:
                 yield f"{path}, expected {first!r} of the TDP like the first stage"
-        elif not any(agrees(stage.power_cap_watts, watts) for watts in allowed):
+        elif not view.is_standing and not any(agrees(stage.power_cap_watts, watts) for watts in allowed):
             yield f"{path}, expected None or one of {allowed}"
         elif tdp_watts and not agrees(stage.power_cap_watts, tdp_watts * first):
             yield f"{path}, expected {tdp_watts * first!r} like the first stage"

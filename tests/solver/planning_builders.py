@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import linprog
 
 from solver.allocation import Goal, Polytope, build_polytope
-from solver.candidates import enumerate_candidates
+from solver.candidates import AGGREGATED, PREFILL, enumerate_candidates
 from solver.dominance import prune_dominated
 from solver.linear import solve_milp
 from solver.milp import Allocation, build_milp
@@ -119,7 +119,7 @@ class WholeProgram:
     def _solve(self, limits: FloatArray) -> float:
         polytope, goal = self.polytope, self.goal
         num_rent, num_use, num_pairs = len(self.rent_lower), len(self.use_lower), len(self.pairs)
-        demand, lopsided = self._demand_rows(), self._share_rows()
+        demand, lopsided = self._demand_rows(), np.vstack([self._share_rows(), self._flow_rows()])
         capacity = np.zeros((num_use, 1 + num_rent + num_use + num_pairs))
         for column, (c, _) in enumerate(self.pairs):
             capacity[c, 1 + num_rent + num_use + column] = 1.0
@@ -155,7 +155,8 @@ class WholeProgram:
         for row, demand in enumerate(self.polytope.demands):
             rows[row, 0] = -demand.fraction
             for column, (c, w) in enumerate(self.pairs):
-                if self.polytope.candidates.model[c] == demand.model and w == demand.workload:
+                is_served = self.polytope.candidates.model[c] == demand.model and w == demand.workload
+                if is_served and self.polytope.candidates.role[c] != PREFILL:
                     rows[row, self._width() - len(self.pairs) + column] = self.polytope.rate[c, w]
         return rows
 
@@ -167,6 +168,20 @@ class WholeProgram:
             provider = self.polytope.provider_of[c]
             if provider >= 0:
                 rows[provider, self._width() - len(self.pairs) + column] = self.polytope.rate[c, w]
+        return rows
+
+    def _flow_rows(self) -> FloatArray:
+        """What decodes - what prefills <= 0 of every model, network and workload."""
+        candidates, supply = self.polytope.candidates, self.polytope.supply
+        network = [supply.pools[int(pool)].network for pool in candidates.pool[:, 0]]
+        apart = [pair for pair in self.pairs if candidates.role[pair[0]] != AGGREGATED]
+        keys = sorted({(int(candidates.model[c]), str(network[c]), w) for c, w in apart})
+        rows = np.zeros((len(keys), self._width()))
+        for column, (c, w) in enumerate(self.pairs):
+            if candidates.role[c] != AGGREGATED:
+                row = keys.index((int(candidates.model[c]), str(network[c]), w))
+                sign = -1.0 if candidates.role[c] == PREFILL else 1.0
+                rows[row, self._width() - len(self.pairs) + column] = sign * self.polytope.rate[c, w]
         return rows
 
     def _width(self) -> int:

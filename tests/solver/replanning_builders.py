@@ -20,8 +20,9 @@ from solver.replanning import (
     holdings_of,
     standing_of,
 )
-from tests.builders import random_problem
+from tests.builders import random_problem, random_roles_problem
 
+ROLES_FROM = 1000  # seeds of markets with rates of prefill and decode, too
 FREE = Switching(usd_per_rps=1.0)
 OfferKey = tuple[str, str, str]
 
@@ -124,7 +125,9 @@ def with_demand(problem: Problem, factor: float, *, of: str | None = None) -> Pr
 @cache
 def a_running_fleet(seed: int, objective: ObjectiveKind) -> tuple[Problem, Plan] | None:
     """A random market with a plan that was made for it; None where there is none."""
-    problem = random_problem(seed, objective)
+    problem = random_roles_problem(seed, objective) if seed >= ROLES_FROM else random_problem(seed, objective)
+    if seed >= ROLES_FROM and seed % 2:
+        problem = replace(problem, search=replace(problem.search, disaggregation="only"))
     plan = solve(problem)
     return (problem, plan) if plan.rentals else None
 

@@ -2,26 +2,38 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from solver.allocation import Polytope
+from solver.candidates import AGGREGATED, DECODE, PREFILL
 from solver.fleet_bounds import FleetBounds
 from solver.linear import solve_lp, solve_milp
 from solver.milp import Allocation
 from solver.objectives import first_goal
-from solver.problem import Limits, ObjectiveKind, Problem
+from solver.problem import Limits, ObjectiveKind, Problem, Search
 from solver.relaxation import solve_relaxation
-from tests.builders import OBJECTIVES, a_model, a_problem, a_workload, an_offer, measured, random_problem
+from tests.builders import (
+    OBJECTIVES,
+    a_model,
+    a_problem,
+    a_workload,
+    an_offer,
+    measured,
+    random_problem,
+    random_roles_problem,
+)
 from tests.solver.planning_builders import a_fleet, candidate_with, integer_optimum, polytope_of
 
 TOLERANCE = 1e-6
 
 
 def carried_by(polytope: Polytope, fleet: Allocation) -> float:
-    """What a fleet carries: max lam with sum_c h z = lam f and sum_w z <= y, one dense LP."""
+    """What a fleet carries: max lam with sum_c h z = lam f over what serves, sum_w z <= y, and on every network no
+    more decoded than prefilled; one dense LP."""
     pairs = [
         (n, d)
         for n, c in enumerate(fleet.candidate)
@@ -31,12 +43,30 @@ def carried_by(polytope: Polytope, fleet: Allocation) -> float:
     served = np.zeros((len(polytope.demands), 1 + len(pairs)))
     busy = np.zeros((len(fleet.candidate), 1 + len(pairs)))
     served[:, 0] = [-demand.fraction for demand in polytope.demands]
+    candidates = polytope.candidates
+    networks = [polytope.supply.pools[int(pool)].network for pool in candidates.pool[fleet.candidate, 0]]
+    names = sorted({network for network in networks if network is not None})
+    handed = np.zeros((len(polytope.demands) * len(names), 1 + len(pairs)))
     for column, (n, d) in enumerate(pairs):
-        served[d, 1 + column] = polytope.rate[fleet.candidate[n], polytope.demands[d].workload]
+        rate, role = (
+            polytope.rate[fleet.candidate[n], polytope.demands[d].workload],
+            candidates.role[fleet.candidate[n]],
+        )
         busy[n, 1 + column] = 1.0
+        if role != PREFILL:
+            served[d, 1 + column] = rate
+        if role != AGGREGATED:
+            handed[d * len(names) + names.index(str(networks[n])), 1 + column] = -rate if role == PREFILL else rate
     cost = np.zeros(1 + len(pairs))
     cost[0] = -1.0
-    solved = linprog(cost, A_ub=busy, b_ub=fleet.replicas, A_eq=served, b_eq=np.zeros(len(served)), method="highs")
+    solved = linprog(
+        cost,
+        A_ub=np.vstack([busy, handed]),
+        b_ub=np.append(fleet.replicas, np.zeros(len(handed))),
+        A_eq=served,
+        b_eq=np.zeros(len(served)),
+        method="highs",
+    )
     return float(-solved.fun)
 
 
@@ -95,6 +125,69 @@ def test_a_fleet_that_misses_a_workload_carries_nothing() -> None:
     bounds = FleetBounds(polytope)
     assert tighten(bounds, fleet) == 0.0
     assert allowed_by(bounds, fleet) == pytest.approx(0.0, abs=1e-12)
+
+
+def paired_fleet(polytope: Polytope, draw: Random) -> Allocation:
+    """Some replicas, most of them such that prefill meets decode."""
+    role = polytope.candidates.role
+    chosen = {draw.randrange(len(role)) for _ in range(2)}
+    for each in (PREFILL, DECODE):
+        chosen |= set(draw.sample(np.flatnonzero(role == each).tolist(), min(3, int((role == each).sum()))))
+    return a_fleet(polytope, {c: draw.randint(1, 3) for c in chosen})
+
+
+def with_roles(seed: int, objective: ObjectiveKind = "max_throughput") -> Polytope | None:
+    """None where nothing can run."""
+    problem = random_roles_problem(seed, objective, most_gpus=14)
+    polytope = polytope_of(replace(problem, limits=replace(problem.limits, max_share_per_provider_fraction=1.0)))
+    return polytope if len(polytope.candidates) else None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_inequality_denies_a_fleet_with_roles_what_it_carries(seed: int) -> None:
+    polytope = with_roles(seed)
+    if polytope is None:
+        return
+    draw = Random(seed)
+    bounds = FleetBounds(polytope)
+    bounds.add_relaxed(solve_relaxation(polytope, polytope.goal_throughput()))
+    fleets = [paired_fleet(polytope, draw) for _ in range(8)]
+    for fleet in fleets[:3]:
+        tighten(bounds, fleet)
+    for fleet in fleets:
+        assert carried_by(polytope, fleet) <= allowed_by(bounds, fleet) + TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_own_inequality_of_a_fleet_with_roles_says_exactly_what_it_carries(seed: int) -> None:
+    polytope = with_roles(seed)
+    if polytope is None:
+        return
+    fleet = paired_fleet(polytope, Random(seed))
+    bounds = FleetBounds(polytope)
+    expected = pytest.approx(carried_by(polytope, fleet), rel=TOLERANCE, abs=TOLERANCE)
+    assert tighten(bounds, fleet) == expected
+    assert allowed_by(bounds, fleet) == expected
+
+
+def test_a_pair_and_a_replica_for_whole_requests_by_hand() -> None:
+    """a prefills 4 and b decodes 3 a second: 3, and c serves 1: the price of a prompt is 0, since decode is short."""
+    site: dict[str, Any] = {"site": "s1", "inter_machine_gb_per_s": 12.5}
+    rows = [
+        measured("a", {"w1": 4.0}, role="prefill"),
+        measured("b", {"w1": 3.0}, role="decode"),
+        measured("c", {"w1": 1.0}),
+    ]
+    offers = [an_offer(gpu, **site) for gpu in "abc"]
+    polytope = polytope_of(a_problem(offers=offers, rows=rows, search=Search(disaggregation="auto")))
+    a, b, c = (candidate_with(polytope, gpu) for gpu in "abc")
+    bounds = FleetBounds(polytope)
+    assert tighten(bounds, a_fleet(polytope, {a: 1, b: 1, c: 1})) == pytest.approx(4.0)
+    (earned,) = bounds.earned
+    assert earned[[a, b, c]] == pytest.approx([0.0, 3.0, 1.0])
+    bounds.earned.clear()
+    assert tighten(bounds, a_fleet(polytope, {b: 2, c: 1})) == pytest.approx(1.0)  # nothing prefills
+    assert tighten(bounds, a_fleet(polytope, {a: 1, b: 2})) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -170,6 +263,20 @@ def test_inequalities_in_place_of_routing_lead_to_the_same_optimum(
 ) -> None:
     problem = random_problem(seed, objective, most_gpus=14)
     polytope = polytope_of(replace(problem, limits=replace(problem.limits, max_share_per_provider_fraction=1.0)))
+    expected = integer_optimum(polytope, first_goal(polytope))
+    found = optimum_without_routing(polytope, objective, thinned=thinned)
+    assert found == pytest.approx(expected, rel=1e-5, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("thinned", [False, True])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(6))
+def test_inequalities_in_place_of_handing_over_lead_to_the_same_optimum(
+    seed: int, objective: ObjectiveKind, thinned: bool
+) -> None:
+    polytope = with_roles(seed, objective)
+    if polytope is None:
+        return
     expected = integer_optimum(polytope, first_goal(polytope))
     found = optimum_without_routing(polytope, objective, thinned=thinned)
     assert found == pytest.approx(expected, rel=1e-5, abs=TOLERANCE)

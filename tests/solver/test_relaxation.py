@@ -20,7 +20,9 @@ from tests.builders import (
     measured,
     melange,
     random_estimated_problem,
+    random_estimated_roles_problem,
     random_problem,
+    random_roles_problem,
 )
 from tests.solver.planning_builders import WholeProgram, integer_optimum, polytope_of
 
@@ -89,6 +91,43 @@ def test_column_generation_finds_the_optimum_of_the_whole_program(seed: int, obj
 def test_column_generation_finds_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), search=Search(max_pipeline_stages=2))
     polytope = polytope_of(problem)
+    goal = first_goal(polytope)
+    assert solve_relaxation(polytope, goal).objective == close(WholeProgram(polytope, goal).optimum())
+
+
+def relaxed_with_roles(seed: int, objective: ObjectiveKind) -> tuple[Polytope, Goal, Relaxation]:
+    polytope = polytope_of(random_roles_problem(seed, objective, most_gpus=12))
+    goal = first_goal(polytope)
+    return polytope, goal, solve_relaxation(polytope, goal)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(25))
+def test_column_generation_finds_the_optimum_of_roles(seed: int, objective: ObjectiveKind) -> None:
+    polytope, goal, relaxation = relaxed_with_roles(seed, objective)
+    assert relaxation.objective == close(WholeProgram(polytope, goal).optimum())
+    if np.isfinite(relaxation.objective):
+        assert relaxation.bound == close(relaxation.objective)
+    assert relaxation.bound <= integer_optimum(polytope, goal) + TOLERANCE
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(0, 24, 4))
+def test_forcing_a_replica_with_a_role_costs_at_least_its_reduced_cost(seed: int, objective: ObjectiveKind) -> None:
+    polytope, goal, relaxation = relaxed_with_roles(seed, objective)
+    if not np.isfinite(relaxation.objective):
+        return
+    for c in range(0, len(polytope.candidates), 2):
+        forced = WholeProgram(polytope, goal)
+        forced.use_lower[c] = 1.0
+        assert forced.optimum() >= relaxation.bound + relaxation.reduced_cost_use[c] - TOLERANCE
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(6))
+def test_column_generation_finds_the_optimum_of_estimated_roles(seed: int, objective: ObjectiveKind) -> None:
+    problem = random_estimated_roles_problem(seed, objective)
+    polytope = polytope_of(replace(problem, offers=problem.offers[:4], models=problem.models[:1]))
     goal = first_goal(polytope)
     assert solve_relaxation(polytope, goal).objective == close(WholeProgram(polytope, goal).optimum())
 

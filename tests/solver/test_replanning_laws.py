@@ -17,6 +17,7 @@ from solver.verify import verify
 from tests.builders import random_problem
 from tests.solver.replanning_builders import (
     FREE,
+    ROLES_FROM,
     Look,
     a_look,
     a_running_fleet,
@@ -34,10 +35,10 @@ USD = 1e-6
 SEARCH_GAP = 0.006  # what the solver's own gaps leave: 0.1 % of the first phase, 0.5 % of the finish
 TWO_GAPS = 0.004
 
-seeds = st.integers(min_value=0, max_value=24)
+seeds = st.integers(min_value=0, max_value=24) | st.integers(min_value=ROLES_FROM, max_value=ROLES_FROM + 24)
 objectives = st.sampled_from(OBJECTIVES)
 law = settings(
-    derandomize=True, deadline=None, max_examples=15, database=None, suppress_health_check=list(HealthCheck)
+    derandomize=True, deadline=None, max_examples=24, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -111,6 +112,7 @@ def test_replicas_that_run_on_keep_their_name_place_and_engine(seed: int, object
             assert [(offer, gpus) for offer, _, gpus in stages] == [(o, gpus) for o, _, gpus in before[name]]
             assert all(held for _, held, _ in stages)
             after = next(replica for replica in option.plan.replicas if replica.id == name)
+            assert after.role == engines[name].role
             assert after.engine_args == engines[name].engine_args
             assert after.engine_env == engines[name].engine_env
             assert after.max_batch == engines[name].max_batch
@@ -256,8 +258,39 @@ def test_random_markets_bring_options_of_every_kind() -> None:
     assert sum(not each.keep.carries for each in found) >= 3
 
 
-def test_the_same_facts_bring_the_same_options() -> None:
-    look = a_look(10, "min_cost")
+def test_random_markets_with_roles_bring_fleets_with_roles() -> None:
+    looks = [a_look(ROLES_FROM + seed, OBJECTIVES[seed % 4]) for seed in range(25)]
+    before = [bool(look.plan.kv_transfers) for look in looks if look is not None]
+    after = [option.plan for look in looks if look is not None for option in look.found.options]
+    assert sum(before) >= 5
+    assert Counter(option.kind for look in looks if look is not None for option in look.found.options).keys() == {
+        "keep",
+        "reroute",
+        "relayout",
+        "refleet",
+    }
+    assert sum(plan is not None and len(plan.kv_transfers) > 0 for plan in after) >= 10
+
+
+@given(st.integers(min_value=ROLES_FROM, max_value=ROLES_FROM + 24), objectives)
+@law
+def test_where_nothing_has_changed_what_is_handed_over_stays_as_it_is(seed: int, objective: ObjectiveKind) -> None:
+    running = a_running_fleet(seed, objective)
+    assume(running is not None)
+    assert running is not None
+    problem, plan = running
+    kept = considered(problem, plan).keep.plan
+    assert kept is not None
+    assert {(t.workload, t.prefill, t.decode) for t in kept.kv_transfers} == {
+        (t.workload, t.prefill, t.decode) for t in plan.kv_transfers
+    }
+    assert [t.fraction for t in kept.kv_transfers] == pytest.approx([t.fraction for t in plan.kv_transfers])
+    assert len(kept.combos) == len(plan.combos)
+
+
+@pytest.mark.parametrize("seed", [10, ROLES_FROM + 10])
+def test_the_same_facts_bring_the_same_options(seed: int) -> None:
+    look = a_look(seed, "min_cost")
     assert look is not None
     again = considered(look.problem, look.plan, holdings=look.holdings, market=look.market, switching=look.switching)
     assert [option.kind for option in again.options] == [option.kind for option in look.found.options]
@@ -266,3 +299,4 @@ def test_the_same_facts_bring_the_same_options() -> None:
         assert one.net_usd == other.net_usd
         if one.plan and other.plan:
             assert (one.plan.replicas, one.plan.routing) == (other.plan.replicas, other.plan.routing)
+            assert one.plan.kv_transfers == other.plan.kv_transfers

@@ -60,6 +60,12 @@ def test_a_change_that_nets_more_than_the_least_is_taken_and_its_price_is_told()
     assert found.reason == "another fleet gains 0.80 $/h; the change costs 0.40 $ and pays after 30 min"
 
 
+def test_power_caps_are_called_so_where_nothing_else_changes() -> None:
+    change = Change(0, 0, 0, 0.0, 0.0, recapped=1)
+    found = decided(keep(), refleet(0.4, benefit_usd_per_hour=0.8, change=change))
+    assert found.reason == "other power caps on what runs gains 0.80 $/h"
+
+
 @pytest.mark.parametrize(("least_gain_fraction", "kind"), [(0.09, "refleet"), (0.11, "keep"), (0.0, "refleet")])
 def test_the_least_gain_is_a_share_of_what_the_fleet_costs_within_the_horizon(
     least_gain_fraction: float, kind: str
