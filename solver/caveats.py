@@ -12,7 +12,15 @@ _FULL_WEIGHT_BYTES = 2.0
 
 def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Sentences for `Plan.warnings`, each with what to do."""
-    return (*_odd_machines(problem), *_odd_measurements(problem), *_checkpoints(problem, replicas), *_mixed(replicas))
+    return (
+        *_odd_machines(problem),
+        *_odd_measurements(problem),
+        *_unused_roles(problem),
+        *_unused_caps(problem),
+        *_checkpoints(problem, replicas),
+        *_mixed(replicas),
+        *_pipelines_of_one_phase(replicas),
+    )
 
 
 def _odd_machines(problem: Problem) -> Iterator[str]:
@@ -34,6 +42,24 @@ def _odd_measurements(problem: Problem) -> Iterator[str]:
             yield f"the measured replica of {row.model} on {gpus} x {row.stages[0].gpu} {takes} in one machine"
 
 
+def _unused_roles(problem: Problem) -> Iterator[str]:
+    rows = sum(row.role != "aggregated" for row in problem.measured)
+    if rows and problem.search.disaggregation == "off":
+        yield (
+            f"{rows} measured rate{'' if rows == 1 else 's'} of prefill and decode replicas did not count: "
+            "search.disaggregation is off"
+        )
+
+
+def _unused_caps(problem: Problem) -> Iterator[str]:
+    if not problem.search.power_caps_fraction:
+        return
+    if problem.objective.kind != "min_power" and problem.limits.max_power_watts is None:
+        yield "search.power_caps_fraction did not count: watts matter to min_power and limits.max_power_watts alone"
+    elif problem.measured_only or any(model.spec is None for model in problem.models):
+        yield "measured rates hold without a power cap: no cap was considered for models that have no others"
+
+
 def _checkpoints(problem: Problem, replicas: Sequence[Replica]) -> Iterator[str]:
     running = {replica.model for replica in replicas}
     for model in problem.models:
@@ -52,4 +78,14 @@ def _mixed(replicas: Sequence[Replica]) -> Iterator[str]:
         yield (
             f"{', '.join(uneven[:5])}{' ...' if uneven[5:] else ''}: stages differ in GPU or tensor parallelism: "
             "use an engine that places stages one by one (search.mixed_gpu_pipelines: false avoids mixed GPUs)"
+        )
+
+
+def _pipelines_of_one_phase(replicas: Sequence[Replica]) -> Iterator[str]:
+    deep = [r.id for r in replicas if r.role != "aggregated" and len(r.stages) > 1]
+    if deep:
+        yield (
+            f"{', '.join(deep[:5])}{' ...' if deep[5:] else ''}: pipelines that prefill or decode alone need an "
+            "engine that hands over KV caches between pipelines, which vLLM's NixlConnector does not "
+            "(search.max_pipeline_stages: 1 avoids them)"
         )

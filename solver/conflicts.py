@@ -96,9 +96,18 @@ def _why_unserved(problem: Problem, demand: Demand) -> Conflict:
             0.0,
             "configurations with a measured rate",
             f"add a throughput.table row that serves {demand.name} on GPUs that are for rent, or set "
-            "throughput.only to false with a catalogue model",
+            f"throughput.only to false with a catalogue model{_of_roles(problem, model)}",
         )
     return _hardware_conflict(free, demand, model, model.spec)
+
+
+def _of_roles(problem: Problem, model: ServedModel) -> str:
+    """What rows of one phase still need to count."""
+    if not any(row.model == model.name and row.role != "aggregated" for row in problem.measured):
+        return ""
+    if problem.search.disaggregation == "off":
+        return "; rows with a role of prefill or decode count with search.disaggregation: auto or only"
+    return "; a prefill row counts beside a decode row for a GPU on the same network, and the other way round"
 
 
 def _hardware_conflict(problem: Problem, demand: Demand, model: ServedModel, spec: ModelSpec) -> Conflict:
@@ -338,6 +347,8 @@ def _undersupplied(problem: Problem) -> tuple[Conflict, ...]:
     if multiple >= wanted or multiple <= LEAST_LAM:
         return ()
     by_name = {d.name: d.fraction for d in _demands_of(problem)}
+    apart = problem.search.disaggregation == "only"
+    or_mix = ", let the network be faster, or set search.disaggregation to auto" if apart else ""
     return tuple(
         Conflict(
             name,
@@ -345,7 +356,7 @@ def _undersupplied(problem: Problem) -> tuple[Conflict, ...]:
             rate * multiple,
             "rps",
             f"this market carries {multiple:.3g} of the demand within budget and limits: lower rate_rps or "
-            "headroom_fraction, raise the budget, or add offers",
+            f"headroom_fraction, raise the budget, or add offers{or_mix}",
         )
         for name, rate in by_name.items()
     )

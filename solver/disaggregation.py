@@ -4,12 +4,15 @@ Flow: report.py describes a fleet -> handed_over, combos_of (here) -> Plan.kv_tr
 
 On every network the prefill replicas of a workload produce as many caches as the decode replicas take. Any way to
 pair them carries the same; they are paired in order, each filled before the next, which makes the fewest connections
-and the same ones for all workloads.
+and the same ones for all workloads. What a fleet that runs hands over already stays, as far as both sides still have
+it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 
@@ -48,28 +51,44 @@ def handed_over(
     found = []
     for row, demand in enumerate(polytope.demands):
         model = polytope.problem.models[demand.model]
+        workload = model.workloads[demand.workload].name
+        of_workload = (one for one in placement.handed_over if (one.model, one.workload) == (model.name, workload))
+        before = {(one.prefill, one.decode): one.fraction for one in of_workload}
         for prefill, decode in _sides(polytope, allocation, routing, placement, row):
-            for first, second, fraction in in_order(prefill, decode):
+            for first, second, fraction in in_order(prefill, decode, before):
                 kv_gb, exposed_s = links[first.at].to(links[second.at], demand.workload)
-                workload = model.workloads[demand.workload].name
                 found.append(KvTransfer(model.name, workload, first.name, second.name, fraction, kv_gb, exposed_s))
     return tuple(found)
 
 
-def in_order(prefill: Sequence[Side], decode: Sequence[Side]) -> Iterator[tuple[Side, Side, float]]:
-    """Both sides filled one after the other (the north-west corner of the transport problem)."""
+def in_order(
+    prefill: Sequence[Side], decode: Sequence[Side], before: Mapping[tuple[str, str], float] = MappingProxyType({})
+) -> Iterator[tuple[Side, Side, float]]:
+    """Both sides filled one after the other (the north-west corner of the transport problem).
+
+    `before`: what went from one name to another until now, which comes first.
+    """
     left, right = [side.fraction for side in prefill], [side.fraction for side in decode]
+    moved: dict[tuple[int, int], float] = defaultdict(float)
+
+    def move(i: int, j: int, most: float) -> None:
+        fraction = min(left[i], right[j], most)
+        moved[i, j] += fraction
+        left[i] -= fraction
+        right[j] -= fraction
+
+    for i, j in product(range(len(left)), range(len(right))):
+        move(i, j, before.get((prefill[i].name, decode[j].name), 0.0))
     i = j = 0
     while i < len(left) and j < len(right):
-        moved = min(left[i], right[j])
-        if moved > _LEAST_FRACTION:
-            yield prefill[i], decode[j], moved
-        left[i] -= moved
-        right[j] -= moved
+        move(i, j, np.inf)
         if left[i] <= right[j]:
             i += 1
         else:
             j += 1
+    for (i, j), fraction in sorted(moved.items()):
+        if fraction > _LEAST_FRACTION:
+            yield prefill[i], decode[j], fraction
 
 
 def _sides(

@@ -35,7 +35,7 @@ def why_not_apart(problem: Problem, demand: Demand, can_serve: CanServe) -> Conf
     return (
         _thin_network(problem, demand, can_serve, fastest)
         or _contradictory_split(problem, demand, can_serve)
-        or _missing_role(problem, demand)
+        or _missing_role(problem, demand, can_serve)
     )
 
 
@@ -73,12 +73,14 @@ def _contradictory_split(problem: Problem, demand: Demand, can_serve: CanServe) 
     return None
 
 
-def _missing_role(problem: Problem, demand: Demand) -> Conflict | None:
-    """One of the two has no replica on any network, whatever the limits."""
+def _missing_role(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:
+    """One of the two has no replica on any network, or not on the other's, whatever the limits."""
     model = problem.models[demand.model]
     models = list(problem.models)
     models[demand.model] = replace(model, slo=())
     free = replace(problem, models=tuple(models))
+    if can_serve(free, demand):
+        return None
     supply = build_supply(free)
     remedy = "offer GPUs with more memory there, use a smaller precision, or set search.disaggregation to auto"
     for role in ROLES[1:]:
@@ -88,4 +90,8 @@ def _missing_role(problem: Problem, demand: Demand) -> Conflict | None:
         if not (able.rps[:, demand.workload] > 0).any():
             why = f"no GPU on a site with a network can {role} {demand.name}: {remedy}"
             return Conflict(f"{demand.name}/{role}", 1.0, 0.0, f"{role} replicas", why)
-    return None
+    why = (
+        f"what can prefill {demand.name} and what can decode it are on different networks: offer both kinds of GPU "
+        "on one site, or set search.disaggregation to auto"
+    )
+    return Conflict("network", 1.0, 0.0, f"networks with prefill and decode for {demand.name}", why)

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from solver.allocation import Polytope
 from solver.milp import Allocation
-from solver.plan import Rental, Stage
+from solver.plan import KvTransfer, Rental, Stage
 from solver.pools import disk_needed_gb
 from solver.supply import OfferClass
 
@@ -40,11 +40,15 @@ class PlacedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the replicas of an allocation stand, in candidate order, and what they are called."""
+    """Where the replicas of an allocation stand, in candidate order, and what they are called.
+
+    `handed_over`: what those that run already hand over to whom.
+    """
 
     rentals: tuple[Rental, ...]
     replicas: tuple[PlacedReplica, ...]
     names: tuple[str, ...]
+    handed_over: tuple[KvTransfer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ _UNIT_WORDS = {
     "watt": "W",
     "gpu": "GPU",
     "gpus": "GPU",
+    "gb_per_s": "GB/s",
 }
 
 
@@ -59,8 +60,8 @@ def objective_unit(kind: str) -> str:
 
 
 def unit_words(unit: str) -> str:
-    """`usd_per_hour` as $/h."""
-    return _UNIT_WORDS.get(unit, unit.replace("_", " "))
+    """`usd_per_hour` as $/h; also where more words follow."""
+    return " ".join(_UNIT_WORDS.get(word, word.replace("_", " ")) for word in unit.split(" "))
 
 
 def fleet(rentals: Sequence[RentalDocument]) -> str:

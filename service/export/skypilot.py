@@ -94,8 +94,8 @@ def _warnings(task: _Task) -> Iterator[str]:
         yield f"{task.title}: SkyPilot 0.14 runs no tasks of several nodes on {cloud}; take another format"
     if task.hands_over:
         yield (
-            f"{task.title}: keys and values go between prefill and decode replicas, which can be tasks of "
-            "their own: give them one region and a network in which their nodes reach each other on all ports"
+            "keys and values go between prefill and decode replicas, which can be tasks of their own: give those "
+            "tasks one region and a network in which their nodes reach each other on all ports"
         )
     if rental.contract == "interruptible" and cloud in NO_SPOT:
         yield f"{task.title}: SkyPilot 0.14 rents no spot machines on {cloud}; use_spot is left out"

@@ -1,6 +1,6 @@
 """The comparison document: what every planning strategy makes of one problem, with the same rates, beside sutler.
 
-Units: requests/s, seconds, USD per hour, watts (TDP). Keys are only ever added, never changed or taken away.
+Units: requests/s, seconds, USD per hour, watts (TDP or cap). Keys are only ever added, never changed or taken away.
 """
 
 from typing import Literal
@@ -48,7 +48,7 @@ class ComparedStrategy(Document):
     cost_usd_per_hour: float | None
     """USD per hour of all rentals."""
     power_watts: float | None
-    """TDP of all rented GPUs."""
+    """What all rented GPUs may draw: their TDP, or their caps."""
     usd_per_million_tokens: float | None
     """Input and output tokens together."""
     gpus: dict[str, int]
@@ -77,7 +77,7 @@ class FrontierPoint(Document):
     cost_usd_per_hour: float | None
     """USD per hour of all rentals."""
     power_watts: float | None
-    """TDP of all rented GPUs."""
+    """What all rented GPUs may draw: their TDP, or their caps."""
     on_frontier: bool
     """Whether no strategy on the market as it is, at any point, serves as much for less (USD per hour, or watts under
     min_power) or more for as little; differences below 0.1 % do not count."""

@@ -1,6 +1,6 @@
 """The plan document: which offers to rent, what runs on them, where each workload goes, and the proof.
 
-Units: requests/s, seconds, USD per hour, watts (TDP). Keys are only ever added, never changed or taken away.
+Units: requests/s, seconds, USD per hour, watts (TDP or cap). Keys are only ever added, never changed or taken away.
 """
 
 from typing import Annotated, Literal
@@ -166,7 +166,7 @@ class KvTransferDocument(Document):
     decode: str
     """Id of the decode replica."""
     fraction: float
-    """Share of all requests of the workload that goes this way."""
+    """Share of all requests of the workload that goes this way; what aggregated replicas serve is in `routing`."""
     kv_gb: float | None
     """Keys and values of one prompt, 10^9 bytes; null where the architecture is unknown."""
     exposed_s: float | None
@@ -179,7 +179,7 @@ class ComboDocument(Document):
     model: str
     """The caller's name of the model."""
     network: str
-    """The network that keys and values go over."""
+    """The network that keys and values go over, as provider:site."""
     prefill_replicas: int
     """Replicas that prefill."""
     decode_replicas: int
@@ -191,20 +191,24 @@ class ComboDocument(Document):
     tokens_per_usd: float | None
     """Prompt tokens per USD of the prefill GPUs plus answer tokens per USD of the decode GPUs, as planned."""
     a1_tokens_per_flop: float | None
-    """The traffic's prefill coefficient; null where the architecture is unknown."""
+    """Prompt tokens per floating-point operation of this model on this traffic; null where the architecture is
+    unknown."""
     a2_tokens_per_byte: float | None
-    """The traffic's decode coefficient."""
+    """Answer tokens per byte of GPU memory read, at the batch of the decode replicas; null as above."""
     peak_tokens_per_usd: float | None
-    """Tokens per USD that the coefficients promise at the GPUs' peak rates."""
+    """Tokens per USD that both coefficients promise at the GPUs' peak TFLOPS (bf16) and memory bandwidth: a measure
+    to compare GPUs by, not a rate to expect."""
 
 
 class BindingDocument(Document):
     """A constraint that binds, and what one more unit of it would bring."""
 
     constraint: str
-    """budget, supply/<pool>/<size>, network/<site>, limit/<name> or demand/<model>/<workload>."""
+    """budget, supply/<pool>/<size>, network/<provider>:<site>, limit/<name> or demand/<model>/<workload>; network/all
+    stands for more than four networks together."""
     shadow_price: float
-    """Dual of the linear relaxation."""
+    """Dual of the linear relaxation; of a network, what the relaxed plan gains if keys and values take no time on
+    it."""
     unit: str
     """Unit of the shadow price."""
 
@@ -265,7 +269,8 @@ class ConflictDocument(Document):
     """What has to give in a problem without a plan."""
 
     constraint: str
-    """Named as in `binding`."""
+    """Named as in `binding`; besides, network, limit/slo/<model>/<limit>, limit/slo_split/<model> (the share of an
+    end-to-end limit that prefill gets) and demand/<model>/<workload>/<role>."""
     needed: float
     """What a plan would need."""
     available: float
@@ -429,7 +434,7 @@ class PlanDocument(Document):
     cost_usd_per_hour: float | None
     """USD per hour of all rentals."""
     power_watts: float | None
-    """TDP of all rented GPUs."""
+    """What all rented GPUs may draw: their TDP, or their caps; those that run nothing, the lowest cap allowed."""
     usd_per_million_tokens: float | None
     """Input and output tokens together."""
     rentals: tuple[RentalDocument, ...]

@@ -73,7 +73,7 @@ class MinCost(Document):
 
 
 class MinPower(Document):
-    """Carry the given load with the least board power (TDP of the rented GPUs)."""
+    """Carry the given load with the least power: the TDP of all rented GPUs, or what they are capped to."""
 
     kind: Literal["min_power"]
     """Which objective."""
@@ -175,8 +175,8 @@ class ModelDocument(Document):
     prefix_cache_hit_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the input tokens whose KV cache is already there."""
     prefill_share_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of an end-to-end limit, what prefill and KV transfer may take where prefill and decode run apart; unset: by the
-    lengths of each kind of request."""
+    """Share of an end-to-end limit that prefill and KV transfer may take where prefill and decode run apart; decode
+    gets the rest. Unset: by the lengths of each kind of request, between 0.1 and 0.9."""
     workloads: Annotated[tuple[WorkloadDocument, ...], Field(strict=False, min_length=1, max_length=1000)] | None = (
         None
     )
@@ -241,7 +241,7 @@ class LimitsDocument(Document):
     max_utilisation_fraction: PositiveFraction | None = None
     """Load of a replica over what it sustains; unset: 0.85 for models with a TTFT limit, else 1."""
     max_power_watts: Watts | None = None
-    """Board power (TDP) of all rented GPUs."""
+    """The TDP of all rented GPUs, or what they are capped to, in sum."""
 
 
 class SearchDocument(Document):
@@ -254,12 +254,13 @@ class SearchDocument(Document):
     mixed_gpu_pipelines: bool = True
     """Pipelines whose stages are of different GPU types."""
     disaggregation: DisaggregationChoice = "off"
-    """Prefill and decode on replicas of their own, on sites with a network: not at all, where it is better, or
-    always. Engines must be able to hand over KV caches."""
+    """Whether prompts (prefill) and answers (decode) run on replicas of their own, on sites with a network: `off`,
+    never; `auto`, where that is better; `only`, always. Engines must be able to hand over KV caches."""
     power_caps_fraction: Annotated[
-        tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(strict=False, max_length=8)
+        tuple[Annotated[float, Field(ge=0.1, lt=1)], ...], Field(strict=False, max_length=8)
     ] = ()
-    """Shares of its TDP to which a GPU may be capped, beside none: [0.5] for half. Only GPUs with a known TDP."""
+    """Shares of the TDP to which GPUs may be capped, each replica to one of them or not at all: [0.5] for half. They
+    count with min_power and limits.max_power_watts, and for estimated rates."""
 
 
 class SolverDocument(Document):
@@ -294,7 +295,8 @@ class MeasuredRateDocument(Document):
     stages: Annotated[tuple[MeasuredStageDocument, ...], Field(strict=False, min_length=1, max_length=8)]
     """Stages in pipeline order."""
     role: Literal["aggregated", "prefill", "decode"] = "aggregated"
-    """What the replica did: whole requests, their prompts, or their answers."""
+    """What the replica did: whole requests, their prompts with the first token, or the tokens after it. Rows of the
+    last two count with `search.disaggregation: auto` or `only`."""
     rps: Annotated[dict[Name, Rate], Field(min_length=1)]
     """Requests per second by workload; a workload left out has rate 0."""
 

@@ -153,7 +153,8 @@ def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidat
         0.0,
     )
     placed = tuple(PlacedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
-    placement = Placement(standing.rentals, placed, tuple(replica.id for replica in replicas))
+    names = tuple(replica.id for replica in replicas)
+    placement = Placement(standing.rentals, placed, names, standing.kv_transfers)
     return StandingFleet(polytope, allocation, placement, replicas)
 
 

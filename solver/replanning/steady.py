@@ -367,7 +367,7 @@ def _described(
     pins = _pins(steady, standing, wide, allocation, kept_from)
     rentals, placed = pack(wide, allocation, [pin for pin, _ in pins])
     names = _names(wide, allocation, standing, pins, [replica.stays for replica in placed])
-    fleet = describe(wide, allocation, routing, Placement(rentals, placed, names))
+    fleet = describe(wide, allocation, routing, Placement(rentals, placed, names, standing.kv_transfers))
     running = {replica.id: replica for replica in steady.replicas}
     replicas = tuple(as_started(replica, running) for replica in fleet.replicas)
     return replace(fleet, replicas=replicas)

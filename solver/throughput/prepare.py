@@ -14,7 +14,14 @@ from solver.throughput.architecture import LayerWork
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
 from solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
 from solver.throughput.memory import StageMemory, free_after_vocabulary, kv_capacity_tokens, padded, stage_memory
-from solver.throughput.roles import Handover, asked_of, handing_over, limits_in, share_of_limit
+from solver.throughput.roles import (
+    Handover,
+    asked_of,
+    handing_over,
+    limits_in,
+    prompts_in_flight,
+    share_of_limit,
+)
 from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
 from solver.throughput.stages import (
     ModelStages,
@@ -88,7 +95,10 @@ def prepare(
     in_memory = _memory_batches(source.work, held, kind, layers, memory, pipes.stages)
     in_memory = in_memory * np.equal(layers.sum(axis=1, keepdims=True), spec.layers)
     in_context = traffic.full_context <= spec.max_context_tokens
-    batch = np.minimum(in_memory, max_sequences) * np.logical_and(np.reshape(possible, (-1, 1)), in_context)
+    running = np.minimum(in_memory, max_sequences)
+    if layouts.role == "prefill":
+        running = np.minimum(running, prompts_in_flight(traffic.new_tokens, pipes.stages))
+    batch = running * np.logical_and(np.reshape(possible, (-1, 1)), in_context)
     return Prepared(
         order=order,
         layouts=layouts,

@@ -3,10 +3,11 @@
 Flow: prepare.py asks for a model in a role -> the same tables and composer as for whole requests -> handing_over
 (here) adds the transfer -> latency.py splits the limits.
 
-A prefill replica serves the prompts and the first token: requests of one token of answer. Prompts are counted one by
-one, as in aggregated replicas, although engines batch short ones up to 2,048 tokens: beyond that a batch brings
-nothing (Splitwise, arXiv 2311.18677, Fig. 6), below it the rate is understated. A decode replica serves the other
-tokens; the prompt's keys and values arrive over the network and take memory, but no time of its GPUs.
+A prefill replica serves the prompts and the first token: requests of one token of answer. It runs as many at once as
+make a batch of 2,048 tokens, beyond which a batch brings nothing (Splitwise, arXiv 2311.18677, Fig. 6 and section
+IV.B). Their time is counted prompt by prompt, as in aggregated replicas: that of short ones is overstated a little.
+A decode replica serves the other tokens; the prompt's keys and values arrive over the network and take memory, but no
+time of its GPUs.
 
 Handing over. Every stage sends the keys and values of its own layers through its share of the machine's link, in t
 seconds for the slowest stage. Serially that is t after the prefill p. Layer by layer over L layers it ends
@@ -28,6 +29,7 @@ from solver.problem import LatencyLimit, Role, ServedModel
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import FloatArray, IntArray, Layouts
 from solver.throughput.factors import Priors
+from solver.throughput.memory import CHUNK_TOKENS
 from solver.units import BYTES_PER_GB
 
 # Not hidden of a transfer by layers, whatever its size (Splitwise, section VI.A: about 8 ms on A100, 5 ms on H100).
@@ -62,6 +64,13 @@ def asked_of(model: ServedModel, role: Role) -> ServedModel:
     if role != "prefill":
         return model
     return replace(model, workloads=tuple(replace(workload, output_tokens=1.0) for workload in model.workloads))
+
+
+def prompts_in_flight(new_tokens: FloatArray, stages: IntArray) -> FloatArray:
+    """[num_layouts, W] that keep every stage of a prefill replica busy with a batch of up to CHUNK_TOKENS; in a
+    pipeline one more, on its way from stage to stage."""
+    in_a_batch = np.maximum(np.floor(CHUNK_TOKENS / new_tokens), 1.0)
+    return np.asarray(stages[:, None] * in_a_batch + (stages > 1)[:, None])
 
 
 def limits_in(model: ServedModel, role: Role) -> tuple[LatencyLimit, ...]:

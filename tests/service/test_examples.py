@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from service.plans.documents import read_document
+from service.plans.schemas import ProblemDocument
+from service.plans.translate import to_problem
+from service.plans.validation import validate
+from solver import Plan, solve
 from solver.catalog import list_prices_usd_per_hour
+from tests.service.builders import NOW
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # arXiv 2502.00722, Table 4, availability 1, and Table 5, trace 2, in % by (input, output) tokens
@@ -28,6 +33,13 @@ TRACE_2 = {
 
 def document(name: str) -> Any:
     return read_document(EXAMPLES / name)
+
+
+def planned(name: str, **search: Any) -> Plan:
+    """The example, with another `search` where one is given, and without alternatives."""
+    problem = document(name)
+    changed = {**problem, "search": {**problem["search"], **search}, "solver": {"alternatives": False}}
+    return solve(to_problem(validate(ProblemDocument, changed), folder=None, now=NOW).problem)
 
 
 def test_the_papers_market_has_its_prices_and_counts() -> None:
@@ -67,3 +79,21 @@ def test_the_marketplace_is_one_of_hundreds_of_single_hosts() -> None:
     assert len(offers) >= 400
     assert all(offer["available"] == 1 and not offer.get("inter_machine_gb_per_s") for offer in offers)
     assert len({offer["machine_id"] for offer in offers}) > 50
+
+
+def test_prompts_and_answers_apart_halve_the_cost_of_the_example() -> None:
+    plan, without = (planned("disaggregated.yaml", disaggregation=choice) for choice in ("auto", "off"))
+    assert plan.status == without.status == "optimal"
+    assert {replica.role for replica in plan.replicas} == {"aggregated", "prefill", "decode"}
+    assert plan.kv_transfers
+    assert plan.cost_usd_per_hour == pytest.approx(0.5 * (without.cost_usd_per_hour or 0.0), rel=0.05)
+    assert any(plan.rentals[replica.stages[0].rental].provider == "bolt" for replica in plan.replicas)
+
+
+def test_power_caps_save_a_fifth_of_the_watts_of_the_example() -> None:
+    plan, without = (planned("power_capped.yaml", power_caps_fraction=caps) for caps in ([0.5, 0.6, 0.7, 0.8], []))
+    assert document("power_capped.yaml")["search"]["power_caps_fraction"] == [0.5, 0.6, 0.7, 0.8]
+    assert plan.value == pytest.approx(0.8 * (without.value or 0.0), rel=0.02)
+    caps = {replica.role: replica.stages[0].power_cap_watts for replica in plan.replicas}
+    assert caps["decode"] is not None
+    assert caps["decode"] < (caps["prefill"] or 0.0)

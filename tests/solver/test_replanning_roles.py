@@ -7,6 +7,7 @@ import pytest
 
 from solver import solve
 from solver.catalog import load_gpus, load_models
+from solver.disaggregation import Side, in_order
 from solver.plan import KvTransfer, Plan, Replica
 from solver.problem import Disaggregation, Limits, ObjectiveKind, Problem, Role, Search
 from solver.replanning import Considered, Switching, holdings_of, standing_of
@@ -129,6 +130,26 @@ def test_what_a_standing_fleet_hands_over_is_described_with_it() -> None:
         ("cloud:t", 1, 2),
     ]
     assert {share.replica for route in found.routing for share in route.shares} == {"chat-0", "chat-3"}
+
+
+def test_hand_overs_stay_with_whom_they_are_as_far_as_both_sides_have_them() -> None:
+    """In order, a prefill replica named first would take the first to decode, whoever fed that before."""
+    prefill, decode = [Side("p0", 0, 0.5), Side("p1", 1, 0.5)], [Side("d0", 2, 0.4), Side("d1", 3, 0.6)]
+
+    def moved(before: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+        return {(a.name, b.name): round(fraction, 9) for a, b, fraction in in_order(prefill, decode, before)}
+
+    assert moved({}) == {("p0", "d0"): 0.4, ("p0", "d1"): 0.1, ("p1", "d1"): 0.5}
+    assert moved({("p1", "d0"): 0.4, ("p0", "d1"): 0.5}) == {
+        ("p0", "d1"): 0.5,
+        ("p1", "d0"): 0.4,
+        ("p1", "d1"): 0.1,
+    }
+    assert moved({("p1", "d0"): 0.9, ("p9", "d1"): 0.5}) == {
+        ("p0", "d1"): 0.5,
+        ("p1", "d0"): 0.4,
+        ("p1", "d1"): 0.1,
+    }
 
 
 def a_case(mode: Disaggregation = "only", *, demand_rps: float = 4.0, available: int = 6) -> Problem:
