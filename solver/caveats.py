@@ -1,7 +1,9 @@
 """What a reader of a plan should know beside its numbers: where the search or the start-up needs a second look."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from solver.candidates import power_cap_fractions
 from solver.plan import Rental, Replica
 from solver.pools import PIECE_SIZES
 from solver.problem import Problem
@@ -17,6 +19,7 @@ def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Repl
         *_odd_measurements(problem),
         *_unused_roles(problem),
         *_unused_caps(problem),
+        *_idle_gpus_to_cap(problem, rentals, replicas),
         *_checkpoints(problem, replicas),
         *_mixed(replicas),
         *_pipelines_of_one_phase(replicas),
@@ -58,6 +61,26 @@ def _unused_caps(problem: Problem) -> Iterator[str]:
         yield "search.power_caps_fraction did not count: watts matter to min_power and limits.max_power_watts alone"
     elif problem.measured_only or any(model.spec is None for model in problem.models):
         yield "measured rates hold without a power cap: no cap was considered for models that have no others"
+
+
+def _idle_gpus_to_cap(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> Iterator[str]:
+    """What power_watts counts on and no replica says."""
+    lowest = min(power_cap_fractions(problem))
+    if lowest >= 1:
+        return
+    idle: Counter[str] = Counter()
+    for rental in rentals:
+        idle[rental.gpu] += rental.gpus * rental.count
+    for replica in replicas:
+        for stage in replica.stages:
+            idle[stage.gpu] -= stage.tensor_parallel
+    for gpu, count in sorted(idle.items()):
+        tdp_watts = problem.gpus[gpu].tdp_watts
+        if count > 0 and tdp_watts:
+            yield (
+                f"{count} rented {gpu} run{'s' if count == 1 else ''} nothing: power_watts counts on a cap of "
+                f"{tdp_watts * lowest:g} W for each (nvidia-smi -pl), which no replica and no export sets"
+            )
 
 
 def _checkpoints(problem: Problem, replicas: Sequence[Replica]) -> Iterator[str]:

@@ -5,27 +5,21 @@ the latency limit or the memory; if yes, does the cheapest set of replicas that 
 budget, the market or a limit; and if even that fits, how much of the demand can be carried.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
-from solver.allocation import Demand, Polytope, build_polytope
-from solver.candidates import enumerate_candidates
-from solver.catalog.entries import ModelSpec
-from solver.disaggregation_conflicts import why_not_apart
-from solver.dominance import prune_dominated
+from solver.allocation import Goal, Polytope
 from solver.linear import LinearProgram, solve_milp
 from solver.methods import exact
-from solver.milp import build_milp
+from solver.milp import Allocation, build_milp
 from solver.objectives import LEAST_LAM, maximises_rate, total_demand
 from solver.plan import Conflict
-from solver.pools import PIECE_SIZES, checkpoint_gb, disk_needed_gb
-from solver.problem import LatencyLimit, Limits, Problem, ServedModel
+from solver.problem import Problem
 from solver.relaxation import demand_rows, rough_price_usd_per_hour
-from solver.supply import build_supply
 from solver.throughput.base import FloatArray, IntArray
+from solver.unserved_conflicts import demands_of, polytope_of, unserved_among, why_unserved, without_limits
 
 _SLACK_PENALTY = 1000.0
 _SECONDS = 10.0
@@ -33,157 +27,19 @@ _COVER_CANDIDATES = 40
 _MANY_REPLICAS = 1000.0  # that one prefill replica is enough for where all that counts is that there is one
 _FLEET_GAP = 0.001
 _FLEET_NODES = 300
-_LOOSENED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 30.0, 1e2, 1e3, 1e4, 1e6, 1e9)
-_WITHOUT_LIMIT = 1e9
 
 
 def find_conflicts(problem: Problem) -> tuple[Conflict, ...]:
     """What makes `problem` infeasible; at least one entry."""
-    free = _without_limits(problem)
-    polytope = _polytope(free)
-    unserved = _unserved(polytope, _demands_of(problem))
+    free = without_limits(problem)
+    polytope = polytope_of(free)
+    unserved = unserved_among(polytope, demands_of(problem))
     if unserved:
-        causes = {conflict.constraint: conflict for conflict in (_why_unserved(problem, d) for d in unserved)}
-        return tuple(causes.values())
+        return why_unserved(problem, unserved)
     found = _cheapest_cover(problem, polytope)
     if not maximises_rate(problem.objective):
         found = _cheapest_fleet(problem, polytope) or _undersupplied(problem) or found
     return found or (_too_tight(problem),)
-
-
-def _without_limits(problem: Problem) -> Problem:
-    """The same market with nothing that a caller set: no budget, no limits."""
-    limits = Limits(
-        max_gpus=dict.fromkeys(problem.limits.max_gpus, int(_WITHOUT_LIMIT)),
-        max_gpus_per_provider=dict.fromkeys(problem.limits.max_gpus_per_provider, int(_WITHOUT_LIMIT)),
-        max_utilisation_fraction=problem.limits.max_utilisation_fraction,
-    )
-    return replace(problem, budget_usd_per_hour=None, limits=limits)
-
-
-def _polytope(problem: Problem) -> Polytope:
-    supply = build_supply(problem)
-    candidates = prune_dominated(enumerate_candidates(problem, supply))
-    return build_polytope(problem, supply, candidates)
-
-
-def _demands_of(problem: Problem) -> list[Demand]:
-    return [
-        Demand(f"demand/{model.name}/{workload.name}", m, w, workload.demand)
-        for m, model in enumerate(problem.models)
-        for w, workload in enumerate(model.workloads)
-    ]
-
-
-def _unserved(polytope: Polytope, demands: Sequence[Demand]) -> list[Demand]:
-    served = {d.name for d, able in zip(polytope.demands, polytope.servable(), strict=True) if able}
-    return [d for d in demands if d.name not in served]
-
-
-def _why_unserved(problem: Problem, demand: Demand) -> Conflict:
-    """No configuration on this market can serve the workload: the latency limits or the hardware."""
-    model = problem.models[demand.model]
-    free = _without_limits(problem)
-    apart = why_not_apart(free, demand, _can_serve)
-    if apart is not None:
-        return apart
-    if model.slo and _serves(free, demand, ()):
-        return _latency_conflict(free, demand, model)
-    if problem.measured_only or model.spec is None:
-        return Conflict(
-            demand.name,
-            1.0,
-            0.0,
-            "configurations with a measured rate",
-            f"add a throughput.table row that serves {demand.name} on GPUs that are for rent, or set "
-            f"throughput.only to false with a catalogue model{_of_roles(problem, model)}",
-        )
-    return _hardware_conflict(free, demand, model, model.spec)
-
-
-def _of_roles(problem: Problem, model: ServedModel) -> str:
-    """What rows of one phase still need to count."""
-    if not any(row.model == model.name and row.role != "aggregated" for row in problem.measured):
-        return ""
-    if problem.search.disaggregation == "off":
-        return "; rows with a role of prefill or decode count with search.disaggregation: auto or only"
-    return "; a prefill row counts beside a decode row for a GPU on the same network, and the other way round"
-
-
-def _hardware_conflict(problem: Problem, demand: Demand, model: ServedModel, spec: ModelSpec) -> Conflict:
-    """Disk, context length or memory: the first whose lifting makes the workload servable."""
-    roomy = replace(problem, offers=tuple(replace(offer, disk_gb=None) for offer in problem.offers))
-    if _serves(roomy, demand, ()):
-        needed = disk_needed_gb(problem)[demand.model]
-        most = max(offer.disk_gb or 0.0 for offer in problem.offers)
-        remedy = f"every piece of {model.name} keeps its whole checkpoint on disk: use offers with more disk_gb"
-        return Conflict(demand.name, needed, most, "GB of disk", remedy)
-    workload = model.workloads[demand.workload]
-    tokens = workload.input_tokens + workload.output_tokens
-    if tokens > spec.max_context_tokens:
-        remedy = f"longer than the context of {spec.id}: shorten the requests of {demand.name} or use another model"
-        return Conflict(demand.name, tokens, float(spec.max_context_tokens), "tokens per request", remedy)
-    shorter = [replace(w, input_tokens=1.0, output_tokens=1.0) for w in model.workloads]
-    models = list(problem.models)
-    models[demand.model] = replace(model, workloads=tuple(shorter))
-    if _serves(replace(problem, models=tuple(models)), demand, ()):
-        most_tokens = _most_tokens(problem, demand, tokens)
-        remedy = "the KV cache of one such request fits no replica here: shorten it, or offer more GPU memory"
-        return Conflict(demand.name, tokens, most_tokens, "tokens per request", remedy)
-    needed = checkpoint_gb(spec, model.precision)
-    largest = max(
-        problem.gpus[offer.gpu].memory_gb * max((s for s in PIECE_SIZES if s <= offer.gpus), default=1)
-        for offer in problem.offers
-    )
-    remedy = (
-        f"no replica of {model.name} at {model.precision} can run on this market (weights and runtime must fit 90 % "
-        "of the memory, GPUs that work together need a link): use a smaller precision, larger offers, or sites with "
-        "a network between machines"
-    )
-    return Conflict(demand.name, needed, largest, "GB of GPU memory in one machine", remedy)
-
-
-def _most_tokens(problem: Problem, demand: Demand, tokens: float) -> float:
-    """About how many tokens per request the market can still serve, by halving."""
-    model = problem.models[demand.model]
-    while tokens > 2:
-        tokens /= 2
-        shrunk = [replace(w, input_tokens=tokens / 2, output_tokens=tokens / 2) for w in model.workloads]
-        models = list(problem.models)
-        models[demand.model] = replace(model, workloads=tuple(shrunk))
-        if _serves(replace(problem, models=tuple(models)), demand, ()):
-            break
-    return tokens
-
-
-def _serves(problem: Problem, demand: Demand, slo: tuple[LatencyLimit, ...]) -> bool:
-    models = list(problem.models)
-    models[demand.model] = replace(models[demand.model], slo=slo)
-    return _can_serve(replace(problem, models=tuple(models)), demand)
-
-
-def _can_serve(problem: Problem, demand: Demand) -> bool:
-    return not _unserved(_polytope(problem), [demand])
-
-
-def _latency_conflict(problem: Problem, demand: Demand, model: ServedModel) -> Conflict:
-    """The first limit whose removal makes the workload servable, and the loosening that would do."""
-    culprits = [limit for limit in model.slo if _serves(problem, demand, tuple(o for o in model.slo if o != limit))]
-    loosened = culprits[:1] or list(model.slo)
-    for factor in _LOOSENED:
-        slo = tuple(replace(o, seconds=o.seconds * factor) if o in loosened else o for o in model.slo)
-        if _serves(problem, demand, slo):
-            break
-    names = " and ".join(f"{o.metric}_p{o.percentile}_s" for o in loosened)
-    limit = loosened[0]
-    return Conflict(
-        f"limit/slo/{model.name}/{limit.metric}_p{limit.percentile}_s",
-        limit.seconds * factor,
-        limit.seconds,
-        "s",
-        f"no configuration on this market serves {demand.name} within {names}: allow about {factor:g} times as long, "
-        "lower limits.max_utilisation_fraction (shorter queues), or offer faster GPUs",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +64,16 @@ def _cheapest_cover(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...
 
 
 def _cheapest_fleet(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...]:
-    """What the cheapest fleet that carries the whole demand needs beyond budget and limits; () if there is none."""
+    """What the cheapest fleet that carries the whole demand needs beyond budget and limits; () if there is none.
+
+    Cheapest within the watts, if they are enough for any; else of the least power.
+    """
     scaled = polytope.scaled(total_demand(problem))
     wanted = 1.0 + problem.objective.headroom_fraction
     goal = scaled.goal_cost(wanted) if problem.objective.kind == "min_cost" else scaled.goal_power(wanted)
-    fleet = exact.first_incumbent(scaled, goal, relative_gap=_FLEET_GAP, seconds=_SECONDS, nodes=_FLEET_NODES)
+    power = "limit/max_power_watts"
+    within = scaled.with_limit(power, _stated_limit(problem, power, np.inf))
+    fleet = _incumbent(within, goal) or _incumbent(scaled, scaled.goal_power(wanted))
     if fleet is None:
         return ()
     used = scaled.use[:, fleet.candidate] @ fleet.replicas + scaled.rent @ fleet.rented
@@ -222,6 +83,10 @@ def _cheapest_fleet(problem: Problem, polytope: Polytope) -> tuple[Conflict, ...
         if name and not name.startswith("supply/") and used[row] > limit * (1 + 1e-9):
             conflicts.append(_row_conflict(name, float(used[row]), limit))
     return tuple(conflicts)
+
+
+def _incumbent(polytope: Polytope, goal: Goal) -> Allocation | None:
+    return exact.first_incumbent(polytope, goal, relative_gap=_FLEET_GAP, seconds=_SECONDS, nodes=_FLEET_NODES)
 
 
 def _stated_limit(problem: Problem, name: str, present: float) -> float:
@@ -335,7 +200,7 @@ def _row_conflict(name: str, needed: float, available: float) -> Conflict:
 
 def _undersupplied(problem: Problem) -> tuple[Conflict, ...]:
     """How much of the demand the market and the limits can carry at most."""
-    polytope = _polytope(problem)
+    polytope = polytope_of(problem)
     outcome = exact.minimise(
         polytope, polytope.goal_throughput(), relative_gap=0.01, seconds_left=lambda: _SECONDS, node_limit=200
     )
@@ -346,7 +211,7 @@ def _undersupplied(problem: Problem) -> tuple[Conflict, ...]:
     multiple = carried_rps / total_demand(problem)
     if multiple >= wanted or multiple <= LEAST_LAM:
         return ()
-    by_name = {d.name: d.fraction for d in _demands_of(problem)}
+    by_name = {d.name: d.fraction for d in demands_of(problem)}
     apart = problem.search.disaggregation == "only"
     or_mix = ", let the network be faster, or set search.disaggregation to auto" if apart else ""
     return tuple(

@@ -1,8 +1,9 @@
 """Why prefill and decode cannot run apart where they have to: the network, the split of a limit, or one of the two.
 
-Flow: conflicts.py, for a workload that nothing serves under `disaggregation: only` -> here.
+Flow: unserved_conflicts.py, for a workload that nothing serves under `disaggregation: only` -> here.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -41,14 +42,18 @@ def why_not_apart(problem: Problem, demand: Demand, can_serve: CanServe) -> Conf
 
 def _thin_network(problem: Problem, demand: Demand, can_serve: CanServe, fastest: float) -> Conflict | None:
     """A faster network alone would do."""
-    for factor in _FASTER:
-        if can_serve(replace(problem, offers=tuple(_faster(offer, factor) for offer in problem.offers)), demand):
-            remedy = (
-                f"handing over the keys and values of {demand.name} takes too long for its limits: about {factor:g} "
-                "times the bandwidth between machines would do; or set search.disaggregation to auto"
-            )
-            return Conflict("network", fastest * factor, fastest, "gb_per_s between machines", remedy)
-    return None
+
+    def is_enough(factor: float) -> bool:
+        return can_serve(replace(problem, offers=tuple(_faster(offer, factor) for offer in problem.offers)), demand)
+
+    if not is_enough(_FASTER[-1]):
+        return None
+    factor = _FASTER[bisect_left(_FASTER, True, key=is_enough)]
+    remedy = (
+        f"handing over the keys and values of {demand.name} takes too long for its limits: about {factor:g} "
+        "times the bandwidth between machines would do; or set search.disaggregation to auto"
+    )
+    return Conflict("network", fastest * factor, fastest, "gb_per_s between machines", remedy)
 
 
 def _faster(offer: Offer, factor: float) -> Offer:

@@ -7,7 +7,7 @@ are rented in a pool; it stands in the supply rows for its price steps and is th
 the cheaper ones come first by themselves.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
@@ -16,6 +16,8 @@ from solver.allocation import Goal, Polytope, piece_groups
 from solver.linear import LinearProgram, MilpSolution
 from solver.relaxation import demand_matrix, lam_column
 from solver.throughput.base import FloatArray, IntArray
+
+_LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def build_milp(
     own_rent = polytope.rent.multiply(np.where(supply[:, None], (curves < 0)[None, :], True)).tocsr()
     step = np.array([int(np.flatnonzero(curves == c)[0]) for c in range(num_curves)], dtype=np.int64)
     curve_rent = csr_array(polytope.rent[:, step].multiply(supply[:, None]))
-    demand = demand_matrix(polytope, chosen[part], workload)
+    demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], workload)
     of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     top, resources = demand.shape[0], len(polytope.limit)
     matrix = _stacked(
@@ -139,6 +141,16 @@ def build_milp(
     )
     cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
     return Milp(program, chosen, part, workload, curves, polytope.rent_upper, cheapest_first)
+
+
+def _with_shares_that_count(polytope: Polytope) -> Polytope:
+    """With rates bounded so that whoever serves a demand spends a share of its time on it that HiGHS can tell from
+    none: of a request in a week it could not, and no replica would serve it."""
+    most = np.full((len(polytope.problem.models), polytope.rate.shape[1]), np.inf)
+    for demand in polytope.demands:
+        most[demand.model, demand.workload] = demand.fraction / _LEAST_SHARE
+    bounded = np.minimum(polytope.rate, most[polytope.candidates.model])
+    return replace(polytope, rate=bounded)
 
 
 def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:

@@ -86,8 +86,11 @@ def search(run: "Run", polytope: Polytope) -> Found | Literal["infeasible", "unk
     if scaled is None:
         return "infeasible"
     first = _first_phase(run, scaled)
-    if first.allocation is None or first.allocation.lam < LEAST_LAM:
-        proven = first.proven or (first.allocation is not None and first.bound > -LEAST_LAM)
+    carries_nothing = first.allocation is not None and first.allocation.lam < LEAST_LAM
+    proven = first.proven or (carries_nothing and first.bound > -LEAST_LAM)
+    if not proven:
+        run.end_early()
+    if first.allocation is None or carries_nothing:
         return "infeasible" if proven else "unknown"
     allocation = finished(scaled, first.allocation, seconds_left=run.finish_seconds_left, mark=run.mark)
     return Found(scaled, allocation, first)
@@ -133,6 +136,10 @@ class Run:
     def finish_seconds_left(self) -> float:
         return self.seconds_left() - (1 - _FINISH_TIME_SHARE) * self.problem.options.time_limit_s
 
+    def end_early(self) -> None:
+        """Report that the time limit ended a search."""
+        self.limit = f"time limit of {self.problem.options.time_limit_s:g} s"
+
     def mark(self, phase: str) -> None:
         """End a phase."""
         now = self.clock()
@@ -173,8 +180,6 @@ def _first_phase(run: Run, polytope: Polytope) -> Outcome:
             seconds_left=run.first_phase_seconds_left,
             report=report,
         )
-    if not outcome.proven:
-        run.limit = f"time limit of {options.time_limit_s:g} s"
     run.mark("solve")
     return outcome
 

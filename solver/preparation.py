@@ -47,6 +47,8 @@ def scaled_to_one(polytope: Polytope) -> Polytope | None:
 
     HiGHS's tolerances are absolute.
     """
+    if not len(polytope.candidates):
+        return None
     if not maximises_rate(polytope.problem.objective):
         return polytope.scaled(total_demand(polytope.problem))
     relaxation = solve_relaxation(polytope, polytope.goal_throughput())

@@ -186,7 +186,7 @@ class _Pairs:
                 if len(rows) > count:
                     rows = rows[np.argpartition(-column[rows], count)[:count]]
                 best.append(rows * self._workloads + demand.workload)
-        return np.unique(np.concatenate(best))
+        return np.unique(np.concatenate(best)) if best else np.zeros(0, dtype=np.int64)
 
 
 def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:

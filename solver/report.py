@@ -82,7 +82,7 @@ def describe(
     whole_rps = lam_rps if maximises_rate(problem.objective) else total_demand(problem)
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
-    known = {int(c): _what_is_known(polytope, int(c)) for c in allocation.candidate}
+    known = {c: _what_is_known(polytope, c, _routed(polytope, routing, at)) for c, at in position.items()}
     for name, replica in zip(names, placed, strict=True):
         at = position[replica.candidate]
         rates = _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at])
@@ -176,7 +176,7 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the throughput layer says of one candidate: rates [1, W], what they rest on per workload it serves."""
+    """What the throughput layer says of one candidate: rates [1, W], what they rest on per workload it is given."""
 
     model: ServedModel
     layouts: Layouts
@@ -184,7 +184,12 @@ class _Known:
     sources: dict[int, throughput.RateBasis]
 
 
-def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
+def _routed(polytope: Polytope, routing: Routing, at: int) -> list[int]:
+    """Workloads, of its model, that one candidate of the allocation is given."""
+    return [polytope.demands[row].workload for row in np.flatnonzero(routing.fraction[:, at] > 0)]
+
+
+def _what_is_known(polytope: Polytope, candidate: int, workloads: Sequence[int]) -> _Known:
     problem = polytope.problem
     one = polytope.candidates.take(np.array([candidate]))
     model = problem.models[int(one.model[0])]
@@ -192,11 +197,7 @@ def _what_is_known(polytope: Polytope, candidate: int) -> _Known:
     role, cap = ROLES[int(one.role[0])], float(one.power_cap_fraction[0])
     layouts = layouts_of(problem, polytope.supply.pools, one, layers, role, cap)
     rates, measured = throughput.rates(problem, model, layouts)
-    sources = {
-        w: throughput.evidence(problem, model, layouts, rates, measured, 0, w)
-        for w in range(len(model.workloads))
-        if rates.rps[0, w] > 0
-    }
+    sources = {w: throughput.evidence(problem, model, layouts, rates, measured, 0, w) for w in workloads}
     return _Known(model, layouts, rates, sources)
 
 

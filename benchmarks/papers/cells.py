@@ -20,16 +20,12 @@ OPTIONS = SolveOptions(relative_gap=0.002, time_limit_s=60.0, alternatives=False
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`build` makes the problem of the parameters; `strategies` are the names to compare on it.
-
-    `needs`: a strategy without which the cell says nothing, and is not run; empty: it always does.
-    """
+    """`build` makes the problem of the parameters; `strategies` are the names to compare on it."""
 
     part: Part
     parameters: tuple[tuple[str, Parameter], ...]
     strategies: tuple[str, ...]
     build: Callable[..., Problem]
-    needs: str = ""
 
     @property
     def name(self) -> str:

@@ -116,22 +116,42 @@ MELANGE_COSTS: Final[Mapping[tuple[str, int], Costs]] = {
 }
 """arXiv 2404.14527, Tables 3 to 8: $/h of Melange's fleet, then of one GPU type alone in MELANGE_GPUS' order."""
 
-CAUCHY_OVER_MELANGE: Final = (0.164, 0.383)
-CAUCHY_AGGREGATED_OVER_MELANGE: Final = (0.078, 0.171)
-CO_LP_OVER_MCE_LP: Final = 0.469
-CO_LP_OVER_MC_LP: Final = 0.289
-"""Tokens per dollar: ranges over the three datasets (4.2); the last two on DailyMail (4.3)."""
+
+@dataclass(frozen=True, slots=True)
+class CauchyClaim:
+    """How many more tokens per dollar `strategy` has than `over`. `paper`: its words for it."""
+
+    title: str
+    strategy: str
+    over: str
+    paper: str
+
+
+CAUCHY_CLAIMS: Final = (
+    CauchyClaim("sutler over Mélange (CAUCHY)", "sutler", "melange", "16.4 to 38.3"),
+    CauchyClaim("without roles over Mélange (CAUCHY*)", "aggregated-only", "melange", "7.8 to 17.1"),
+    CauchyClaim("sutler over no roles", "sutler", "aggregated-only", "–"),
+    CauchyClaim("CO-LP over Mélange", "cauchy/co-lp", "melange", "16.4 to 38.3"),
+    CauchyClaim("CO-LP over MCE-LP", "cauchy/co-lp", "cauchy/mce-lp", "46.9 on DailyMail"),
+    CauchyClaim("CO-LP over MC-LP", "cauchy/co-lp", "cauchy/mc-lp", "28.9 on DailyMail"),
+    CauchyClaim("sutler over CO-LP", "sutler", "cauchy/co-lp", "–"),
+    CauchyClaim("sutler over MC-LP", "sutler", "cauchy/mc-lp", "–"),
+)
+"""Sections 4.2 (Figure 7; CAUCHY allocates by CO-LP) and 4.3 (Figure 8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitwiseClaim:
-    """What `design` has of what `over` has: requests/s, watts or $/h, whichever the goal leaves open."""
+    """What `design` has of what `over` has: requests/s, watts or $/h, whichever the goal leaves open.
+
+    `ratio` None: not the paper's, who had no such planner.
+    """
 
     goal: str
     mix: str
     design: str
     over: str
-    ratio: float
+    ratio: float | None
     place: str
 
 
@@ -139,9 +159,15 @@ _A100_ALONE: Final = "homogeneous/a100-sxm4-80gb"
 _H100_ALONE: Final = "homogeneous/h100-sxm"
 SPLITWISE_CLAIMS: Final = (
     SplitwiseClaim("iso-power", "conversation", "splitwise/aa", _A100_ALONE, 2.15, "Figure 18a"),
-    SplitwiseClaim("iso-power", "conversation", "splitwise/ha", _A100_ALONE, 1.18, "Figure 18a"),
+    SplitwiseClaim("iso-power", "conversation", "splitwise/ha", _H100_ALONE, 1.18, "Figure 18a"),
     SplitwiseClaim("iso-cost", "conversation", "splitwise/aa", _H100_ALONE, 1.4, "Figure 18b"),
     SplitwiseClaim("least-power", "conversation", "splitwise/hhcap", _H100_ALONE, 0.75, "Figure 19a"),
     SplitwiseClaim("least-cost", "conversation", "splitwise/aa", _H100_ALONE, 0.75, "Figure 19b"),
+    *(
+        SplitwiseClaim(goal, mix, "sutler", _H100_ALONE, None, "–")
+        for mix in ("conversation", "coding")
+        for goal in ("iso-power", "iso-cost", "least-power", "least-cost")
+    ),
 )
-"""arXiv 2311.18677, VI.B and VI.C."""
+"""arXiv 2311.18677, VI.B and VI.C. Over which baseline HA has 1.18 at 10 % less cost is our reading: at equal power a
+fleet of A100 alone costs less than any with H100."""

@@ -9,7 +9,7 @@ def compared(cell: Cell) -> list[Outcome]:
     """What those of the cell's strategies did that this version has; what it lacks is left for a later one."""
     problem = cell.problem()
     known = {strategy.name for strategy in strategies_of(problem)}
-    names = [name for name in cell.strategies if name in known] if not cell.needs or cell.needs in known else []
+    names = [name for name in cell.strategies if name in known]
     if not names:
         return []
     return [_outcome(cell.name, ran) for ran in compare(problem, names=names) if ran.strategy.name in names]

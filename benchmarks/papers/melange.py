@@ -1,7 +1,7 @@
 """The evaluation of Melange (arXiv 2404.14527), section 6 and appendix C: the cheapest fleet for a rate and a TPOT.
 
 Llama-2-7b on single GPUs of four types at the prices of its Table 1. The paper shows its request lengths as figures
-only: we draw ours from log-normal distributions with the means that can be read there and spreads of our own.
+only: we draw ours from log-normal distributions with the means in a machine's captions of them and spreads of ours.
 """
 
 import math
@@ -36,7 +36,7 @@ CONTEXT_TOKENS: Final = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Log-normal input and output tokens, independent of each other: means of the paper's Figure 10, our spreads."""
+    """Log-normal input and output tokens, independent of each other: means of captions of Figure 10, our spreads."""
 
     input_mean: float
     input_sigma: float

@@ -30,8 +30,8 @@ def _setting() -> str:
     lengths and lists none: ours are log-normal, Arena with means of {arena.input_mean:.0f} in and
     {arena.output_mean:.0f} out (σ {arena.input_sigma:g} and {arena.output_sigma:g}), PubMed {pubmed.input_mean:.0f}
     and {pubmed.output_mean:.0f} (σ {pubmed.input_sigma:g} and {pubmed.output_sigma:g}), in eight buckets each;
-    {100 * PUBMED_SHARE:.0f} % of the mixed requests are PubMed's. The means are those in the legend of its Figure 10,
-    the spreads are ours.""")
+    {100 * PUBMED_SHARE:.0f} % of the mixed requests are PubMed's. We know the means from captions that a machine
+    wrote for its Figure 10, so they may be somewhat off; the spreads are ours.""")
 
 
 def _savings(found: Sequence[Row]) -> str:

@@ -11,12 +11,13 @@ from benchmarks.papers.splitwise import (
     A100_USD_PER_HOUR,
     DGX_GPUS,
     GOALS,
-    H100,
     H100_PRICE_RATIO,
     MIXES,
     MODELS,
+    POWER_CAP_FRACTION,
     RATE_RPS,
     REFERENCE_H100,
+    STRATEGIES,
 )
 from benchmarks.papers.summaries import Outcomes, less_is_better
 
@@ -27,12 +28,12 @@ TITLE: Final = "## Cluster designs for power and cost (Splitwise, arXiv 2311.186
 def splitwise_section(cells: Sequence[Cell], outcomes: Outcomes) -> str:
     own = [cell for cell in cells if cell.part == "splitwise"]
     if not any((cell.name, name) in outcomes for cell in own for name in cell.strategies):
-        return TITLE + "Not run yet: it needs prefill and decode roles.\n"
-    header = ("model", "requests", "goal", "design", "machines", "req/s", "kW", "$/h", "busy, %")
+        return TITLE + "Not run yet.\n"
+    header = ("model", "requests", "goal", "design", "allowed", "machines", "req/s", "kW", "$/h", "busy, %")
     body = [
         row for model in MODELS for mix in MIXES for goal in GOALS for row in _rows(own, outcomes, model, mix, goal)
     ]
-    return TITLE + _setting() + _claims(own, outcomes) + "\n" + table(header, body, words=5) + "\n" + SPLITWISE_WHY
+    return TITLE + _setting() + _claims(own, outcomes) + "\n" + table(header, body, words=6) + "\n" + SPLITWISE_WHY
 
 
 def _setting() -> str:
@@ -41,7 +42,10 @@ def _setting() -> str:
     {dearer:g} $/h, in the ratio of its Table V; the power that counts is that of the GPUs. Requests have the median
     lengths of its two traces. Equal power and equal cost are those of {REFERENCE_H100} DGX-H100, equal throughput is
     {RATE_RPS:g} requests/s. The nine limits of its Table VI are multiples of what we estimate of an unloaded
-    DGX-A100. Every design is given the utilisation at which it does best.""")
+    DGX-A100. Every design is given the utilisation at which it does best. *Allowed* is: replicas that do both, as in
+    the paper's baselines; replicas for prefill or decode as well; or those, and GPUs at
+    {100 * POWER_CAP_FRACTION:.0f} % of their power. Sutler is asked under each. In the first table less than 1 is
+    better where the goal is the least power or cost. A dash: no plan holds the limits.""")
 
 
 def _claims(cells: Sequence[Cell], outcomes: Outcomes) -> str:
@@ -52,7 +56,7 @@ def _claims(cells: Sequence[Cell], outcomes: Outcomes) -> str:
             claim.mix,
             f"{claim.design} over {claim.over}",
             claim.place,
-            f"{claim.ratio:g}",
+            "–" if claim.ratio is None else f"{claim.ratio:g}",
             *(_ratio(cells, outcomes, claim, model) for model in MODELS),
         )
         for claim in SPLITWISE_CLAIMS
@@ -74,8 +78,8 @@ def _of(cells: Sequence[Cell], model: str, mix: str, goal: str) -> list[Cell]:
 def _rows(cells: Sequence[Cell], outcomes: Outcomes, model: str, mix: str, goal: str) -> list[tuple[object, ...]]:
     own = _of(cells, model, mix, goal)
     found: list[tuple[object, ...]] = []
-    for name in own[0].strategies:
-        best = best_of(own, outcomes, name)
+    for allowed, name in ((allowed, name) for allowed, names in STRATEGIES.items() for name in names):
+        best = best_of([cell for cell in own if cell.get("allowed") == allowed], outcomes, name)
         if best is not None:
             cell, one = best
             found.append(
@@ -83,7 +87,8 @@ def _rows(cells: Sequence[Cell], outcomes: Outcomes, model: str, mix: str, goal:
                     model,
                     mix,
                     goal,
-                    name.replace(H100, "h100"),
+                    name,
+                    allowed,
                     *_figures(one),
                     f"{100 * float(cell.get('utilisation')):.0f}",
                 )

@@ -6,6 +6,9 @@ are of equal throughput, 70 requests/s, the load that Figure 12 is sized for. Th
 
 Under these limits a machine may not be fully busy. The paper's simulator finds for every cluster how busy; a problem
 has one `max_utilisation_fraction`, so that every cell is asked for several, and a strategy's best one counts.
+
+The baselines run prompts and answers together and cap nothing, and designs without caps have none. So a problem comes
+with three sets of settings, and a strategy is asked under those that it needs; sutler under all three.
 """
 
 from collections.abc import Mapping
@@ -30,7 +33,10 @@ from solver.throughput.roofline import Roofline
 
 Goal = Literal["iso-power", "iso-cost", "least-power", "least-cost"]
 Mix = Literal["coding", "conversation"]
+Allowed = Literal["together", "apart", "apart and capped"]
 GOALS: Final[tuple[Goal, ...]] = ("iso-power", "iso-cost", "least-power", "least-cost")
+LIMITED_BY_POWER: Final = ("iso-power", "least-power")
+"""A cap saves watts alone."""
 MIXES: Final[Mapping[Mix, tuple[float, float]]] = {"coding": (1500, 13), "conversation": (1020, 129)}
 """Median prompt and answer tokens (section III.A)."""
 MODELS: Final = ("llama-2-70b", "bloom-176b")
@@ -45,7 +51,6 @@ INFINIBAND_GB_PER_S: Final[Mapping[str, float]] = {A100: 25.0, H100: 50.0}
 REFERENCE_H100: Final = 40
 MOST_MACHINES: Final[Mapping[str, int]] = {A100: 400, H100: 200}
 RATE_RPS: Final = 70.0
-UTILISATIONS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 POWER_CAP_FRACTION: Final = 0.5
 """Of each GPU of a capped token machine (section IV.D)."""
 SLOWDOWN: Final[Mapping[Literal["ttft", "tpot", "e2e"], Mapping[int, float]]] = {
@@ -54,27 +59,39 @@ SLOWDOWN: Final[Mapping[Literal["ttft", "tpot", "e2e"], Mapping[int, float]]] = 
     "e2e": {50: 1.25, 90: 1.5, 99: 5.0},
 }
 """Table VI: over an unloaded DGX-A100."""
-DESIGNS: Final = ("splitwise/aa", "splitwise/hh", "splitwise/ha", "splitwise/hhcap")
 BASELINES: Final = (f"homogeneous/{A100}", f"homogeneous/{H100}")
+STRATEGIES: Final[Mapping[Allowed, tuple[str, ...]]] = {
+    "together": ("sutler", *BASELINES),
+    "apart": ("sutler", "splitwise/aa", "splitwise/hh", "splitwise/ha"),
+    "apart and capped": ("sutler", "splitwise/hhcap"),
+}
+"""Replicas that prefill and decode; with prefill and decode replicas as well; with GPUs at POWER_CAP_FRACTION too."""
+UTILISATIONS: Final[Mapping[Allowed, tuple[float, ...]]] = {
+    "together": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9),
+    "apart": (0.6, 0.7, 0.8, 0.9),
+    "apart and capped": (0.6, 0.7, 0.8, 0.9),
+}
+"""A prefill replica is loaded less than is allowed where its limits ask for that, so that few are enough there."""
 
 
 def cells() -> list[Cell]:
     return [
         Cell(
             "splitwise",
-            (("model", model), ("mix", mix), ("goal", goal), ("utilisation", utilisation)),
-            ("sutler", "aggregated-only", *BASELINES, *DESIGNS),
+            (("model", model), ("mix", mix), ("goal", goal), ("allowed", allowed), ("utilisation", utilisation)),
+            strategies,
             problem,
-            needs=DESIGNS[0],
         )
         for model in MODELS
         for mix in MIXES
         for goal in GOALS
-        for utilisation in UTILISATIONS
+        for allowed, strategies in STRATEGIES.items()
+        if allowed != "apart and capped" or goal in LIMITED_BY_POWER
+        for utilisation in UTILISATIONS[allowed]
     ]
 
 
-def problem(*, model: str, mix: Mix, goal: Goal, utilisation: float) -> Problem:
+def problem(*, model: str, mix: Mix, goal: Goal, allowed: Allowed, utilisation: float) -> Problem:
     """One group of bars of Figure 18 or 19."""
     gpus = load_gpus()
     watts = REFERENCE_H100 * DGX_GPUS * (gpus[H100].tdp_watts or 0.0)
@@ -91,8 +108,8 @@ def problem(*, model: str, mix: Mix, goal: Goal, utilisation: float) -> Problem:
         search=Search(
             tensor_parallel=(DGX_GPUS,),
             max_pipeline_stages=1,
-            disaggregation="auto",
-            power_caps_fraction=(POWER_CAP_FRACTION,),
+            disaggregation="off" if allowed == "together" else "auto",
+            power_caps_fraction=(POWER_CAP_FRACTION,) if allowed == "apart and capped" else (),
         ),
         options=OPTIONS,
     )

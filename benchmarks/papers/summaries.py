@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """A rival on the same supply with more than sutler's plan, by more than the gap.
+    """A rival on the same supply with more than sutler's plan, by more than the gap; `sutlers` None: it has no plan.
 
     `contradicts`: more than sutler proved possible, which is a bug.
     """
@@ -38,9 +38,24 @@ class Beaten:
     cell: str
     strategy: str
     value: float
-    sutlers: float
-    bound: float
+    sutlers: float | None
+    bound: float | None
     contradicts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Plans of rivals on the supply that sutler has, in the cells of a part: how sutler's stand to them.
+
+    `ahead`, `level`, `behind`: by more than the gap, within it, behind it by more. `alone`: only sutler has a plan.
+    """
+
+    part: str
+    cells: int
+    ahead: int
+    level: int
+    behind: int
+    alone: int
 
 
 def index(outcomes: Iterable[Outcome]) -> Outcomes:
@@ -97,18 +112,41 @@ def beaten(cells: Iterable[Cell], outcomes: Outcomes, *, gap: float) -> list[Bea
     found = []
     for cell in cells:
         ours = outcomes.get((cell.name, SUTLER))
-        if ours is None or ours.value is None or ours.bound is None:
+        if ours is None:
             continue
         sign = -1.0 if less_is_better(cell) else 1.0
         for name in cell.strategies:
             one = outcomes.get((cell.name, name))
             if one is None or one.value is None or one.own_market or name == SUTLER:
                 continue
+            if ours.value is None or ours.bound is None:
+                is_refuted = ours.status == "infeasible"
+                found.append(Beaten(cell.name, name, one.value, ours.value, ours.bound, is_refuted))
+                continue
             slack = gap * abs(ours.value)
             if sign * (one.value - ours.value) > slack:
                 contradicts = sign * (one.value - ours.bound) > ROUNDING * abs(ours.bound)
                 found.append(Beaten(cell.name, name, one.value, ours.value, ours.bound, contradicts))
     return found
+
+
+def standing(part: str, cells: Iterable[Cell], outcomes: Outcomes, *, gap: float) -> Standing:
+    own = [cell for cell in cells if cell.part == part and (cell.name, SUTLER) in outcomes]
+    behind = {(one.cell, one.strategy) for one in beaten(own, outcomes, gap=gap)}
+    ahead = level = alone = 0
+    for cell in own:
+        ours = value(outcomes, cell, SUTLER)
+        for name in cell.strategies:
+            one = outcomes.get((cell.name, name))
+            if one is None or ours is None or one.own_market or name == SUTLER or (cell.name, name) in behind:
+                continue
+            if one.value is None:
+                alone += 1
+            elif (one.value - ours if less_is_better(cell) else ours - one.value) > gap * abs(ours):
+                ahead += 1
+            else:
+                level += 1
+    return Standing(part, len(own), ahead, level, len(behind), alone)
 
 
 def less_is_better(cell: Cell) -> bool:

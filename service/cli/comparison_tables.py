@@ -128,8 +128,8 @@ def _achieved(sutler: ComparedStrategy, objective: str, value: float) -> str:
 
 
 def _way_to_better(sutler: ComparedStrategy, best: ComparedStrategy) -> str:
-    if best.family == "disaggregated":
-        return "search.disaggregation: auto lets sutler do as it does"
+    if best.allowed_beyond:
+        return f"{' and '.join(best.allowed_beyond)} lets sutler do as it does"
     if sutler.status == "feasible":
         return "its search was ended early, raise --time-limit-s"
     return "the gap that was asked for allows that, lower solver.relative_gap"

@@ -1,6 +1,6 @@
 """From what strategies did with a problem to the comparison document, and who of them is the best rival."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -46,7 +46,7 @@ def comparison_of(
         market=market_used(translation, created_at),
         frontier=frontier,
         version=VERSION,
-        notes=(*translation.notes, *twins.values()),
+        notes=(*translation.notes, *twins.values(), *_freer(strategies)),
     )
 
 
@@ -80,6 +80,7 @@ def compared(ran: Ran) -> ComparedStrategy:
         family=strategy.family,
         source=strategy.source,
         own_market=strategy.own_market,
+        allowed_beyond=ran.beyond,
         status=status_of(ran),
         reason=_reason(ran),
         objective=None if plan is None else objective_result(plan),
@@ -119,6 +120,16 @@ def _twins(strategies: Iterable[ComparedStrategy], disaggregation: Disaggregatio
         for one in strategies
         if one.name == twins.get(disaggregation) and one.status != "not_applicable"
     }
+
+
+def _freer(strategies: Iterable[ComparedStrategy]) -> Iterator[str]:
+    """One sentence for all that plan with what takes the same settings to allow sutler."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for one in strategies:
+        if one.allowed_beyond:
+            names.setdefault(one.allowed_beyond, []).append(one.name)
+    for settings, named in names.items():
+        yield f"{', '.join(named)}: may do what sutler may not here without {' and '.join(settings)}."
 
 
 def _reason(ran: Ran) -> str | None:

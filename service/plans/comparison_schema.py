@@ -29,6 +29,9 @@ class ComparedStrategy(Document):
     """Paper and section that it is from."""
     own_market: bool
     """Whether it plans on supply that the market does not have, so that nobody could carry its plan out."""
+    allowed_beyond: tuple[str, ...] = ()
+    """Settings that would let sutler do all that the strategy may do, such as `search.disaggregation: auto`; empty
+    where the problem lets it already. A strategy that is allowed more may be better than sutler."""
     status: ComparedStatus
     """As in a plan; `not_applicable`: it has nothing to say to such a problem; `rejected`: its plan failed
     verification."""

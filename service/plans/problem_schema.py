@@ -239,7 +239,7 @@ class LimitsDocument(Document):
     max_share_per_provider_fraction: PositiveFraction = 1.0
     """Share of the routed requests/s that one provider may serve."""
     max_utilisation_fraction: PositiveFraction | None = None
-    """Load of a replica over what it sustains; unset: 0.85 for models with a TTFT limit, else 1."""
+    """Load of a replica over what it sustains; unset: 0.85 for models with a TTFT or end-to-end limit, else 1."""
     max_power_watts: Watts | None = None
     """The TDP of all rented GPUs, or what they are capped to, in sum."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver.allocation import Goal, Polytope
+from solver.candidates import kv_network
 from solver.fleet_bounds import FleetBounds
 from solver.linear import MilpSolution, solve_lp, solve_milp
 from solver.milp import Allocation, Milp, build_milp
@@ -31,6 +32,9 @@ _INCUMBENT_COLUMNS_PER_MODEL = 12
 _INCUMBENT_NODES = 300
 _QUICK_COLUMNS = 30
 _QUICK_COLUMNS_PER_MODEL = 6
+_MANY_NETWORKS = 3
+_NETWORKS_TRIED = 2
+_ONE_NETWORK_COLUMNS = 80
 _FEW_CANDIDATES = 400  # so few that the first MILP may as well have all of them
 _FINISH_COLUMNS = 20
 _FINISH_COLUMNS_PER_MODEL = 4
@@ -79,6 +83,9 @@ def minimise(
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
     if start is not None:
         search.incumbent, search.value = start, objective_of(polytope, goal, start)
+    for chosen in _on_one_network(polytope, relaxation):
+        if not search.closed():
+            search.improve(chosen, node_limit or _INCUMBENT_NODES)
     fleet_first = _routes_last(polytope, goal)
     if not search.closed() and len(polytope.candidates) > _FEW_CANDIDATES and not fleet_first:
         chosen = promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
@@ -156,6 +163,22 @@ def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model:
         for model in range(len(polytope.problem.models))
     ]
     return np.unique(np.concatenate(chosen))
+
+
+def _on_one_network(polytope: Polytope, relaxation: Relaxation) -> list[IntArray]:
+    """Candidates that hand over on one network alone, or not at all, for each of the networks that the relaxation
+    uses most: on many alike it spreads what a plan has on one, and a search among all of them finds little."""
+    network = kv_network(polytope.candidates, polytope.supply)
+    known = np.unique(network[network >= 0])
+    if len(known) < _MANY_NETWORKS:
+        return []
+    load = [float(relaxation.load[network == each].sum()) for each in known]
+    used = known[np.argsort(load)[::-1][:_NETWORKS_TRIED]]
+    everything = np.arange(len(network))
+    best = [everything[(network < 0) | (network == each)] for each in used]
+    return [
+        rows[np.argsort(relaxation.reduced_cost_use[rows], kind="stable")[:_ONE_NETWORK_COLUMNS]] for rows in best
+    ]
 
 
 def _smallest(values: FloatArray, rows: IntArray, count: int) -> IntArray:

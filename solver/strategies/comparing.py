@@ -5,13 +5,20 @@ Flow: a problem -> strategies_of (registry.py) -> Strategy.plan of each -> Ran -
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from solver.plan import Plan
-from solver.problem import Problem
+from solver.problem import Disaggregation, Problem, Search
 
 SecondsLeft = Callable[[], float]
 Family = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy"]
+
+
+_WAYS: Final[dict[Disaggregation, frozenset[str]]] = {
+    "off": frozenset({"together"}),
+    "auto": frozenset({"together", "apart"}),
+    "only": frozenset({"apart"}),
+}
 
 
 class NotApplicableError(Exception):
@@ -49,6 +56,8 @@ class Ran:
     `violations`: of its plan against its problem, by verify; never anything but empty unless sutler is broken.
     `ratio`: sutler's value over its value, or the inverse where less is better: above 1, sutler is better; None where
     one of the two has no plan.
+    `beyond`: settings that the caller would have to make for sutler to have all the plans that it may choose from;
+    empty where the caller's problem allows them.
     """
 
     strategy: Strategy
@@ -57,3 +66,15 @@ class Ran:
     seconds: float
     violations: tuple[str, ...] = ()
     ratio: float | None = None
+    beyond: tuple[str, ...] = ()
+
+
+def settings_beyond(own: Search, callers: Search) -> tuple[str, ...]:
+    """Settings of `callers` that forbid what `own` allows, with values that would allow it beside what it allows."""
+    settings = []
+    if not _WAYS[own.disaggregation] <= _WAYS[callers.disaggregation]:
+        settings.append("search.disaggregation: auto")
+    if not {*own.power_caps_fraction} <= {*callers.power_caps_fraction}:
+        caps = sorted({*own.power_caps_fraction, *callers.power_caps_fraction})
+        settings.append(f"search.power_caps_fraction: [{', '.join(f'{cap:g}' for cap in caps)}]")
+    return tuple(settings)

@@ -30,8 +30,8 @@ from solver.strategies.straight_line import (
     Ruled,
     aggregated,
     best_fleet,
+    bought,
     for_the_most_load,
-    half_of,
     raised_until_carried,
     refuse_provider_shares,
     refused,
@@ -74,8 +74,7 @@ def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
 
     def deployed(load: float) -> Ruled | None:
         objective = replace(own.objective, headroom_fraction=load - 1.0)
-        buying = started(own, half_of(run.first_phase_seconds_left))
-        fleet = best_fleet(buying, replace(polytope, problem=replace(own, objective=objective)))
+        fleet = bought(run, replace(polytope, problem=replace(own, objective=objective)))
         return None if fleet is None else _deployed(run, _on_the_gpus_of(own, fleet))
 
     wanted = 1.0 + own.objective.headroom_fraction

@@ -13,8 +13,10 @@ from solver.objectives import maximises_rate, total_demand
 from solver.preparation import prepare
 from solver.problem import Contract, Offer, Problem
 from solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
-from solver.strategies.straight_line import solved
+from solver.strategies.straight_line import optimum, refused, solved, started
 
+_MOST_REPLICAS = 2000  # are packed, described and verified in about a second, twice as many in three
+_REMEDY = "no number of GPUs of the type carries the load: use another type as well"
 _ENOUGH_TO_RATE = 64  # machines of an offer with which every configuration is possible
 
 
@@ -27,13 +29,17 @@ def plan_limited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Plann
 def plan_unlimited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Planned:
     """On the same offers with more machines than budget and limits could pay for.
 
-    Raises NotApplicableError where nothing bounds what an unlimited market carries.
+    Raises NotApplicableError where nothing bounds what an unlimited market carries, or only what is too many to list.
     """
     own = replace(problem, offers=_one_of_each(problem, gpu))
     most_gpus = _most_gpus(own, gpu)
     offers = tuple(replace(offer, available=math.ceil(most_gpus / offer.gpus) + 1) for offer in own.offers)
     own = replace(problem, offers=offers)
-    return Planned(solved(own, seconds_left), own)
+    run = started(own, seconds_left)
+    found = optimum(run, prepare(own), most_replicas=_MOST_REPLICAS)
+    if found is None:
+        found = refused(run, own, f"homogeneous-unlimited/{gpu}", carried=0.0, remedy=_REMEDY)
+    return Planned(found, own)
 
 
 def _one_of_each(problem: Problem, gpu: str) -> tuple[Offer, ...]:

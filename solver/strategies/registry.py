@@ -8,14 +8,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import Final
 
 from solver import planner
 from solver.checks import check
 from solver.errors import PlanViolationError, UnknownNameError
 from solver.planner import Clock
 from solver.problem import Disaggregation, Problem
-from solver.strategies import composition, greedy, hexgen, homogeneous, melange, round_robin, uniform_deployment
-from solver.strategies.comparing import NotApplicableError, Planned, Ran, SecondsLeft, Strategy
+from solver.strategies import (
+    cauchy,
+    composition,
+    greedy,
+    hexgen,
+    homogeneous,
+    melange,
+    round_robin,
+    splitwise,
+    uniform_deployment,
+)
+from solver.strategies.comparing import (
+    NotApplicableError,
+    Planned,
+    Ran,
+    SecondsLeft,
+    Strategy,
+    settings_beyond,
+)
 from solver.strategies.straight_line import solved
 from solver.verify import verify
 
@@ -23,11 +41,18 @@ _MILP_PAPER = "Jiang et al., arXiv 2502.00722"
 _HEXGEN = "Jiang et al., ICML 2024"
 
 
+_CAUCHY: Final[dict[cauchy.Rule, str]] = {
+    "mce-lp": "GPU Combos of the highest cost-efficiency",
+    "mc-lp": "GPU Combos for the least cost",
+    "co-lp": "GPU Combos of the least price over cost-efficiency",
+}
+
+
 def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
     """All strategies, sutler first; those of one GPU type for every type on the market.
 
-    All but those with an own market restrict what sutler may do, except that aggregated-only and disaggregated-only
-    are about roles that `search.disaggregation` may have excluded for sutler.
+    All but those with an own market restrict what sutler may do under the settings of their own problems. Where these
+    allow more than the caller's, `Ran.beyond` says so: roles and power caps that sutler has not.
     """
     gpus = sorted({offer.gpu for offer in problem.offers})
     return (
@@ -102,6 +127,26 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
             "autoscalers",
             greedy.plan,
         ),
+        *(
+            Strategy(
+                f"cauchy/{rule}",
+                title,
+                "disaggregated",
+                "Cauchy, sections 3.3 and 4.3",
+                partial(_plan_combos, rule),
+            )
+            for rule, title in _CAUCHY.items()
+        ),
+        *(
+            Strategy(
+                design.name,
+                design.title(problem),
+                "disaggregated",
+                "Patel et al., arXiv 2311.18677, section IV.D",
+                partial(_plan_pools, design),
+            )
+            for design in splitwise.DESIGNS
+        ),
         Strategy(
             "aggregated-only",
             "prefill and decode on the same replicas",
@@ -171,7 +216,9 @@ def _ran(strategy: Strategy, problem: Problem, clock: Clock) -> Ran:
     except PlanViolationError as error:
         return Ran(strategy, None, "its plan failed verification", clock() - started, error.violations)
     seconds = clock() - started
-    return Ran(strategy, planned, None, seconds, verify(planned.problem, planned.plan))
+    violations = verify(planned.problem, planned.plan)
+    beyond = settings_beyond(planned.problem.search, problem.search)
+    return Ran(strategy, planned, None, seconds, violations, beyond=beyond)
 
 
 def _ratio(sutler: Ran, ran: Ran) -> float | None:
@@ -200,3 +247,11 @@ def _homogeneous_unlimited(gpu: str, problem: Problem, seconds_left: SecondsLeft
 def _plan_with_roles(disaggregation: Disaggregation, problem: Problem, seconds_left: SecondsLeft) -> Planned:
     own = replace(problem, search=replace(problem.search, disaggregation=disaggregation))
     return Planned(solved(own, seconds_left), own)
+
+
+def _plan_combos(rule: cauchy.Rule, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    return cauchy.plan(rule, problem, seconds_left)
+
+
+def _plan_pools(design: splitwise.Design, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    return splitwise.plan(design, problem, seconds_left)

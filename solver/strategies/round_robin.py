@@ -16,7 +16,7 @@ from solver.strategies.straight_line import (
     Ruled,
     aggregated,
     best_fleet,
-    half_of,
+    bought,
     raised_until_carried,
     refuse_provider_shares,
     refused,
@@ -36,17 +36,18 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     run, polytope = started(problem, seconds_left), prepare(own)
     run.candidates = len(polytope.candidates)
 
-    def bought(load: float) -> Ruled | None:
-        objective = replace(own.objective, headroom_fraction=load - 1.0)
-        buying = run if maximises_rate(own.objective) else started(own, half_of(run.first_phase_seconds_left))
-        fleet = best_fleet(buying, replace(polytope, problem=replace(own, objective=objective)))
+    def spread(load: float) -> Ruled | None:
+        asked = replace(
+            polytope, problem=replace(own, objective=replace(own.objective, headroom_fraction=load - 1.0))
+        )
+        fleet = best_fleet(run, asked) if maximises_rate(own.objective) else bought(run, asked)
         return None if fleet is None else replace(fleet, routing=spread_evenly(fleet.polytope, fleet.allocation))
 
     wanted = 1.0 + own.objective.headroom_fraction
     if maximises_rate(own.objective):
-        found, carried = bought(wanted), 0.0
+        found, carried = spread(wanted), 0.0
     else:
-        found, carried = raised_until_carried(wanted, bought, own, run.first_phase_seconds_left)
+        found, carried = raised_until_carried(wanted, spread, own, run.first_phase_seconds_left)
     if found is None:
         return Planned(refused(run, problem, "round-robin-assignment", carried=carried, remedy=_REMEDY), problem)
     return Planned(ruled(run, problem, found), problem)

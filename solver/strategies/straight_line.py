@@ -75,6 +75,33 @@ def best_fleet(run: Run, polytope: Polytope) -> Ruled | None:
     return Ruled(found.polytope, *without_idle(found.polytope, found.allocation))
 
 
+def bought(run: Run, polytope: Polytope) -> Ruled | None:
+    """The same within half of the time that is left, where other searches may have to follow."""
+    buying = started(polytope.problem, half_of(run.first_phase_seconds_left))
+    fleet = best_fleet(buying, polytope)
+    if buying.limit is not None:
+        run.end_early()
+    return fleet
+
+
+def optimum(run: Run, polytope: Polytope, *, most_replicas: int | None = None) -> Plan | None:
+    """Sutler's plan on a polytope of its own making; None: none found.
+
+    Raises NotApplicableError for more than `most_replicas`.
+    """
+    run.candidates = len(polytope.candidates)
+    run.mark("candidates")
+    found = planner.search(run, polytope)
+    if not isinstance(found, planner.Found):
+        return None
+    used, routing = without_idle(found.polytope, found.allocation)
+    replicas = int(used.replicas.sum())
+    if most_replicas is not None and replicas > most_replicas:
+        remedy = f"at most {most_replicas:,} are written out one by one: lower the load or the budget"
+        raise NotApplicableError(f"its plan has {replicas:,} replicas, and {remedy}")
+    return planner.stated(run, found.polytope, used, routing, bound=in_unit(found.polytope, found.first.bound))
+
+
 def for_the_most_load(problem: Problem) -> Problem:
     """The same market and limits, asked how much they carry."""
     return replace(problem, objective=Objective("max_throughput"))
@@ -87,8 +114,14 @@ def _limited(problem: Problem, seconds_left: SecondsLeft) -> Problem:
 
 def ruled(run: Run, problem: Problem, fleet: Ruled) -> Plan:
     """The verified plan of a fleet; its bound is what the relaxation proves of every plan for the problem."""
+    _say_if_time_ran_out(run)
     polytope = replace(fleet.polytope, problem=problem)
     return planner.stated(run, polytope, fleet.allocation, fleet.routing, bound=_proven_bound(problem))
+
+
+def _say_if_time_ran_out(run: Run) -> None:
+    if run.first_phase_seconds_left() <= 0:
+        run.end_early()
 
 
 def _proven_bound(problem: Problem) -> float | None:
@@ -100,7 +133,8 @@ def _proven_bound(problem: Problem) -> float | None:
 def refused(run: Run, problem: Problem, strategy: str, *, carried: float, remedy: str) -> Plan:
     """Why there is no plan: there is none at all, or none by the strategy's rules, which carry so many multiples of
     the load. Unknown where the time ran out before that was known."""
-    if run.first_phase_seconds_left() <= 0:
+    _say_if_time_ran_out(run)
+    if run.limit is not None:
         return planner.without_fleet(run, "unknown", ())
     best = solved(problem, run.seconds_left)
     if best.value is None:

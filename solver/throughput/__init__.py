@@ -18,6 +18,7 @@ from solver.throughput.roles import Handover
 from solver.throughput.roofline import Roofline
 
 __all__ = [
+    "QUEUED_UTILISATION_FRACTION",
     "Handover",
     "Layouts",
     "RateBasis",

@@ -161,9 +161,9 @@ def prefill_utilisation_fraction(
 
 
 def _decode_parts(load: Load, limit: LatencyLimit, tail: float, utilisation_fraction: float) -> LimitParts:
-    """A fleet that is used to the full has no say in how long its queue is: then only the tokens count."""
+    """A fleet that is used to the full has no say in how long its queue is: then of TPOT only the tokens count."""
     slot = np.zeros(len(load.batch))
-    if utilisation_fraction < 1:
+    if utilisation_fraction < 1 or limit.metric == "e2e":
         slot = _slot_wait(load, tail, utilisation_fraction)
     steps = load.decode_steps if limit.metric == "tpot" else np.asarray(load.share)
     whole = load.decode_steps * load.composed.step_s + load.handover_s

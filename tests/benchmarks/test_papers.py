@@ -26,6 +26,7 @@ from benchmarks.papers.summaries import (
     rival,
     shares,
     spread,
+    standing,
     unproven,
 )
 from solver.checks import check
@@ -132,6 +133,18 @@ def test_seventy_dgx_a100_draw_as_much_as_forty_dgx_h100() -> None:
     assert cell("splitwise", goal="iso-cost").problem().budget_usd_per_hour == pytest.approx(40 * 37.6)
 
 
+def test_a_design_is_asked_under_the_settings_that_it_needs() -> None:
+    allowed = {one.get("allowed"): one for one in splitwise.cells() if one.get("goal") == "least-power"}
+    assert {name: one.problem().search.disaggregation for name, one in allowed.items()} == {
+        "together": "off",
+        "apart": "auto",
+        "apart and capped": "auto",
+    }
+    assert [name for name, one in allowed.items() if one.problem().search.power_caps_fraction] == ["apart and capped"]
+    assert all(one.strategies[0] == SUTLER for one in allowed.values())
+    assert not [one for one in splitwise.cells() if one.name.endswith("iso-cost/apart and capped/0.6")]
+
+
 def test_limits_of_splitwise_are_multiples_of_the_unloaded_machine() -> None:
     limits = {(one.metric, one.percentile): one.seconds for one in splitwise.served("llama-2-70b", "coding").slo}
     assert len(limits) == 9
@@ -205,6 +218,33 @@ def test_a_rival_with_supply_of_its_own_may_win() -> None:
     first, _ = two_cells()
     rich = replace(outcome(first, "homogeneous-unlimited/h100", 20.0), own_market=True)
     assert beaten([first], index([outcome(first), rich]), gap=GAP) == []
+
+
+def test_a_rival_with_a_plan_where_sutler_has_none_is_told() -> None:
+    first, _ = two_cells()
+    none = replace(outcome(first), value=None, bound=None, status="infeasible")
+    theirs = outcome(first, "greedy-cheapest", 1.0)
+    assert [one.contradicts for one in beaten([first], index([none, theirs]), gap=GAP)] == [True]
+    stopped = replace(none, status="unknown")
+    assert [one.contradicts for one in beaten([first], index([stopped, theirs]), gap=GAP)] == [False]
+
+
+def test_the_standing_counts_every_rival_on_the_same_supply() -> None:
+    """Of 10 requests/s with a gap of 2 %: 9 is less, 9.9 as good, 11 better."""
+    first, second = two_cells()
+    found = index(
+        [
+            outcome(first),
+            outcome(first, "greedy-cheapest", 9.0),
+            outcome(first, "hexgen/even", 9.9),
+            outcome(first, "hexgen/ours", 11.0),
+            outcome(first, "uniform-composition", None),
+            replace(outcome(first, "homogeneous-unlimited/h100", 20.0), own_market=True),
+            outcome(second, "greedy-cheapest", 9.0),
+        ]
+    )
+    made = standing("grid", [first, second], found, gap=0.02)
+    assert (made.cells, made.ahead, made.level, made.behind, made.alone) == (1, 1, 1, 1, 1)
 
 
 def test_where_less_is_better_the_cheaper_rival_wins() -> None:
@@ -297,7 +337,6 @@ def test_strategies_that_this_version_lacks_are_left_for_a_later_one() -> None:
     assert one.value == pytest.approx(one.cost_usd_per_hour)
     assert one.gpus == {"l4": 1}
     assert compared(replace(asked, strategies=("no such strategy",))) == []
-    assert compared(replace(asked, needs="no such strategy")) == []
 
 
 def test_the_report_renders_without_outcomes() -> None:
@@ -333,6 +372,14 @@ def test_a_plan_that_does_not_verify_fails_the_report(tmp_path: Path) -> None:
     first, _ = two_cells()
     bad = replace(outcome(first), violations=("too dear",))
     assert not write(all_cells(), [bad], docs=tmp_path, results=tmp_path, plots=False)
+
+
+def test_cauchys_gains_are_of_tokens_per_dollar() -> None:
+    """As many requests for 5 $/h as for 6: 20 % more."""
+    own = cell("cauchy", dataset="dailymail")
+    text = report(all_cells(), index([outcome(own, SUTLER, 5.0), outcome(own, "melange", 6.0)]), drawn=False)
+    line = next(line for line in text.splitlines() if line.startswith("| sutler over Mélange"))
+    assert line.startswith("| sutler over Mélange (CAUCHY) | 16.4 to 38.3 | 20.0 | – |")
 
 
 def test_a_splitwise_ratio_stands_beside_the_papers() -> None:

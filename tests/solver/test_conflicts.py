@@ -8,7 +8,7 @@ import pytest
 from solver import solve
 from solver.catalog import load_gpus, load_models
 from solver.plan import Conflict
-from solver.problem import LatencyLimit, Limits, Objective, ObjectiveKind, Offer, Problem
+from solver.problem import LatencyLimit, LatencyMetric, Limits, Objective, ObjectiveKind, Offer, Problem, Search
 from solver.verify import verify
 from tests.builders import (
     OBJECTIVES,
@@ -144,6 +144,25 @@ def test_everything_that_has_to_give_is_named_at_once() -> None:
     assert has_a_plan(granted)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_gpus_may_be_capped_less_power_is_asked_for(objective: ObjectiveKind) -> None:
+    """One card of 700 W serves everything at half of that; money is short, watts are not at 400."""
+    problem = a_problem(
+        objective=objective,
+        models=[a_model(a_workload(input_tokens=1000.0, output_tokens=100.0), spec=load_models()["llama-3.1-8b"])],
+        offers=[an_offer("h100-sxm", price=2.0)],
+        gpus=[CARDS["h100-sxm"]],
+        measured_only=False,
+        search=Search(power_caps_fraction=(0.5,)),
+        limits=Limits(max_power_watts=300.0),
+    )
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.needed) == ("limit/max_power_watts", about(350.0))
+    assert has_a_plan(replace(problem, limits=Limits(max_power_watts=350.0)))
+    poor = replace(problem, limits=Limits(max_power_watts=400.0), budget_usd_per_hour=1.0)
+    assert set(conflicts_of(poor)) == {"budget"}
+
+
 @pytest.mark.parametrize(("objective", "headroom"), [("min_cost", 0.0), ("min_cost", 0.5), ("min_power", 0.25)])
 def test_a_demand_beyond_the_market_says_how_much_can_be_carried(objective: ObjectiveKind, headroom: float) -> None:
     """Two a carry 2 req/s at a mix of 2 to 1; 3 (1 + headroom) req/s are asked for."""
@@ -215,6 +234,35 @@ def test_a_latency_limit_that_nothing_meets_names_one_that_something_does(limit:
     assert conflict.needed > limit.seconds
     looser = replace(limit, seconds=conflict.needed)
     assert has_a_plan(replace(problem, models=(replace(problem.models[0], slo=(looser,)),)))
+
+
+@pytest.mark.parametrize("metric", ["ttft", "e2e"])
+def test_of_a_fleet_used_to_the_full_it_is_the_utilisation_that_has_to_give(metric: LatencyMetric) -> None:
+    """Its queue has no end, so that no limit that includes a queue is loose enough."""
+    slo = (LatencyLimit(metric, 90, 60.0),)
+    problem = a_problem(
+        models=[a_model(a_workload(), spec=load_models()["llama-3.1-8b"], slo=slo)],
+        offers=[an_offer("h100-sxm")],
+        gpus=[CARDS["h100-sxm"]],
+        measured_only=False,
+        limits=Limits(max_utilisation_fraction=1.0),
+    )
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.needed) == ("limit/max_utilisation_fraction", 0.85)
+    assert has_a_plan(replace(problem, limits=Limits(max_utilisation_fraction=conflict.needed)))
+
+
+def test_of_many_workloads_that_nothing_serves_the_longest_are_explained() -> None:
+    """Else each of a thousand would be a dozen searches; granting what the longest need serves the others, too."""
+    lengths = [(100.0 * number, 50.0) for number in range(1, 21)]
+    workloads = [a_workload(f"w{n}", input_tokens=i, output_tokens=o) for n, (i, o) in enumerate(lengths)]
+    model = a_model(*workloads, spec=load_models()["llama-3.1-8b"], slo=[LatencyLimit("ttft", 90, 0.001)])
+    problem = a_problem(models=[model], offers=[an_offer("h100-sxm")], gpus=[CARDS["h100-sxm"]], measured_only=False)
+    conflict = the_conflict(problem)
+    assert "serves demand/chat/w19 " in conflict.remedy
+    assert "14 other workloads" in conflict.remedy
+    granted = replace(model, slo=(LatencyLimit("ttft", 90, conflict.needed),))
+    assert has_a_plan(replace(problem, models=(granted,)))
 
 
 def test_of_two_latency_limits_the_impossible_one_is_named() -> None:

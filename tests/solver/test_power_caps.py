@@ -239,18 +239,26 @@ def test_idle_gpus_of_a_machine_count_at_the_lowest_cap() -> None:
         gpus=[a_gpu("a", tdp_watts=300.0)],
         search=Search(power_caps_fraction=(0.5, 0.8)),
     )
-    assert solve(problem).value == about(450.0)
-    assert solve(replace(problem, search=Search())).value == about(600.0)
+    plan, uncapped = solve(problem), solve(replace(problem, search=Search()))
+    assert plan.value == about(450.0)
+    assert [warning for warning in plan.warnings if "1 rented a runs nothing" in warning and "150 W" in warning]
+    assert uncapped.value == about(600.0)
+    assert uncapped.warnings == ()
 
 
 def test_measured_rates_are_of_gpus_that_are_not_capped() -> None:
     problem = h800_and_h20(demand=1.0)
-    rows = [measured("h800", {"w1": 50.0})]
-    found = solve(replace(problem, measured=tuple(rows), search=replace(problem.search, disaggregation="off")))
-    by_gpu = {replica.stages[0].gpu: replica.stages[0].power_cap_watts for replica in found.replicas}
-    assert by_gpu.get("h800") in (None, 350.0)
-    sources = {evidence.source for evidence in found.evidence if "measured" in evidence.source}
-    assert not (sources and by_gpu.get("h800"))
+    rows = (measured("h800", {"w1": 1234.5}),)
+    problem = replace(problem, measured=rows, search=replace(problem.search, disaggregation="off"))
+    supply = build_supply(problem)
+    found = enumerate_candidates(problem, supply)
+    of_row = [supply.pools[pool].gpu == "h800" for pool in found.pool[:, 0]] & (
+        found.tensor_parallel.sum(axis=1) == 1
+    )
+    caps, rates = found.power_cap_fraction[of_row], found.rps[of_row, 0]
+    assert set(caps.tolist()) == {0.5, 1.0}
+    assert set(rates[caps == 1.0].tolist()) == {1234.5}
+    assert (rates[caps < 1.0] < 1000).all()
 
 
 def test_evidence_says_that_gpus_are_capped() -> None:

@@ -214,6 +214,16 @@ def test_an_end_to_end_limit_is_split_by_lengths_or_as_the_caller_says() -> None
     assert prefill_share(replace(model, prefill_share_fraction=0.3)) == pytest.approx([0.3] * 3)
 
 
+@pytest.mark.parametrize("percentile", [50, 99])
+def test_a_queue_that_never_ends_breaks_an_end_to_end_limit_apart_as_together(percentile: int) -> None:
+    """Of TPOT alone the tokens still count: nobody asked how long a fleet that is used to the full lets wait."""
+    whole = limited(LatencyLimit("e2e", percentile, 1000.0))
+    assert (rates_of(whole, LAYOUTS, utilisation_fraction=1.0).rps == 0).all()
+    assert (rps(whole, "decode", load=1.0) == 0).all()
+    assert (rps(whole, "decode", load=0.99) > 0).any()
+    assert (rps(limited(LatencyLimit("tpot", percentile, 1000.0)), "decode", load=1.0) > 0).any()
+
+
 def test_a_larger_share_of_the_limit_helps_prefill_and_hurts_decode() -> None:
     model = limited(LatencyLimit("e2e", 90, 8.0))
     shares = [replace(model, prefill_share_fraction=share) for share in (0.05, 0.2, 0.5, 0.8, 0.95)]

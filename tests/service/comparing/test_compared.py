@@ -53,6 +53,14 @@ def test_who_may_do_just_what_sutler_may_is_no_rival() -> None:
     assert found.notes[-1] == "aggregated-only plans as sutler does, since search.disaggregation is off."
 
 
+def test_who_may_do_more_than_sutler_is_named_with_the_settings_that_sutler_lacks() -> None:
+    setting = "search.disaggregation: auto"
+    free = [replace(ran(a_strategy(name), 5.0), beyond=(setting,)) for name in ("pools", "combos")]
+    found = a_comparison(*free, ran(a_strategy("h100"), 3.0))
+    assert found.notes[-1] == f"pools, combos: may do what sutler may not here without {setting}."
+    assert [one.allowed_beyond for one in found.strategies] == [(), (setting,), (setting,), ()]
+
+
 def test_without_plans_there_is_no_best_rival() -> None:
     assert a_comparison(ran(a_strategy("slow"), None), not_applicable(a_strategy("other"))).best_rival is None
 

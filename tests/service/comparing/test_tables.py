@@ -51,8 +51,9 @@ def test_a_better_rival_is_admitted_with_what_to_do() -> None:
     )
     coarse = claim(a_comparison(ran(a_strategy("lucky"), 4.1)))
     assert coarse.endswith("the gap that was asked for allows that, lower solver.relative_gap")
-    apart = claim(a_comparison(ran(a_strategy("apart", "disaggregated"), 5.0)))
-    assert apart.endswith("search.disaggregation: auto lets sutler do as it does")
+    settings = ("search.disaggregation: auto", "search.power_caps_fraction: [0.5]")
+    freer = replace(ran(a_strategy("freer"), 5.0), beyond=settings)
+    assert claim(a_comparison(freer)).endswith(f"{' and '.join(settings)} lets sutler do as it does")
 
 
 def test_without_a_rival_that_is_said() -> None:

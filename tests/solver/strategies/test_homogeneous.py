@@ -93,3 +93,17 @@ def _with_a_small_card() -> Problem:
         gpus=[a_gpu("small", memory_gb=8.0)],
         budget_usd_per_hour=9.0,
     )
+
+
+@pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
+def test_a_plan_too_large_to_write_out_is_not_sought_to_its_end(objective: ObjectiveKind) -> None:
+    # 10^6 requests/s at 1/s a GPU, or 10^6 $/h at 1 $/h a GPU: 10^6 replicas.
+    problem = a_problem(
+        objective=objective,
+        models=[a_model(a_workload("w1", demand=1e6))],
+        offers=[an_offer("a")],
+        rows=[measured("a", {"w1": 1.0})],
+        budget_usd_per_hour=1e6,
+    )
+    with pytest.raises(NotApplicableError, match="1,000,000 replicas"):
+        homogeneous.plan_unlimited(problem, "a", plenty_of_time)

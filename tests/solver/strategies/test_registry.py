@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from solver.errors import PlanViolationError, UnknownNameError
-from solver.problem import Problem
+from solver.problem import Problem, Search
 from solver.strategies import greedy
-from solver.strategies.comparing import Planned, Ran, SecondsLeft
+from solver.strategies.comparing import Planned, Ran, SecondsLeft, settings_beyond
 from solver.strategies.registry import compare, strategies_of
 from tests.builders import a_problem, an_offer, appendix_c, measured, melange
 from tests.solver.planning_builders import about
+from tests.solver.strategies.strategy_builders import two_models_case
 
 
 def test_strategies_are_named_after_the_market() -> None:
@@ -63,7 +64,37 @@ def test_free_fleets_are_as_good_as_each_other() -> None:
     free = a_problem(
         objective="min_cost", offers=[an_offer("a", price=0.0, available=2)], rows=[measured("a", {"w1": 1.0})]
     )
-    assert {ran.ratio for ran in compare(free)} == {1.0}
+    assert {ran.ratio for ran in compare(free) if ran.planned and ran.planned.plan.value is not None} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("own", "callers", "settings"),
+    [
+        (Search(), Search(), ()),
+        (Search(disaggregation="off"), Search(disaggregation="auto"), ()),
+        (Search(disaggregation="only"), Search(disaggregation="auto"), ()),
+        (Search(disaggregation="auto"), Search(disaggregation="off"), ("search.disaggregation: auto",)),
+        (Search(disaggregation="off"), Search(disaggregation="only"), ("search.disaggregation: auto",)),
+        (Search(power_caps_fraction=(0.5,)), Search(power_caps_fraction=(0.4, 0.5)), ()),
+        (
+            Search(power_caps_fraction=(0.5,)),
+            Search(power_caps_fraction=(0.7,)),
+            ("search.power_caps_fraction: [0.5, 0.7]",),
+        ),
+    ],
+)
+def test_settings_that_the_caller_lacks_are_those_that_allow_more(
+    own: Search, callers: Search, settings: Sequence[str]
+) -> None:
+    assert settings_beyond(own, callers) == settings
+
+
+def test_what_may_do_more_than_sutler_is_told_by_its_problem() -> None:
+    ran = {one.strategy.name: one.beyond for one in compare(two_models_case("min_cost"))}
+    freer = {name for name, beyond in ran.items() if beyond}
+    assert freer == {name for name in ran if name.startswith(("cauchy/", "splitwise/", "disaggregated"))} - {
+        "splitwise/hhcap"  # not applicable
+    }
 
 
 def test_what_does_not_apply_says_why() -> None:
@@ -98,7 +129,7 @@ def test_each_result_is_told_when_it_is_there_with_its_seconds() -> None:
 
 
 def test_the_time_limit_is_each_strategys_own() -> None:
-    ran = compare(melange(), time_limit_s=1e-9)
+    ran = compare(melange(), names=["homogeneous", "ablation", "aggregated", "greedy"], time_limit_s=1e-9)
     assert {one.planned.plan.status for one in ran if one.planned} <= {"unknown", "feasible", "optimal"}
     assert all(one.violations == () for one in ran)
 

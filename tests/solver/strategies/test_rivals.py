@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from solver import planner
+from solver.allocation import Polytope
 from solver.plan import Plan
 from solver.problem import ObjectiveKind, Problem, Search
 from solver.strategies import greedy, hexgen, melange, round_robin, uniform_deployment
@@ -290,7 +292,23 @@ def test_a_load_that_only_the_best_routing_carries_is_infeasible(rule: "_Rule", 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_time_the_answer_is_unknown(rule: "_Rule") -> None:
-    assert rule(appendix_c(), no_time).plan.status in ("unknown", "feasible")
+    plan = rule(appendix_c(), no_time).plan
+    assert plan.status in ("unknown", "feasible")
+    assert plan.solver.limit is not None
+
+
+@pytest.mark.parametrize("rule", [round_robin.plan, hexgen.plan_ours])
+def test_a_search_for_a_fleet_that_the_time_limit_ended_is_reported(
+    rule: "_Rule", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = planner.search
+
+    def interrupted(run: planner.Run, polytope: Polytope) -> object:
+        run.end_early()
+        return search(run, polytope)
+
+    monkeypatch.setattr(planner, "search", interrupted)
+    assert rule(two_specialists("min_cost"), plenty_of_time).plan.solver.limit == "time limit of 30 s"
 
 
 _Rule = Callable[[Problem, SecondsLeft], Planned]
