@@ -211,7 +211,7 @@ def _rate_rps(problem: Problem, candidates: Candidates, rates_at: RatesAt) -> Fl
 
 
 def piece_groups(candidates: Candidates) -> IntArray:
-    """[C] the same number for candidates with the same model, role and pieces, counted from 0."""
+    """[C] the same number for candidates with the same model, role, cap and pieces, counted from 0."""
     groups: IntArray = np.unique(signatures(candidates), return_inverse=True)[1]
     return groups
 

@@ -9,6 +9,7 @@ from solver.pools import PIECE_SIZES
 from solver.power import power_cap_fraction
 from solver.problem import Problem, ServedModel
 from solver.verify.numbers import agrees
+from solver.verify.totals import cap_fractions
 from solver.verify.view import Piece, View, is_measured
 
 _ROLES = {
@@ -90,9 +91,7 @@ def unfit_pieces(view: View) -> Iterator[str]:
 def _wrong_caps(view: View, replica: Replica) -> Iterator[str]:
     """One of the caps that the problem allows, the same for all stages; GPUs that run already have what they have."""
     problem = view.problem
-    caps: tuple[float, ...] = ()
-    if problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None:
-        caps = problem.search.power_caps_fraction
+    caps = cap_fractions(problem)
     first = power_cap_fraction(replica, problem)
     for number, stage in enumerate(replica.stages):
         tdp_watts = problem.gpus[stage.gpu].tdp_watts

@@ -40,7 +40,7 @@ def cost_usd_per_hour(view: View) -> float:
 def power_watts(view: View) -> float | None:
     """Caps, or TDP, of all rented GPUs; None where one of them is unknown. GPUs that run nothing count as set to the
     lowest cap that the problem allows."""
-    lowest = lowest_cap_fraction(view.problem)
+    lowest = min((1.0, *cap_fractions(view.problem)))
     used: Counter[str] = Counter()
     watts = 0.0
     for replica in view.plan.replicas:
@@ -56,10 +56,10 @@ def power_watts(view: View) -> float | None:
     return watts - sum((view.problem.gpus[gpu].tdp_watts or 0.0) * lowest * count for gpu, count in used.items())
 
 
-def lowest_cap_fraction(problem: Problem) -> float:
+def cap_fractions(problem: Problem) -> tuple[float, ...]:
     """Caps count where watts do: as the objective, or as a limit."""
     matters = problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None
-    return min((1.0, *problem.search.power_caps_fraction)) if matters else 1.0
+    return problem.search.power_caps_fraction if matters else ()
 
 
 def _usd_per_million_tokens(view: View) -> float | None:
