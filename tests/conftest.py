@@ -1,12 +1,13 @@
 """A real PostgreSQL for every test process, made by the migrations; each test finds it empty."""
 
+import os
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 from sqlalchemy import Engine
 
-from service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from service.db.engine import open_engine
 from service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
 from service.db.tables import Base
@@ -14,6 +15,9 @@ from service.settings import StoreSettings
 from tests.postgres import Server, a_server
 
 _numbers = count(1)
+
+# Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """`sutler dev`: tools for people who have no keys, or who work on sutler."""
 
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # no other command should pay for these imports
     from adapters.fake.server import FakeCloud
 
 MADE_UP_KEY = "fake-key"
+LOOK_S = 1.0  # a Ctrl-C that comes just before a sleep begins is seen only when it ends
 
 dev = typer.Typer(
     name="dev",
@@ -87,7 +88,8 @@ def _serve(cloud: "FakeCloud") -> None:
     try:
         show(_served(cloud))
         write_stdout("\n".join(["", *_settings(cloud), "", *_next_steps(cloud), ""]).encode())
-        threading.Event().wait()
+        while True:
+            time.sleep(LOOK_S)
     except KeyboardInterrupt:
         say("stopped")
     finally:

@@ -74,6 +74,8 @@ class _Child:
         while not stop.is_set():
             started = loop.time()
             self._process = await self._start()
+            if stop.is_set():  # all were told while nobody knew this one yet
+                self.tell_to_end()
             letting_go = asyncio.ensure_future(self._let_go(self._process))
             status = await self._process.wait()
             letting_go.cancel()

@@ -12,6 +12,7 @@ prefill or only decode need a site, and hand over within it.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -27,6 +28,7 @@ ROLES = {"off": ("aggregated",), "auto": ("aggregated", "prefill", "decode"), "o
 Fleet = tuple[int, ...]
 Site = tuple[str, str | None]
 Place = tuple[str, Site | None]
+Counts = tuple[tuple[object, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,15 @@ def optimum(problem: Problem) -> Optimum:
     roles = ROLES[problem.search.disaggregation]
     problem = replace(problem, measured=tuple(row for row in problem.measured if row.role in roles))
     fleets = affordable_fleets(problem)
-    best = [fleet for fleet in fleets if not _outdone(fleet, fleets)]
     kind = problem.objective.kind
     if kind in ("max_throughput", "min_makespan"):
-        multiples = dict(zip(best, load_multiples(problem, best), strict=True))
-        most = max(multiples.values(), default=0.0)
+        multiples = load_multiples(problem, list(fleets))
+        most = max(multiples, default=0.0)
         if most <= 1e-9:
             return Optimum(None, None)
-        good_enough = load_multiples(problem, list(fleets))
         cheapest = min(
             _least_cost(fleets[fleet])
-            for fleet, multiple in zip(fleets, good_enough, strict=True)
+            for fleet, multiple in zip(fleets, multiples, strict=True)
             if multiple >= most * (1 - 1e-7)
         )
         demand = sum(workload.demand for model in problem.models for workload in model.workloads)
@@ -97,10 +97,6 @@ def _cheapest(problem: Problem, fleets: Mapping[Fleet, list[Price]]) -> Optimum:
 
 def _least_cost(prices: Iterable[Price]) -> float:
     return min(price.usd_per_hour for price in prices)
-
-
-def _outdone(fleet: Fleet, fleets: Iterable[Fleet]) -> bool:
-    return any(other != fleet and all(o >= f for o, f in zip(other, fleet, strict=True)) for other in fleets)
 
 
 def affordable_fleets(problem: Problem) -> dict[Fleet, list[Price]]:
@@ -257,27 +253,44 @@ def _fillings(gpus: int, groups: Mapping[object, int]) -> set[tuple[tuple[object
 def _assembled(problem: Problem, filling: Mapping[object, int]) -> Iterator[Fleet]:
     """Replicas from whole ones and from the stages placed at each site, in every maximal way."""
     sites = sorted({group[0] for group in filling if isinstance(group, tuple)})
-    for chosen in product(*(_built(problem.measured, site, filling) for site in sites)):
-        fleet = [filling.get(kind, 0) for kind in range(len(problem.measured) * len(_places(problem)))]
+    kinds = {site: [_kind(problem, _place(problem, site[0], site), row) for row in _rows(problem)] for site in sites}
+    whole = [filling.get(kind, 0) for kind in range(len(problem.measured) * len(_places(problem)))]
+    for chosen in product(*(_built_at(problem.measured, site, filling) for site in sites)):
+        fleet = list(whole)
         for site, counts in zip(sites, chosen, strict=True):
-            place = _place(problem, site[0], site)
-            for row, count in enumerate(counts):
-                fleet[_kind(problem, place, row)] += count
+            for kind, count in zip(kinds[site], counts, strict=True):
+                fleet[kind] += count
         yield tuple(fleet)
 
 
-def _built(rows: tuple[MeasuredRate, ...], site: object, stages: Mapping[object, int]) -> set[Fleet]:
+def _rows(problem: Problem) -> range:
+    return range(len(problem.measured))
+
+
+def _built_at(rows: tuple[MeasuredRate, ...], site: Site, filling: Mapping[object, int]) -> frozenset[Fleet]:
     """Counts of each row's replicas that the site's stages make up, none of which could grow."""
-    found = set()
-    for index, row in enumerate(rows):
-        needed: Counter[object] = Counter((site, stage.gpu, stage.tensor_parallel) for stage in row.stages)
-        if all(stages.get(group, 0) >= count for group, count in needed.items()):
-            left = {group: count - needed.get(group, 0) for group, count in stages.items()}
+    needs = tuple(_counts(Counter((site, stage.gpu, stage.tensor_parallel) for stage in row.stages)) for row in rows)
+    used = {group for need in needs for group, _ in need}
+    return _built(needs, _counts({group: count for group, count in filling.items() if group in used}))
+
+
+def _counts(found: Mapping[object, int]) -> Counts:
+    return tuple(sorted(((group, count) for group, count in found.items() if count), key=repr))
+
+
+@cache
+def _built(needs: tuple[Counts, ...], stages: Counts) -> frozenset[Fleet]:
+    """Each row in turn may have the next replica. What is left over recurs in many orders, hence the cache."""
+    there, found = dict(stages), set()
+    for index, need in enumerate(needs):
+        if all(there.get(group, 0) >= count for group, count in need):
+            left = Counter(there)
+            left.subtract(dict(need))
             found |= {
                 tuple(count + (place == index) for place, count in enumerate(rest))
-                for rest in _built(rows, site, left)
+                for rest in _built(needs, _counts(left))
             }
-    return found or {(0,) * len(rows)}
+    return frozenset(found or {(0,) * len(needs)})
 
 
 def load_multiples(problem: Problem, fleets: list[Fleet]) -> list[float]:

@@ -143,6 +143,7 @@ def test_a_deployment_without_a_market_says_so_until_there_is_one(service: Runni
     answer = service.get(f"/v1/deployments/{name}/plan")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:sutler:problem:not-yet")
     assert "filter" in answer.json()["detail"]
+    assert service.delete(f"/v1/deployments/{name}").status_code == 204  # lest its attempts go on in other tests
 
 
 def test_deployments_are_listed_by_name(service: Running, name: str) -> None:

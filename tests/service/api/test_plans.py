@@ -1,6 +1,7 @@
 """Plans over HTTP: asked for, waited for, followed, cancelled, listed, and asked for twice."""
 
 import threading
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -166,16 +167,22 @@ def test_a_problem_may_be_yaml(service: Running) -> None:
 
 
 def test_plans_are_listed_page_by_page(service: Running) -> None:
-    made = [service.post("/v1/plans", CHAT).json()["id"] for _ in range(3)]
-    found: list[str] = []
+    """The newest first, each once, whatever else is planned meanwhile; before the last page there is a next one."""
+    made = [service.post("/v1/plans", CHAT).json()["id"] for _ in range(4)]
+    found: list[dict[str, Any]] = []
     cursor: str | None = None
-    while len(found) < 3:
+    while made[1] not in [item["id"] for item in found]:
         params = {"limit": 1, **({"cursor": cursor} if cursor else {})}
         page = service.get("/v1/plans", params=params).json()
-        found += [item["id"] for item in page["items"]]
+        assert len(page["items"]) == 1
+        found += page["items"]
         cursor = page["next"]
         assert cursor
-    assert found == made[::-1]
+    listed = [item["id"] for item in found]
+    assert [plan_id for plan_id in listed if plan_id in made] == made[:0:-1]
+    assert len(set(listed)) == len(listed)
+    created = [datetime.fromisoformat(item["created_at"]) for item in found]
+    assert created == sorted(created, reverse=True)
 
 
 @pytest.mark.parametrize("cursor", ["x", "bnVsbA", "W10", "WzEsMl0", "😀", "W1tdXQ", "A" * 499])
