@@ -115,11 +115,42 @@ class Engine:
     def _running(self) -> int:
         return len(self._prefilling) + len(self._passing) + len(self._decoding)
 
-    def offer(self, request: int, at_s: float) -> None:
-        """A request that fits, at or before `now_s`, or at any time where nothing is under way."""
+    def offer(self, request: int, at_s: float, *, written: int = 0) -> None:
+        """A request that fits, at or before `now_s`, or at any time where nothing is under way. `written`: tokens of
+        its answer that are there already and are computed anew with its prompt."""
         if not self.load:
             self.now_s = max(self.now_s, at_s)
+        if written:
+            self._written[request] = written
         self._waiting.append(request)
+
+    def resume(self, request: int, written: int) -> None:
+        """A request that is under way: its prompt and what it has written are in the cache already. Where there is no
+        room for that, it waits and is computed anew."""
+        length = self._inputs[request] + written
+        blocks = blocks_of(length)
+        if self._running >= self._most or blocks > self._free - self._needed(1):
+            self.offer(request, self.now_s, written=written)
+            return
+        self._free -= blocks
+        sequence = Admitted(request, self._admissions, length, blocks, self._step, 0, length)
+        self._admissions += 1
+        self._decode(sequence, self._outputs[request] - written)
+
+    def take_back(self) -> dict[int, int]:
+        """The requests that wait, in their order, with the tokens that each has written; they are gone from here."""
+        waiting = {request: self._written.pop(request, 0) for request in self._waiting}
+        self._waiting.clear()
+        return waiting
+
+    def undone(self) -> dict[int, int]:
+        """All requests that wait or run, with the tokens that each has written."""
+        left = {request: self._written.get(request, 0) for request in self._waiting}
+        for sequence in (*self._prefilling, *(passing for _, passing in self._passing)):
+            left[sequence.request] = self._written.get(sequence.request, 0)
+        for sequence in self._decoding.values():
+            left[sequence.request] = self._outputs[sequence.request] - (sequence.finish_step - self._step)
+        return left
 
     def advance(self, until_s: float, *, to_an_end: bool = False) -> bool:
         """All steps that begin before `until_s`; `to_an_end`: until a request finishes. Whether one has."""
@@ -155,6 +186,8 @@ class Engine:
 
     def _needed(self, steps: int) -> int:
         """Blocks that the running sequences fill up in so many steps: each needs one in BLOCK_TOKENS of them."""
+        if steps == 1:
+            return self._turns[-self._step % BLOCK_TOKENS]
         rounds, rest = divmod(steps, BLOCK_TOKENS)
         return rounds * len(self._decoding) + sum(self._turns[-(self._step + i) % BLOCK_TOKENS] for i in range(rest))
 

@@ -1,0 +1,99 @@
+"""From an application and hardware to a plan: the front door of offline planning.
+
+Flow: sample -> Costs -> lower_bound, search -> execute -> OfflinePlan. Renting (renting.py) and adjusting
+(adjusting.py) come in here, too.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from solver.offline.application import Application
+from solver.offline.beam import Rule
+from solver.offline.bounds import lower_bound
+from solver.offline.costs import Costs
+from solver.offline.execution import Start, execute
+from solver.offline.forecast import Forecaster
+from solver.offline.greedy import greedy
+from solver.offline.hardware import Hardware
+from solver.offline.heuristics import max_heuristic, min_heuristic
+from solver.offline.pile import Pile
+from solver.offline.plan import STRATEGIES, OfflineOptions, OfflinePlan, Strategy
+from solver.offline.sampling import sample
+from solver.offline.search import Searched, by_rule, searched
+from solver.offline.stages import Execution, Schedule
+
+RULES: Final[Mapping[Strategy, Rule]] = {
+    "greedy": greedy,
+    "max_heuristic": max_heuristic,
+    "min_heuristic": min_heuristic,
+}
+
+
+def plan_application(
+    application: Application,
+    hardware: Hardware,
+    options: OfflineOptions | None = None,
+    *,
+    strategy: Strategy = "sutler",
+    pile: Pile | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> OfflinePlan:
+    """The schedule that `strategy` finds, and what the simulation makes of it, with the lengths that the options'
+    seed draws or with those of `pile`.
+
+    sutler's is never slower than greedy's: it begins with it. Raises InvalidProblemError where a model fits nowhere
+    or a prompt exceeds its model's context.
+    """
+    begun_s = clock()
+    options = options or OfflineOptions()
+    pile = sample(application, seed=options.seed) if pile is None else pile
+    costs = Costs(application, hardware, pile, options)
+    forecaster = Forecaster(costs)
+    if strategy == "sutler":
+        found = searched(forecaster, deadline_s=begun_s + options.time_limit_s, clock=clock)
+    else:
+        found = Searched(by_rule(forecaster, RULES[strategy]), {}, 1, hit_time_limit=False)
+    return OfflinePlan(
+        strategy=strategy,
+        schedule=found.execution.schedule,
+        execution=found.execution,
+        pile=costs.pile,
+        bound=lower_bound(costs),
+        rivals_s=found.rivals_s,
+        seconds=clock() - begun_s,
+        evaluated_schedules=found.executed + forecaster.forecasts,
+        hit_time_limit=found.hit_time_limit,
+    )
+
+
+def compare_strategies(
+    application: Application,
+    hardware: Hardware,
+    options: OfflineOptions | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Mapping[Strategy, OfflinePlan]:
+    """What every strategy makes of the application, in the order of STRATEGIES."""
+    return {
+        strategy: plan_application(application, hardware, options, strategy=strategy, clock=clock)
+        for strategy in STRATEGIES
+    }
+
+
+def simulate_schedule(
+    application: Application,
+    hardware: Hardware,
+    schedule: Schedule,
+    options: OfflineOptions | None = None,
+    *,
+    pile: Pile | None = None,
+    start: Start | None = None,
+) -> Execution:
+    """What becomes of a schedule, with the lengths that the options' seed draws or with those of `pile`.
+
+    Raises InvalidProblemError as plan_application does.
+    """
+    options = options or OfflineOptions()
+    pile = sample(application, seed=options.seed) if pile is None else pile
+    return execute(Costs(application, hardware, pile, options), schedule, start=start)
