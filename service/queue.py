@@ -19,6 +19,7 @@ LOOKS: Final = "looks"
 SOLVE: Final = "solve_plan"
 DELIVER: Final = "deliver_webhook"
 LOOK: Final = "look_at_deployment"
+PLAN_OFFLINE: Final = "plan_offline"
 
 
 def look_lock(deployment_id: object) -> str:
@@ -45,6 +46,10 @@ class Queue:
     async def solve(self, connection: AsyncConnection, plan_id: UUID) -> None:
         """A plan is to be made once this transaction is committed."""
         await self._put(connection, SOLVE, SOLVES, plan_id=str(plan_id))
+
+    async def plan_offline(self, connection: AsyncConnection, plan_id: UUID) -> None:
+        """A plan of an offline application is to be made once this transaction is committed; by who solves, too."""
+        await self._put(connection, PLAN_OFFLINE, SOLVES, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
         """An event is to be delivered, `delay_s` after this transaction is committed."""

@@ -7,6 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from service.offline.application_schema import ApplicationDocument
+from service.offline.files import checked_application
+from service.offline.progress_schema import ProgressDocument
+from service.offline.translate import translate
 from service.plans.schemas import MarketDocument, ProblemDocument
 from service.plans.validation import validate
 from service.plans.yaml_loader import load_yaml
@@ -75,3 +79,21 @@ def test_the_documents_in_the_problem_page_are_valid() -> None:
         validate(ProblemDocument, problem)
     for market in markets:
         validate(MarketDocument, market)
+
+
+def test_the_documents_in_the_page_of_applications_are_valid_and_show_every_key() -> None:
+    text = (ROOT / "docs" / "offline.md").read_text(encoding="utf-8")
+    blocks = [load_yaml(block) for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    whole, renting, report = (block for block in blocks if isinstance(block, dict))
+    application = checked_application(whole)
+    translate(application, folder=None)
+    validate(
+        ApplicationDocument,
+        {key: value for key, value in {**whole, **renting}.items() if key != "hardware"} | {"market": {}},
+    )
+    validate(ProgressDocument, report)
+    told = {*whole, *renting, "market", "gpus", "catalog"}
+    assert told == set(ApplicationDocument.model_fields)
+    for field in ("search", "hardware"):
+        untold = set(type(getattr(application, field)).model_fields) - set(whole[field])
+        assert untold <= {"islands"}

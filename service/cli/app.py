@@ -16,6 +16,7 @@ from service.cli.exits import guarded
 from service.cli.export import export
 from service.cli.keys import keys
 from service.cli.market import market
+from service.cli.offline import offline
 from service.cli.plan import plan
 from service.cli.profile import profile
 from service.cli.profiles import profiles
@@ -42,6 +43,7 @@ app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPil
 app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
 app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
+app.add_typer(offline, name="offline", short_help="Plan applications of several models over a pile of requests.")
 app.add_typer(deployments, name="deployments", short_help="Keep plans up to date with a running service.")
 app.add_typer(profiles, name="profiles", short_help="Import, list and show your own measurements.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")

@@ -16,6 +16,12 @@ class Kind(StrEnum):
     market = "market"
     calibration = "calibration"
     comparison = "comparison"
+    application = "application"
+    offline_plan = "offline-plan"
+    offline_progress = "offline-progress"
+    offline_simulation = "offline-simulation"
+    offline_comparison = "offline-comparison"
+    offline_schedule = "offline-schedule"
 
 
 @guarded

@@ -26,7 +26,8 @@ from service.deployments.showing import resource, summary, url_of
 from service.deployments.terraform import state_document
 from service.plans import repository as plan_repository
 from service.plans import service as plans
-from service.plans.endpoints import MOST_WAIT_S, before_of, job_of, page_of, shown
+from service.plans.answering import before_of
+from service.plans.endpoints import job_of, page_of, shown
 from service.plans.errors import DocumentError
 from service.plans.examples import CHAT
 from service.plans.plan_schema import PlanDocument
@@ -38,7 +39,7 @@ from service.web.etags import tags_of
 from service.web.idempotency import Ticket, for_answer, ticket_of
 from service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from service.web.parameters import IdempotencyKey, IfMatch, IfNoneMatch
+from service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
 from service.web.problems import responses
 from service.web.request_id import request_id_of
 from service.web.state import Services, services_of

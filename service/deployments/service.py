@@ -14,6 +14,7 @@ from service.deployments.repository import CurrentRow, Deployment
 from service.deployments.schemas import DeploymentDocument, PolicyDocument
 from service.plans import repository as plan_repository
 from service.plans import service as plans
+from service.plans.asking import cancelled
 from service.plans.problem_schema import ProblemDocument
 from service.plans.repository import PlanRecord
 from service.plans.validation import validate
@@ -185,7 +186,7 @@ def check_unchanged(deployment: Deployment, if_match: str | None) -> None:
 
 async def _supersede(services: Services, connection: AsyncConnection, deployment: Deployment, why: str) -> None:
     given_up = await plan_repository.cancel(
-        connection, services.now(), deployment_id=deployment.id, failure=plans.cancelled(why)
+        connection, services.now(), deployment_id=deployment.id, failure=cancelled(why)
     )
     for plan_id in given_up:
         await notify(connection, plan_topic(plan_id))

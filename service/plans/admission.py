@@ -25,16 +25,20 @@ def admit(document: ProblemDocument, settings: ServiceSettings, *, now: datetime
 
 def _over_limits(document: ProblemDocument, settings: ServiceSettings) -> list[FieldProblem]:
     workloads = sum(len(model.workloads or ()) for model in document.models)
-    found = []
-    for field, value, most, variable in (
-        ("models", len(document.models), settings.most_models, "SUTLER_MOST_MODELS"),
-        ("models[].workloads", workloads, settings.most_workloads, "SUTLER_MOST_WORKLOADS"),
-        ("solver.time_limit_s", document.solver.time_limit_s, settings.longest_solve_s, "SUTLER_LONGEST_SOLVE_S"),
-    ):
-        if value > most:
-            remedy = f"this service takes at most {most:g} ({variable})"
-            found.append(FieldProblem(field, f"{value:g}", remedy))
-    return found
+    return [
+        *over_limit("models", len(document.models), settings.most_models, "SUTLER_MOST_MODELS"),
+        *over_limit("models[].workloads", workloads, settings.most_workloads, "SUTLER_MOST_WORKLOADS"),
+        *over_limit(
+            "solver.time_limit_s", document.solver.time_limit_s, settings.longest_solve_s, "SUTLER_LONGEST_SOLVE_S"
+        ),
+    ]
+
+
+def over_limit(field: str, value: float, most: float, variable: str) -> list[FieldProblem]:
+    """What is wrong with a value above what this service takes, as the variable sets it; empty where nothing is."""
+    if value <= most:
+        return []
+    return [FieldProblem(field, f"{value:g}", f"this service takes at most {most:g} ({variable})")]
 
 
 def _files(document: ProblemDocument) -> list[FieldProblem]:

@@ -1,8 +1,6 @@
 """`/v1/plans`: plan once, now; what became of it; lists; how to run it."""
 
 import asyncio
-import json
-from datetime import datetime
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -12,8 +10,9 @@ from fastapi.responses import Response
 from service.auth.dependency import Planner, Reader
 from service.db.asynchronous import reading
 from service.export import Exported, ExportFormat, exported
-from service.plans import repository
+from service.plans import answering, repository
 from service.plans import service as plans
+from service.plans.answering import before_of
 from service.plans.examples import CHAT, CHAT_ON_THE_STORE
 from service.plans.plan_schema import PlanDocument
 from service.plans.problem_schema import ProblemDocument
@@ -21,13 +20,12 @@ from service.plans.repository import PlanRecord
 from service.plans.resources import PlanJobResource, PlanStatus, PlanSummary
 from service.web.bodies import body_docs, body_of
 from service.web.errors import ConflictError
-from service.web.etags import tags_of
 from service.web.idempotency import ticket_of
 from service.web.links import TO_THE_PLAN
-from service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
-from service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer
+from service.web.paging import Cursor, Limit, Page
+from service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
 from service.web.preferences import preferences_of
-from service.web.problems import MEDIA_TYPE, responses
+from service.web.problems import responses
 from service.web.request_id import request_id_of
 from service.web.state import Services, services_of
 from service.web.waiting import for_caller
@@ -35,8 +33,6 @@ from service.web.waiting import for_caller
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 Service = Annotated[Services, Depends(services_of)]
-MOST_WAIT_S: Final = 3_600.0
-WaitS = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for a plan that is being made.")]
 PLAN_OR_JOB: Final = PlanDocument | PlanJobResource
 
 
@@ -76,7 +72,7 @@ async def create_plan(
         longest_s = plans.waits_s(document)
         wait_s = longest_s if wishes.wait_s is None else min(longest_s, wishes.wait_s)
         record = await for_caller(request, plans.finished(services, record.id, wait_s=wait_s))
-    return _made(record, request, headers=wishes.applied)
+    return answering.made(record, request, job_of, headers=wishes.applied)
 
 
 @router.get("", responses=responses(401, 403, 422, 429, 503))
@@ -119,9 +115,7 @@ async def get_plan(
     """A plan, or how far it is: the phase of the solve, the best plan so far, and the proven bound."""
     waits_s = min(wait_s, services.settings.longest_wait_s)
     record = await for_caller(request, plans.finished(services, plan_id, wait_s=waits_s))
-    if record.document is not None and etag_of(record) in tags_of(request):
-        return Response(status_code=304, headers={"ETag": etag_of(record)})
-    return shown(record)
+    return answering.shown_once(record, request, job_of)
 
 
 @router.post(
@@ -176,34 +170,7 @@ def _exported(document: str, format: ExportFormat) -> Exported:
 
 def shown(record: PlanRecord) -> Response:
     """The plan, or its job where there is none."""
-    if record.document is not None:
-        return Response(record.document, media_type="application/json", headers={"ETag": etag_of(record)})
-    headers = {"Retry-After": "1"} if record.is_pending else {}
-    return Response(job_of(record).model_dump_json(), media_type="application/json", headers=headers)
-
-
-def etag_of(record: PlanRecord) -> str:
-    """A plan that is there never changes."""
-    return f'"{record.id}"'
-
-
-def _made(record: PlanRecord, request: Request, *, headers: dict[str, str]) -> Response:
-    headers = {**headers, "Location": record.url}
-    if record.document is not None:
-        headers["ETag"] = etag_of(record)
-        return Response(record.document, 201, media_type="application/json", headers=headers)
-    if record.failure is not None:
-        return _failed(record, request, headers)
-    return Response(job_of(record).model_dump_json(), 202, media_type="application/json", headers=headers)
-
-
-def _failed(record: PlanRecord, request: Request, headers: dict[str, str]) -> Response:
-    assert record.failure is not None
-    status = int(record.failure["status"])
-    if status == 503:
-        headers["Retry-After"] = "5"
-    document = {**record.failure, "request_id": request_id_of(request)}
-    return Response(json.dumps(document), status, media_type=MEDIA_TYPE, headers=headers)
+    return answering.shown(record, job_of)
 
 
 def job_of(record: PlanRecord) -> PlanJobResource:
@@ -222,24 +189,7 @@ def job_of(record: PlanRecord) -> PlanJobResource:
 
 def page_of(found: list[PlanRecord], limit: int) -> Page[PlanSummary]:
     """One more record than wanted says that there is a next page."""
-    kept = found[:limit]
-    more = len(found) > limit
-    last = encode_cursor(kept[-1].created_at.isoformat(), str(kept[-1].id)) if more else None
-    return Page(items=[summary_of(record) for record in kept], next=last)
-
-
-def before_of(cursor: str | None) -> tuple[datetime, UUID] | None:
-    """Raises BadParameterError."""
-    if cursor is None:
-        return None
-    at, plan_id = decode_cursor(cursor, parts=2)
-    try:
-        found = datetime.fromisoformat(at), UUID(plan_id)
-    except ValueError:
-        raise bad_cursor() from None
-    if found[0].tzinfo is None:
-        raise bad_cursor()
-    return found
+    return answering.page_of(found, limit, summary_of)
 
 
 def summary_of(record: PlanRecord) -> PlanSummary:

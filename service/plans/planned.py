@@ -29,7 +29,7 @@ def planned_models(problem: Problem) -> tuple[PlannedModel, ...]:
 def planned_gpus(problem: Problem, replicas: Iterable[Replica]) -> dict[str, GpuDocument]:
     """The figures of the GPUs that replicas run on, by slug."""
     slugs = sorted({stage.gpu for replica in replicas for stage in replica.stages})
-    return {slug: GpuDocument(**_without(problem.gpus[slug], "slug")) for slug in slugs}
+    return {slug: GpuDocument(**gpu_figures(problem.gpus[slug])) for slug in slugs}
 
 
 def served_models(plan: PlanDocument) -> dict[str, ServedModel]:
@@ -104,7 +104,7 @@ def _combo(combo: ComboDocument) -> Combo:
 def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
     return PlannedModel(
         name=model.name,
-        architecture=None if model.spec is None else _architecture(model.spec),
+        architecture=None if model.spec is None else architecture_of(model.spec),
         model=None if model.spec is None else model.spec.id,
         precision=model.precision,
         kv_precision=model.kv_precision,
@@ -124,7 +124,8 @@ def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
     )
 
 
-def _architecture(spec: ModelSpec) -> ModelSpecDocument:
+def architecture_of(spec: ModelSpec) -> ModelSpecDocument:
+    """A model as a caller would describe it."""
     known = {name: value for name, value in asdict(spec).items() if name in ModelSpecDocument.model_fields}
     return ModelSpecDocument.model_validate(known)
 
@@ -145,5 +146,6 @@ def _served_model(model: PlannedModel) -> ServedModel:
     )
 
 
-def _without(gpu: Gpu, left_out: str) -> dict[str, Any]:
-    return {field.name: getattr(gpu, field.name) for field in fields(gpu) if field.name != left_out}
+def gpu_figures(gpu: Gpu) -> dict[str, Any]:
+    """What a GPU is, by the names of its document; the slug is not among them."""
+    return {field.name: getattr(gpu, field.name) for field in fields(gpu) if field.name != "slug"}

@@ -15,7 +15,7 @@ def broken_rules(problem: "ProblemDocument") -> list[FieldProblem]:
     """Every broken rule, in the order of the document."""
     return [
         *_objective_rules(problem),
-        *_repeated("models", (model.name for model in problem.models)),
+        *repeated("models", (model.name for model in problem.models)),
         *(found for i, model in enumerate(problem.models) for found in _model_rules(f"models[{i}]", model)),
         *(found for i, model in enumerate(problem.models) for found in _demand_rules(f"models[{i}]", model, problem)),
         *_market_rules(problem),
@@ -34,7 +34,8 @@ def _objective_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
         yield FieldProblem("solver.method", "'binary_search'", remedy)
 
 
-def _repeated(path: str, names: Iterable[str]) -> Iterator[FieldProblem]:
+def repeated(path: str, names: Iterable[str]) -> Iterator[FieldProblem]:
+    """One problem for each name that an earlier entry of the list at `path` has."""
     first: dict[str, int] = {}
     for i, name in enumerate(names):
         earlier = first.setdefault(name, i)
@@ -49,7 +50,7 @@ def _model_rules(at: str, model: "ModelDocument") -> Iterator[FieldProblem]:
     if model.workloads is not None and model.trace is not None:
         shown = short_repr(model.trace.file)
         yield FieldProblem(f"{at}.trace", shown, "stands beside workloads: keep one of the two")
-    yield from _repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
+    yield from repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
 
 
 def _demand_rules(at: str, model: "ModelDocument", problem: "ProblemDocument") -> Iterator[FieldProblem]:
@@ -105,7 +106,7 @@ def _row_names(
     at: str, name: str, rps: Mapping[str, float], models: Mapping[str, "ModelDocument"]
 ) -> Iterator[FieldProblem]:
     if name not in models:
-        yield FieldProblem(f"{at}.model", short_repr(name), f"is no model of this problem: use {_either(models)}")
+        yield FieldProblem(f"{at}.model", short_repr(name), f"is no model of this problem: use {either(models)}")
         return
     workloads = models[name].workloads
     if workloads is None:
@@ -113,7 +114,7 @@ def _row_names(
     known = [workload.name for workload in workloads]
     for workload in rps:
         if workload not in known:
-            remedy = f"is no workload of {_plain(name)}: use {_either(known)}"
+            remedy = f"is no workload of {_plain(name)}: use {either(known)}"
             yield FieldProblem(f"{at}.rps", short_repr(workload), remedy)
 
 
@@ -122,7 +123,8 @@ def _plain(name: str) -> str:
     return name if name.isprintable() else short_repr(name)
 
 
-def _either(names: Iterable[str]) -> str:
+def either(names: Iterable[str]) -> str:
+    """The first names of a list, to choose from."""
     listed = list(names)
     shown = ", ".join(_plain(name) for name in listed[:8])
     return shown if len(listed) <= 8 else f"{shown}, ... ({len(listed)} in all)"

@@ -5,20 +5,15 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, Text, cast, func, insert, select, text, tuple_, update
+from sqlalchemy import Row, Text, cast, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.api_tables import PlanRow
 from service.plans.plan_schema import PlanDocument
 from service.plans.resources import PENDING, PlanStatus
+from service.solving import turns
 
-_WITHOUT_JOB: Final = text("""
-    SELECT id FROM plan WHERE status IN ('queued', 'running') AND created_at < :before AND NOT EXISTS (
-        SELECT 1 FROM procrastinate_jobs j
-        WHERE j.task_name = 'solve_plan' AND j.args ->> 'plan_id' = plan.id::text AND j.status IN ('todo', 'doing'))
-    FOR UPDATE SKIP LOCKED
-""")
-_IS_PENDING: Final = PlanRow.status.in_(PENDING)
+_IS_PENDING: Final = turns.is_pending(PlanRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +177,6 @@ async def last_of(connection: AsyncConnection, deployment_id: UUID) -> PlanRecor
     return _record((await connection.execute(wanted.order_by(PlanRow.created_at.desc()).limit(1))).one_or_none())
 
 
-async def count_waiting(connection: AsyncConnection) -> int:
-    found: int = await connection.scalar(select(func.count()).where(PlanRow.status == "queued")) or 0
-    return found
-
-
 async def cancel(
     connection: AsyncConnection,
     now: datetime,
@@ -197,27 +187,7 @@ async def cancel(
 ) -> list[UUID]:
     """Cancels what is waited for: this plan, or all of a deployment; returns which those were."""
     which = PlanRow.id == plan_id if plan_id is not None else PlanRow.deployment_id == deployment_id
-    done = update(PlanRow).where(which, _IS_PENDING).values(status="cancelled", finished_at=now, failure=failure)
-    return list((await connection.scalars(done.returning(PlanRow.id))).all())
-
-
-async def claim(connection: AsyncConnection, plan_id: UUID, now: datetime) -> Claim | None:
-    """Takes a plan up; None where it is finished or cancelled."""
-    taken = (
-        update(PlanRow)
-        .where(PlanRow.id == plan_id, _IS_PENDING)
-        .values(status="running", attempt=PlanRow.attempt + 1, started_at=now, progress=None)
-        .returning(*(getattr(PlanRow, name) for name in Claim.__slots__))
-    )
-    row = (await connection.execute(taken)).one_or_none()
-    return None if row is None else Claim(*row)
-
-
-async def put_progress(connection: AsyncConnection, claimed: Claim, progress: dict[str, Any] | None) -> bool:
-    """Whether the plan is still this worker's to make."""
-    done = update(PlanRow).where(*_mine(claimed))
-    done = done.values(progress=progress) if progress is not None else done.values(attempt=PlanRow.attempt)
-    return (await connection.execute(done.returning(PlanRow.id))).one_or_none() is not None
+    return await turns.cancel(connection, PlanRow, which, now, failure=failure)
 
 
 async def finish(
@@ -231,8 +201,9 @@ async def finish(
     revision: int | None,
 ) -> bool:
     """Stores the plan; False where it is no longer this worker's to make."""
-    return await _end(
+    return await turns.end(
         connection,
+        PlanRow,
         claimed,
         status=plan.status,
         document=content,
@@ -244,37 +215,6 @@ async def finish(
         market_read_at=market_read_at,
         finished_at=now,
     )
-
-
-async def fail(connection: AsyncConnection, claimed: Claim, failure: dict[str, Any], now: datetime) -> bool:
-    """Stores why there is no plan; False where it is no longer this worker's to make."""
-    return await _end(connection, claimed, status="failed", failure=failure, finished_at=now)
-
-
-async def release(connection: AsyncConnection, claimed: Claim) -> bool:
-    """Leaves the plan to others; False where it is theirs already."""
-    done = update(PlanRow).where(*_mine(claimed)).values(status="queued", progress=None, started_at=None)
-    return (await connection.execute(done.returning(PlanRow.id))).one_or_none() is not None
-
-
-async def count_death(connection: AsyncConnection, plan_id: UUID) -> None:
-    """A worker has died while it made this plan."""
-    died = update(PlanRow).where(PlanRow.id == plan_id, PlanRow.status == "running")
-    await connection.execute(died.values(deaths=PlanRow.deaths + 1))
-
-
-async def without_job(connection: AsyncConnection, *, before: datetime) -> list[UUID]:
-    """Plans that are waited for since long, but that no job of the queue will make."""
-    return list((await connection.scalars(_WITHOUT_JOB, {"before": before})).all())
-
-
-async def _end(connection: AsyncConnection, claimed: Claim, **values: Any) -> bool:
-    done = update(PlanRow).where(*_mine(claimed)).values(progress=None, **values).returning(PlanRow.id)
-    return (await connection.execute(done)).one_or_none() is not None
-
-
-def _mine(claimed: Claim) -> tuple[Any, ...]:
-    return (PlanRow.id == claimed.id, PlanRow.attempt == claimed.attempt, PlanRow.status == "running")
 
 
 def _record(row: Row[Any] | None) -> PlanRecord | None:

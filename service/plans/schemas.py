@@ -5,6 +5,11 @@ Shared by the command line and the API. translate.py turns them into the solver'
 
 from typing import Any, Final, Literal
 
+from service.offline.application_schema import ApplicationDocument
+from service.offline.outcome_schema import OfflineComparisonDocument, OfflineSimulationDocument
+from service.offline.plan_schema import OfflinePlanDocument
+from service.offline.progress_schema import ProgressDocument
+from service.offline.schedule_schema import OfflineScheduleDocument
 from service.plans.calibration_schema import CalibrationDocument
 from service.plans.comparison_schema import ComparisonDocument
 from service.plans.fields import Document
@@ -13,14 +18,39 @@ from service.plans.model_schema import GpuDocument, ModelSpecDocument
 from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument
 from service.plans.problem_schema import ModelDocument, ProblemDocument, WorkloadDocument
 
-DocumentName = Literal["problem", "market", "plan", "calibration", "comparison"]
-_WRITTEN_ONLY: Final[tuple[DocumentName, ...]] = ("plan", "comparison")
+DocumentName = Literal[
+    "problem",
+    "market",
+    "plan",
+    "calibration",
+    "comparison",
+    "application",
+    "offline-plan",
+    "offline-progress",
+    "offline-simulation",
+    "offline-comparison",
+    "offline-schedule",
+]
+_WRITTEN_ONLY: Final[tuple[DocumentName, ...]] = (
+    "plan",
+    "comparison",
+    "offline-plan",
+    "offline-simulation",
+    "offline-comparison",
+    "offline-schedule",
+)
 DOCUMENTS: Final[dict[DocumentName, type[Document]]] = {
     "problem": ProblemDocument,
     "market": MarketDocument,
     "plan": PlanDocument,
     "calibration": CalibrationDocument,
     "comparison": ComparisonDocument,
+    "application": ApplicationDocument,
+    "offline-plan": OfflinePlanDocument,
+    "offline-progress": ProgressDocument,
+    "offline-simulation": OfflineSimulationDocument,
+    "offline-comparison": OfflineComparisonDocument,
+    "offline-schedule": OfflineScheduleDocument,
 }
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,19 +11,15 @@ from service.auth import audit
 from service.auth.principal import Principal
 from service.db.asynchronous import begun, reading
 from service.db.notices import notify, plan_topic
-from service.errors import CANCELLED, Problem
-from service.plans import repository
+from service.plans import asking, repository
 from service.plans.admission import admit
 from service.plans.problem_schema import ProblemDocument
 from service.plans.repository import Order, PlanRecord
 from service.profiles.references import with_calibration
 from service.web import idempotency
-from service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
+from service.web.errors import ConflictError, NotFoundError
 from service.web.idempotency import Ticket
 from service.web.state import Services
-from service.web.waiting import until
-
-QUEUE_PATIENCE_S: Final = 60.0
 
 
 def order_of(document: ProblemDocument, *, created_by: str, request_id: str | None) -> Order:
@@ -41,9 +37,7 @@ async def check(services: Services, document: ProblemDocument) -> None:
 
 async def place(services: Services, connection: AsyncConnection, order: Order) -> None:
     """Puts the plan into the queue, in the caller's transaction. Raises TooManyWaitingError."""
-    waiting, most = await repository.count_waiting(connection), services.settings.most_waiting_plans
-    if waiting >= most:
-        raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
+    await asking.check_room(connection, services)
     await repository.add(connection, order, services.now())
     await services.queue.solve(connection, order.id)
 
@@ -65,7 +59,7 @@ async def ask(
     await check(services, document)
     order = await asyncio.to_thread(order_of, document, created_by=principal.actor, request_id=request_id)
     async with begun(services.engine) as connection:
-        earlier = await _asked_before(connection, services, ticket, is_async=is_async)
+        earlier = await asking.asked_before(connection, services, ticket, repository.find, is_async=is_async)
         if earlier is not None:
             return earlier
         await services.authenticator.count_change(connection, principal)
@@ -75,22 +69,6 @@ async def ask(
             connection, principal=principal, action="plan.create", target=f"plan/{order.id}", request_id=request_id
         )
         return await stored(connection, order.id)
-
-
-async def _asked_before(
-    connection: AsyncConnection, services: Services, ticket: Ticket, *, is_async: bool
-) -> PlanRecord | None:
-    """A plan that failed or was cancelled is no answer to hold on to: the request is carried out anew."""
-    earlier = await idempotency.taken(connection, ticket, services.now())
-    if earlier is None or earlier.plan_id is None:
-        return None
-    record = await repository.find(connection, earlier.plan_id)
-    if record is None or record.status in {"failed", "cancelled"}:
-        return None
-    if record.is_pending and not (is_async and earlier.is_async):
-        detail = f"the request with this Idempotency-Key is being carried out: follow {record.url}, or ask again"
-        raise StillRunningError(detail, retry_after_s=1.0)
-    return record
 
 
 async def stored(connection: AsyncConnection, plan_id: UUID) -> PlanRecord:
@@ -103,17 +81,7 @@ async def stored(connection: AsyncConnection, plan_id: UUID) -> PlanRecord:
 
 async def finished(services: Services, plan_id: UUID, *, wait_s: float) -> PlanRecord:
     """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises NotFoundError, DatabaseError."""
-
-    async def look() -> PlanRecord | None:
-        async with reading(services.engine) as connection:
-            record = await stored(connection, plan_id)
-        return None if record.is_pending else record
-
-    found = await until(services.notices, plan_topic(plan_id), look, wait_s=wait_s)
-    if found is not None:
-        return found
-    async with reading(services.engine) as connection:
-        return await stored(connection, plan_id)
+    return await asking.finished(services, plan_id, stored, wait_s=wait_s)
 
 
 async def cancel(services: Services, plan_id: UUID, *, principal: Principal, request_id: str) -> PlanRecord:
@@ -121,7 +89,7 @@ async def cancel(services: Services, plan_id: UUID, *, principal: Principal, req
     async with begun(services.engine) as connection:
         await services.authenticator.count_change(connection, principal)
         by = f"cancelled by {principal.actor}"
-        done = await repository.cancel(connection, services.now(), plan_id=plan_id, failure=cancelled(by))
+        done = await repository.cancel(connection, services.now(), plan_id=plan_id, failure=asking.cancelled(by))
         record = await stored(connection, plan_id)
         if not done:
             raise ConflictError(f"plan {plan_id} is {record.status}: only a queued or running one can be cancelled")
@@ -132,11 +100,6 @@ async def cancel(services: Services, plan_id: UUID, *, principal: Principal, req
     return record
 
 
-def cancelled(why: str) -> dict[str, Any]:
-    """The failure that is kept with a cancelled plan."""
-    return Problem(CANCELLED, why).document()
-
-
 def for_deployment(order: Order, deployment_id: UUID, name: str) -> Order:
     """The order as one for a deployment."""
     return replace(order, deployment_id=deployment_id, deployment_name=name)
@@ -144,4 +107,4 @@ def for_deployment(order: Order, deployment_id: UUID, name: str) -> Order:
 
 def waits_s(document: ProblemDocument) -> float:
     """How long a caller is kept waiting at most: the solve, and a place in the queue."""
-    return document.solver.time_limit_s + QUEUE_PATIENCE_S
+    return document.solver.time_limit_s + asking.QUEUE_PATIENCE_S

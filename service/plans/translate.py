@@ -165,7 +165,7 @@ def _model(
         name=model.name,
         spec=spec,
         precision=model.precision,
-        kv_precision=model.kv_precision or _usual_kv_precision(model.precision),
+        kv_precision=model.kv_precision or usual_kv_precision(model.precision),
         workloads=_workloads(at, model, document, folder, notes),
         slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
@@ -173,7 +173,7 @@ def _model(
     )
 
 
-def _usual_kv_precision(weights: Precision) -> Precision:
+def usual_kv_precision(weights: Precision) -> Precision:
     """vLLM keeps the KV cache in the activations' type unless told otherwise (`--kv-cache-dtype auto`)."""
     return "fp16" if weights == "fp16" else "bf16"
 
@@ -182,15 +182,23 @@ def _spec(at: str, model: ModelDocument, notes: list[str], *, is_needed: bool) -
     if isinstance(model.model, ModelSpecDocument):
         return inline_spec(model.name, model.model)
     try:
-        spec = load_models().get(model.model) or resolve_model(model.model, field=f"{at}.model")
+        return named_spec(f"{at}.model", model.model, notes)
     except UnknownNameError:
         if is_needed:
             raise
         return None
-    if spec.id != model.model:
-        notes.append(f"{at}.model: {model.model} is planned as {spec.id} of the catalogue.")
+
+
+def named_spec(field: str, name: str, notes: list[str]) -> ModelSpec:
+    """The model of the catalogue that a name means; `notes` gets what it was read as.
+
+    Raises UnknownNameError naming the field.
+    """
+    spec = load_models().get(name) or resolve_model(name, field=field)
+    if spec.id != name:
+        notes.append(f"{field}: {name} is planned as {spec.id} of the catalogue.")
     # a repository that the caller names is the one to load, whatever fine-tune of the architecture it holds
-    return replace(spec, hf_id=model.model) if "/" in model.model else spec
+    return replace(spec, hf_id=name) if "/" in name else spec
 
 
 def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:

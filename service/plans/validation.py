@@ -44,16 +44,17 @@ def _problems_of(kind: type[Document], data: object, detail: ErrorDetails) -> li
     if detail["type"] == "too_short" and _still_long_enough(data, location, context["min_length"]):
         return []
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return [_wrong_tag(path, detail)]
+        return [_wrong_tag(kind, path, detail)]
     shown = None if detail["type"] == "missing" else short_repr(detail["input"])
     return [FieldProblem(path, shown, _remedy(kind, detail))]
 
 
-def _wrong_tag(path: str, detail: ErrorDetails) -> FieldProblem:
+def _wrong_tag(kind: type[Document], path: str, detail: ErrorDetails) -> FieldProblem:
     context, given = detail.get("ctx", {}), detail["input"]
     key = str(context.get("discriminator", "kind")).strip("'")
     tag = given.get(key) if isinstance(given, Mapping) else None
-    choices = context.get("expected_tags", "'max_throughput', 'min_makespan', 'min_cost', 'min_power'")
+    owners = [owner for owner in _owners(kind, [*detail["loc"], key]) if key in owner.model_fields]
+    choices = ", ".join(repr(tag) for owner in owners for tag in _tags(owner))
     return FieldProblem(_joined(path, key), None if tag is None else short_repr(tag), f"must be one of {choices}")
 
 

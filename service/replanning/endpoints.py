@@ -11,7 +11,7 @@ from service.auth.dependency import Reader
 from service.db.asynchronous import reading
 from service.deployments import service as deployments
 from service.deployments.schemas import NAME_PATTERN
-from service.plans.endpoints import before_of
+from service.plans.answering import before_of
 from service.replanning import repository
 from service.replanning.repository import NewDecision, WatchRecord
 from service.replanning.resources import DecisionResource, DriftResource, OptionResource, WatchResource

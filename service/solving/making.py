@@ -1,29 +1,18 @@
-"""Makes one plan: take it up, read the market, solve, store. To make it twice stores it once.
-
-Nothing holds a connection while it solves. A plan that somebody cancels meanwhile, or that another worker has taken
-up, is dropped.
-"""
+"""Makes one plan: take it up, read the market, solve, store. To make it twice stores it once (attempts.py)."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from math import isinf
-from typing import Any, Final, TypeVar
-from uuid import UUID
+from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.asynchronous import begun
-from service.db.errors import DatabaseError, DatabaseUnreachableError
+from service.db.api_tables import PlanRow
 from service.db.notices import notify, plan_topic
 from service.deployments import issuing
 from service.deployments.diff import difference
 from service.deployments.repository import Deployment
-from service.errors import TIMED_OUT, Problem, problem_of
-from service.market.service import MarketService
 from service.plans import repository
 from service.plans.issue import issue_plan
 from service.plans.plan_schema import PlanDocument
@@ -32,72 +21,44 @@ from service.plans.repository import Claim
 from service.plans.translate import Translation, to_problem
 from service.plans.validation import validate
 from service.profiles.references import with_calibration
-from service.queue import Queue
 from service.replanning.concluding import Verdict, instead, issuable
 from service.replanning.looking import Looker, Replan
-from service.solving.errors import SolverLostError, StoppingError
-from service.solving.solver_process import SolverProcess
+from service.solving import turns
+from service.solving.attempts import Attempts, DroppedError, limit_s
 from solver.plan import Plan
 from solver.problem import Problem as SolverProblem
-from solver.progress import Progress
 from solver.replanning import proven_by
-
-T = TypeVar("T")
 
 logger = logging.getLogger("sutler.solving")
 
-MOST_DEATHS: Final = 1  # a plan whose worker died is taken up once more
-LOOK_S: Final = 0.5
-PATIENCE_S: Final = 120.0
-RETRY_S: Final = 1.0
-SLACK_S: Final = 30.0  # beyond a solve's own limit, for what it does not count
-
-
-class DroppedError(Exception):
-    """The plan is no longer this worker's to make."""
-
 
 @dataclass(frozen=True, slots=True)
-class Maker:
-    """What a worker makes plans with; `solvers` are the processes that are free, `stopping` ends it all."""
+class Maker(Attempts[Claim]):
+    """Makes plans; `looker` knows what runs already."""
 
-    engine: AsyncEngine
-    queue: Queue
-    market: MarketService
-    solvers: "asyncio.Queue[SolverProcess]"
-    stopping: asyncio.Event
-    now: Callable[[], datetime]
     looker: Looker
 
-    async def make(self, plan_id: UUID) -> None:
-        """Raises DatabaseError where the store is away for long; the job is then taken up again."""
-        claimed = await self._persist(lambda connection: self._claim(connection, plan_id))
-        if claimed is None:
-            logger.info("plan %s is finished or cancelled: nothing to do", plan_id)
+    table = PlanRow
+    columns = tuple(Claim.__slots__)
+
+    def claim_of(self, *values: Any) -> Claim:
+        return Claim(*values)
+
+    async def put_back(self, connection: AsyncConnection, claimed: Claim) -> None:
+        await self.queue.solve(connection, claimed.id)
+
+    async def fail(self, connection: AsyncConnection, claimed: Claim, failure: dict[str, Any]) -> None:
+        deployment = await issuing.locked(connection, claimed.deployment_id)
+        if not await turns.fail(connection, PlanRow, claimed, failure, self.now()):
             return
-        try:
-            await self._make(claimed)
-        except DroppedError:
-            logger.info("plan %s is no longer wanted of attempt %d", plan_id, claimed.attempt)
-        except StoppingError:
-            await self._give_back(claimed)
-        except DatabaseError:
-            raise
-        except Exception as error:
-            await self._store_failure(claimed, error)
+        if deployment is not None:
+            await issuing.failed(connection, self.queue, deployment, claimed.id, failure)
+        await notify(connection, plan_topic(claimed.id))
 
-    async def _claim(self, connection: AsyncConnection, plan_id: UUID) -> Claim | None:
-        claimed = await repository.claim(connection, plan_id, self.now())
-        if claimed is not None:
-            await notify(connection, plan_topic(plan_id))
-        return claimed
-
-    async def _make(self, claimed: Claim) -> None:
-        if claimed.deaths > MOST_DEATHS:
-            raise SolverLostError(f"its worker died {claimed.deaths} times while making it")
-        replan = await self._patiently(lambda: self._replan(claimed))
+    async def make_and_store(self, claimed: Claim) -> None:
+        replan = await self.patiently(lambda: self._replan(claimed))
         made = await (self._made_anew(claimed) if replan is None else self._made_of(claimed, replan))
-        await self._persist(lambda connection: self._finish(connection, claimed, made))
+        await self.persist(lambda connection: self._finish(connection, claimed, made))
         logger.info("plan %s: %s in %.2f s", claimed.id, made.plan.status, made.plan.solver.seconds)
 
     async def _replan(self, claimed: Claim) -> Replan | None:
@@ -108,14 +69,16 @@ class Maker:
 
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
-        known = await self._persist(lambda connection: with_calibration(connection, document))
-        read_at, translation = await self._patiently(lambda: self._translated(known))
-        plan = await self._solved(claimed, translation.problem, limit_s=_limit_s(document))
+        known = await self.persist(lambda connection: with_calibration(connection, document))
+        read_at, translation = await self.patiently(lambda: self._translated(known))
+        plan = await self._solved(claimed, translation.problem, time_limit_s=document.solver.time_limit_s)
         return Made(plan, translation, read_at)
 
     async def _made_of(self, claimed: Claim, replan: Replan) -> "Made":
         """The best change of the running fleet, and the proof of how good any fleet could be."""
-        optimum = await self._solved(claimed, replan.problem, limit_s=_limit_s(replan.prepared.problem))
+        optimum = await self._solved(
+            claimed, replan.problem, time_limit_s=replan.prepared.problem.solver.time_limit_s
+        )
         verdict = await self.looker.concluded(replan)
         best = issuable(optimum, replan.prepared)
         if verdict.plan is not None:
@@ -129,48 +92,9 @@ class Maker:
         now = self.now()
         return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=self.market)
 
-    async def _solved(self, claimed: Claim, problem: SolverProblem, *, limit_s: float) -> Plan:
-        seen = Seen()
-        solver = await self.solvers.get()
-        stopping = asyncio.ensure_future(self.stopping.wait())
-        try:
-            async with self._watched(claimed, seen) as cancelled:
-                solving = asyncio.ensure_future(solver.solve(problem, seen.add, limit_s=limit_s))
-                events: set[asyncio.Future[Any]] = {solving, cancelled, stopping}
-                await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-                if not solving.done():
-                    solving.cancel()
-                    await asyncio.wait({solving})
-                    raise StoppingError if self.stopping.is_set() else DroppedError
-                return solving.result()
-        finally:
-            stopping.cancel()
-            self.solvers.put_nowait(solver)
-
-    @asynccontextmanager
-    async def _watched(self, claimed: Claim, seen: "Seen") -> "AsyncIterator[asyncio.Future[None]]":
-        """A future that is done when the plan is no longer ours; meanwhile progress is stored."""
-        watching = asyncio.ensure_future(self._watch(claimed, seen))
-        try:
-            yield watching
-        finally:
-            watching.cancel()
-            await asyncio.wait({watching})
-
-    async def _watch(self, claimed: Claim, seen: "Seen") -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            progress = seen.news()
-            try:
-                async with begun(self.engine) as connection:
-                    is_ours = await repository.put_progress(connection, claimed, progress)
-                    if is_ours and progress is not None:
-                        await notify(connection, f"progress/{claimed.id}")
-            except DatabaseError as error:
-                logger.warning("plan %s: its progress is not stored: %s", claimed.id, error)
-                continue
-            if not is_ours:
-                return
+    async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:
+        longest_s = limit_s(time_limit_s)
+        return await self.solved(claimed, lambda solver, seen: solver.solve(problem, seen.add, limit_s=longest_s))
 
     async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> None:
         now = self.now()
@@ -205,54 +129,6 @@ class Maker:
         if made.replan is not None and made.verdict is not None:
             await self.looker.note_asked(connection, made.replan, made.verdict, issued.revision)
 
-    async def _give_back(self, claimed: Claim) -> None:
-        """Into the queue again, as if it had never been taken out."""
-        async with begun(self.engine) as connection:
-            if await repository.release(connection, claimed):
-                await self.queue.solve(connection, claimed.id)
-                await notify(connection, plan_topic(claimed.id))
-        logger.info("plan %s goes back into the queue: this worker is ending", claimed.id)
-
-    async def _store_failure(self, claimed: Claim, error: Exception) -> None:
-        is_lost = isinstance(error, SolverLostError)
-        problem = Problem(TIMED_OUT, str(error)) if is_lost else problem_of(error)
-        if problem.kind.status == 500:
-            logger.error("plan %s: %s", claimed.id, error, exc_info=error)
-        else:
-            logger.warning("plan %s: %s", claimed.id, problem.detail)
-
-        async def store(connection: AsyncConnection) -> None:
-            deployment = await issuing.locked(connection, claimed.deployment_id)
-            if not await repository.fail(connection, claimed, problem.document(), self.now()):
-                return
-            if deployment is not None:
-                await issuing.failed(connection, self.queue, deployment, claimed.id, problem.document())
-            await notify(connection, plan_topic(claimed.id))
-
-        await self._persist(store)
-
-    async def _persist(self, store: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """One transaction."""
-
-        async def once() -> T:
-            async with begun(self.engine) as connection:
-                return await store(connection)
-
-        return await self._patiently(once)
-
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Again and again while the database is away, unless this worker is ending."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + PATIENCE_S
-        while True:
-            try:
-                return await work()
-            except DatabaseUnreachableError as error:
-                if loop.time() > give_up_at or self.stopping.is_set():
-                    raise
-                logger.warning("the plan has to wait: %s", error)
-                await asyncio.sleep(RETRY_S)
-
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -274,28 +150,3 @@ class Made:
         if self.verdict is None or self.verdict.decision is None:
             return "the first plan"
         return f"asked for: {self.verdict.decision.reason}"
-
-
-def _limit_s(document: ProblemDocument) -> float:
-    return 1.2 * document.solver.time_limit_s + SLACK_S
-
-
-class Seen:
-    """How far a solve is: the newest report, with the best value and bound of all."""
-
-    def __init__(self) -> None:
-        self._latest: Progress | None = None
-        self._is_news = False
-
-    def add(self, progress: Progress) -> None:
-        known = self._latest
-        if known is not None and progress.bound is None:
-            progress = replace(progress, value=known.value, bound=known.bound, relative_gap=known.relative_gap)
-        self._latest, self._is_news = progress, True
-
-    def news(self) -> dict[str, Any] | None:
-        """As JSON, which has no infinity; None where nothing was reported since the last time."""
-        is_news, self._is_news = self._is_news, False
-        if self._latest is None or not is_news:
-            return None
-        return {key: None if isinstance(v, float) and isinf(v) else v for key, v in asdict(self._latest).items()}

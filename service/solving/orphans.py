@@ -8,8 +8,9 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.plans import repository
-from service.queue import LOOK, SOLVE
+from service.queue import LOOK
+from service.solving import turns
+from service.solving.turns import MADE_BY
 
 logger = logging.getLogger("sutler.worker")
 
@@ -49,8 +50,8 @@ async def give_back(connection: AsyncConnection, *, silent_s: float) -> None:
     """In one transaction with the count of how many workers a plan has cost."""
     for job in (await connection.execute(_ORPHANS, {"silent_s": silent_s})).all():
         logger.warning("job %s (%s): its worker is silent: it is taken up again", job.id, job.task_name)
-        if job.task_name == SOLVE:
-            await repository.count_death(connection, job.args["plan_id"])
+        if job.task_name in MADE_BY:
+            await turns.count_death(connection, MADE_BY[job.task_name], job.args["plan_id"])
         if job.task_name == LOOK:
             await connection.execute(_FORGET, {"job_id": job.id})  # what is due is asked for anew every second
             continue

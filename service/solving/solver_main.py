@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 import traceback
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, Union
 
+from service.plans.errors import DocumentError
 from service.solving.frames import packed, read
 from solver import solve
 from solver.errors import InvalidProblemError
@@ -18,10 +19,13 @@ from solver.problem import Problem
 from solver.progress import Progress
 from solver.replanning import Consideration, consider
 
+if TYPE_CHECKING:
+    from service.offline.questions import OfflineQuestion
+
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1
 
-Question = Problem | Consideration
+Question = Union[Problem, Consideration, "OfflineQuestion"]
 
 
 def main() -> None:
@@ -47,11 +51,22 @@ def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
     try:
         if isinstance(question, Consideration):
             return "considered", consider(question, on_progress=telling)
-        return "plan", solve(question, on_progress=telling)
+        if isinstance(question, Problem):
+            return "plan", solve(question, on_progress=telling)
+        return "offline plan", _planned_offline(question)
     except InvalidProblemError as error:
         return "invalid", (error.field, error.value, error.remedy)
+    except DocumentError as error:
+        return "wrong", error.problems
     except Exception:
         return "defect", traceback.format_exc()
+
+
+def _planned_offline(question: "OfflineQuestion") -> object:
+    """Its documents are imported with the first question: most solver processes never get one."""
+    from service.offline.questions import answered
+
+    return answered(question)
 
 
 class _Telling:

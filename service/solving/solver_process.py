@@ -9,6 +9,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from typing import Any, Final
 
+from service.offline.questions import OfflineAnswer, OfflineQuestion
+from service.plans.errors import DocumentError
 from service.solving.errors import SolverDefectError, SolverLostError
 from service.solving.frames import packed, receive
 from solver.errors import InvalidProblemError
@@ -19,7 +21,7 @@ from solver.replanning import Consideration, Considered
 
 MODULE: Final = "service.solving.solver_main"
 
-Question = Problem | Consideration
+Question = Problem | Consideration | OfflineQuestion
 
 
 class SolverProcess:
@@ -49,6 +51,11 @@ class SolverProcess:
         """The options of a running fleet; as `solve`."""
         considered: Considered = await self._answer(consideration, on_progress, limit_s=limit_s)
         return considered
+
+    async def plan_offline(self, question: OfflineQuestion, *, limit_s: float) -> OfflineAnswer:
+        """The plan of an offline application; as `solve`, without progress. Raises DocumentError, too."""
+        answer: OfflineAnswer = await self._answer(question, lambda _: None, limit_s=limit_s)
+        return answer
 
     async def _answer(self, question: Question, on_progress: Callable[[Progress], None], *, limit_s: float) -> Any:
         try:
@@ -105,6 +112,8 @@ class SolverProcess:
 def _answered(kind: str, content: Any) -> Any:
     if kind == "invalid":
         raise InvalidProblemError(*content)
+    if kind == "wrong":
+        raise DocumentError(content)
     if kind == "defect":
         raise SolverDefectError(content)
     return content

@@ -21,17 +21,18 @@ from service.deployments import waiting
 from service.logs import bound
 from service.market import silence
 from service.market.service import MarketService
+from service.offline.making import OfflineMaker
 from service.outgoing.destinations import networks
-from service.plans import repository
 from service.plans.market_source import STORE_MAX_AGE_S
-from service.queue import DELIVER, DELIVERIES, LOOK, LOOKS, SOLVE, SOLVES, Queue
+from service.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
 from service.replanning.looking import Looker
 from service.replanning.market_view import MarketView
 from service.settings import ServiceSettings
-from service.solving import orphans
+from service.solving import orphans, turns
 from service.solving.making import Maker
 from service.solving.solver_process import SolverProcess
 from service.solving.store_queue import store_app
+from service.solving.turns import MADE_BY
 from service.traffic.reader import FeedReader
 from service.webhooks.service import deliver, put_back_lost
 
@@ -69,7 +70,9 @@ class Worker:
         stopping = asyncio.Event()
         self._looker = Looker(engine, queue, MarketView(market), _free(self._lookers), now, stopping)
         self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
-        self._maker = Maker(engine, queue, market, _free(self._solvers), stopping, now, self._looker)
+        solvers = _free(self._solvers)
+        self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
+        self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
         self._watch = orphans.Watch(settings.worker_silent_s)
         self._app = store_app(engine)
         self._add_tasks(self._app)
@@ -81,6 +84,11 @@ class Worker:
         async def solve_plan(context: object, plan_id: str) -> None:
             with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
                 await self._maker.make(UUID(plan_id))
+
+        @app.task(name=PLAN_OFFLINE, queue=SOLVES, pass_context=True)
+        async def plan_offline(context: object, plan_id: str) -> None:
+            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
+                await self._offline_maker.make(UUID(plan_id))
 
         @app.task(name=DELIVER, queue=DELIVERIES, pass_context=True)
         async def deliver_webhook(context: object, delivery_id: str) -> None:
@@ -184,10 +192,11 @@ class Worker:
         if self._watch.look():
             await orphans.give_back(connection, silent_s=self._settings.worker_silent_s)
         before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
-        for plan_id in await repository.without_job(connection, before=before):
-            logger.warning("plan %s has no job: it is put into the queue again", plan_id)
-            await repository.count_death(connection, plan_id)
-            await self._queue.solve(connection, plan_id)
+        for task, again in ((SOLVE, self._queue.solve), (PLAN_OFFLINE, self._queue.plan_offline)):
+            for plan_id in await turns.without_job(connection, task, before=before):
+                logger.warning("plan %s has no job: it is put into the queue again", plan_id)
+                await turns.count_death(connection, MADE_BY[task], plan_id)
+                await again(connection, plan_id)
         await put_back_lost(connection, self._queue, before=before)
         await waiting.try_again(connection, self._queue, now=self._now())
 

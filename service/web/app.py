@@ -12,6 +12,7 @@ from service.deployments.diff_endpoints import router as diffs
 from service.deployments.endpoints import router as deployments
 from service.holdings.endpoints import router as holdings
 from service.market.endpoints import router as market
+from service.offline.endpoints import router as offline_plans
 from service.plans.endpoints import router as plans
 from service.profiles.endpoints import router as profiles
 from service.replanning.endpoints import router as decisions
@@ -27,7 +28,10 @@ from service.webhooks.endpoints import router as webhooks
 from solver.version import VERSION
 
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
-ROUTERS = (plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds, profiles)
+ROUTERS = (
+    *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds),
+    profiles,
+)
 
 
 def build_app(opened: Opened) -> FastAPI:

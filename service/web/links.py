@@ -8,6 +8,15 @@ def _links(parameter: str, value: str, *operations: str) -> dict[str, Any]:
 
 
 TO_THE_PLAN: Final = _links("plan_id", "$response.body#/id", "get_plan", "get_problem", "export_plan", "cancel_plan")
+TO_THE_OFFLINE_PLAN: Final = _links(
+    "plan_id",
+    "$response.body#/id",
+    "get_offline_plan",
+    "get_application",
+    "list_offline_revisions",
+    "adjust_offline_plan",
+    "cancel_offline_plan",
+)
 TO_THE_DEPLOYMENT: Final = _links(
     "name",
     "$response.body#/name",

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.asynchronous import reading
 from service.db.errors import DatabaseError
+from service.offline.resources import OFFLINE_STATUSES
 from service.plans.resources import PlanStatus
 from service.queue import DELIVERIES, LOOKS, SOLVES
 from service.replanning.resources import DecisionResource, Status
@@ -153,6 +154,13 @@ _QUESTIONS: Final = (
         ("status",),
         text("SELECT status, count(*) FROM plan GROUP BY status"),
         always=tuple((status,) for status in get_args(PlanStatus)),
+    ),
+    _Question(
+        "sutler_offline_plans",
+        "Plans of offline applications in the store, by status.",
+        ("status",),
+        text("SELECT status, count(*) FROM offline_plan GROUP BY status"),
+        always=tuple((status,) for status in OFFLINE_STATUSES),
     ),
     _Question(
         "sutler_deployments",

@@ -1,8 +1,10 @@
 """Headers that several endpoints take; they are documented here and read where they are used."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import Header
+from fastapi import Header, Query
+
+MOST_WAIT_S: Final = 3_600.0
 
 IdempotencyKey = Annotated[
     str | None,
@@ -16,3 +18,4 @@ IfMatch = Annotated[str | None, Header(alias="If-Match", description="Only if th
 IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="304 without a body while the `ETag` is this one.")
 ]
+WaitS = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for a plan that is being made.")]

@@ -21,7 +21,12 @@ from tests.service.builders import NOW, a_plan, a_problem, a_robustness, a_snaps
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ON_THE_STORE = "live_market.yaml"
 DEPLOYMENT = "standing.yaml"
-PROBLEMS = [path for path in sorted(EXAMPLES.glob("*.yaml")) if path.name != DEPLOYMENT]
+APPLICATION = "offline_"
+PROBLEMS = [
+    path
+    for path in sorted(EXAMPLES.glob("*.yaml"))
+    if path.name != DEPLOYMENT and not path.name.startswith(APPLICATION)
+]
 PLAN_ID = UUID("00000000-0000-4000-8000-000000000001")
 
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from service import settings
 from service.cli.app import app
+from service.plans.asking import QUEUE_PATIENCE_S
 from service.plans.market_source import STORE_MAX_AGE_S
-from service.plans.service import QUEUE_PATIENCE_S
 from service.processes import family
 from service.settings import ServiceSettings, StoreSettings
 from service.solving.worker import HEARTBEATS

@@ -4,6 +4,7 @@ No answer is a 5xx that is not documented, none has an undocumented status, type
 missing key. https://schemathesis.readthedocs.io
 """
 
+import json
 import os
 import re
 import subprocess
@@ -22,17 +23,26 @@ NOT_CHECKED: Final = "positive_data_acceptance"
 # Tags of a group, and examples per operation so that the group gets its thousand cases: groups differ in parameters.
 GROUPS: Final = {
     "plans": (("plans",), 25),
+    "offline": (("offline plans",), 25),
     "deployments": (("deployments",), 12),
     "traffic": (("traffic",), 140),
     "market": (("market",), 400),
     "administration": (("webhooks", "audit", "operation", "profiles"), 105),
 }
+# A deployment's problem is a plan's, which may be wrong in thousands of places. Of the two calls that take it, one
+# gets them as JSON, the other as YAML. A plan's own call gets both.
+LEFT_OUT: Final = {
+    "/v1/deployments": ("post", "application/yaml"),
+    "/v1/deployments/{name}": ("put", "application/json"),
+}
 GENERATED: Final = re.compile(r"([\d,]+) generated")
 
 
-def schemathesis(running: Running, key: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def schemathesis(
+    running: Running, key: str, document: str, *arguments: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run", f"{running.url}/openapi.json"),
+        *(sys.executable, "-m", "schemathesis.cli", "run", document, "--url", running.url),
         *("--header", f"Authorization: Bearer {key}", "--exclude-checks", NOT_CHECKED, "--seed", "1"),
         *("--generation-database", "none", "--suppress-health-check", "all", "--warnings", "off", "--no-color"),
         *arguments,
@@ -43,6 +53,14 @@ def schemathesis(running: Running, key: str, *arguments: str, folder: Path) -> s
     )
 
 
+def each_problem_once(guarded: Guarded) -> dict[str, Any]:
+    """The document, without what is `LEFT_OUT`."""
+    document: dict[str, Any] = guarded.ask(None, "GET", "/openapi.json").json()
+    for path, (method, media_type) in LEFT_OUT.items():
+        del document["paths"][path][method]["requestBody"]["content"][media_type]
+    return document
+
+
 @pytest.mark.parametrize("group", sorted(GROUPS))
 def test_a_thousand_requests_of_every_kind_get_documented_answers(
     guarded: Guarded, group: str, tmp_path: Path
@@ -51,7 +69,8 @@ def test_a_thousand_requests_of_every_kind_get_documented_answers(
     tags, examples = GROUPS[group]
     chosen = [word for tag in tags for word in ("--include-tag", tag)]
     arguments = ("--phases", "examples,coverage,fuzzing", "--max-examples", str(examples), *chosen)
-    done = schemathesis(running, key, *arguments, folder=tmp_path)
+    (tmp_path / "openapi.json").write_text(json.dumps(each_problem_once(guarded)), encoding="utf-8")
+    done = schemathesis(running, key, "openapi.json", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stdout[-8_000:]
     generated = GENERATED.search(done.stdout)
     assert generated is not None
@@ -61,7 +80,8 @@ def test_a_thousand_requests_of_every_kind_get_documented_answers(
 
 def test_calls_that_follow_from_each_other_get_documented_answers(guarded: Guarded, tmp_path: Path) -> None:
     running, key = guarded.running, guarded.keys["admin"]
-    done = schemathesis(running, key, "--phases", "stateful", "--max-examples", "20", folder=tmp_path)
+    arguments = ("--phases", "stateful", "--max-examples", "20")
+    done = schemathesis(running, key, f"{running.url}/openapi.json", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stdout[-8_000:]
     assert "a defect of sutler" not in running.said()
 

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
 from service.db.asynchronous import begun, conninfo
+from service.db.offline_tables import OfflinePlanRow
 from service.db.tables import OfferRow, PollRow
 from service.db.watch_tables import DecisionRow, FeedRow, WatchRow
 from service.queue import Queue
@@ -61,6 +62,18 @@ def test_plans_are_counted_by_status(engine: Engine) -> None:
     assert value(series, "sutler_plans", {"status": "queued"}) == 2
     assert value(series, "sutler_plans", {"status": "infeasible"}) == 1
     assert value(series, "sutler_plans", {"status": "running"}) == 0
+
+
+def test_offline_plans_are_counted_apart(engine: Engine) -> None:
+    for status in ("queued", "feasible", "feasible"):
+        plan_id = uuid4()
+        row = {"id": plan_id, "first_id": plan_id, "revision": 1, "name": "x", "application": {}, "report": None}
+        put(engine, OfflinePlanRow, {**row, "objective": "min_time", "created_by": "someone", "status": status})
+    series = found(engine)
+    assert value(series, "sutler_offline_plans", {"status": "feasible"}) == 2
+    assert value(series, "sutler_offline_plans", {"status": "queued"}) == 1
+    assert value(series, "sutler_offline_plans", {"status": "cancelled"}) == 0
+    assert value(series, "sutler_plans", {"status": "queued"}) == 0
 
 
 def test_solve_times_are_a_histogram_whose_bounds_belong_to_their_bucket(engine: Engine) -> None:

@@ -1,0 +1,19 @@
+"""`sutler offline`: applications of several models over a fixed pile of requests; each command has a module."""
+
+import typer
+
+from service.cli.offline_adjust import adjust
+from service.cli.offline_compare import compare
+from service.cli.offline_plan import plan
+from service.cli.offline_run_plan import run_plan
+from service.cli.offline_simulate import simulate
+
+offline = typer.Typer(
+    no_args_is_help=True,
+    help="Plan applications of several models over a fixed pile of requests: what runs when, on which GPUs.",
+)
+offline.command(short_help="Plan: stages, GPUs and, on a market, what to rent.")(plan)
+offline.command(short_help="Run a plan again with other lengths or slower models.")(simulate)
+offline.command(short_help="Compare all strategies, their charts one above the other.")(compare)
+offline.command(short_help="Plan the rest anew from what has been done so far.")(adjust)
+offline.command("run-plan", short_help="Turn a plan into steps or a script that run it.")(run_plan)

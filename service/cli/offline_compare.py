@@ -1,0 +1,72 @@
+"""`sutler offline compare`: an application in, what every strategy makes of it side by side out.
+
+What is slow to import is imported when the command runs, so that --help is instant.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.exits import guarded
+
+if TYPE_CHECKING:
+    from service.offline.outcome_schema import OfflineComparisonDocument
+
+
+@guarded
+def compare(
+    application: Annotated[
+        Path,
+        typer.Argument(
+            metavar="APP",
+            help="Application file, YAML or JSON (`sutler schema application`); - reads stdin.",
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only JSON (`sutler schema offline-comparison`).")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the charts, as .html or .png (pip install 'sutler[plots]')."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=0, max=1000, help="Also run every schedule with so many other draws of the lengths.")
+    ] = 0,
+) -> None:
+    """Plan an application with every strategy, on the same GPUs and lengths, and show their charts together.
+
+    Exit status: 0 compared, 2 bad input, 4 no market data, 130 interrupted, 1 our fault.
+    """
+    from datetime import UTC, datetime
+
+    from service.cli.offline_outcome_tables import comparison_view
+    from service.cli.offline_reading import read_translated
+    from service.cli.output import check_target, show, write_file, write_stdout
+    from service.cli.solving import in_background
+    from service.offline.figures import check_plot
+    from service.offline.planning import compared
+
+    if plot is not None:
+        check_target(plot)
+        check_plot(plot)
+    translation, market = read_translated(application)
+    found = in_background(
+        lambda: compared(translation, market=market, created_at=datetime.now(UTC), seeds=seeds),
+        lambda seconds: f"{seconds:.1f} s · comparing strategies on {translation.application.name}",
+    )
+    if plot is not None:
+        write_file(plot, plot_of(found, plot))
+    if as_json:
+        write_stdout((found.model_dump_json(by_alias=True, indent=2) + "\n").encode())
+    else:
+        show(*comparison_view(found))
+
+
+def plot_of(found: "OfflineComparisonDocument", file: Path) -> bytes:
+    """The content of a file with the charts one above the other."""
+    from service.cli.offline_outcome_tables import bound_words, charts_of, headings_of, verdict
+    from service.offline.figures import Drawing, drawn
+
+    notes = (f"{verdict(found)}. {bound_words(found)}",)
+    return drawn(Drawing(found.application, notes, charts_of(found), headings_of(found)), file)

@@ -1,0 +1,94 @@
+"""`sutler offline plan`: an application file in, its stages out, with a chart and a bound.
+
+What is slow to import is imported when the command runs, so that --help is instant.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from service.cli.exits import Exit, guarded, say
+
+if TYPE_CHECKING:
+    from service.offline.plan_schema import OfflinePlanDocument
+
+
+@guarded
+def plan(
+    application: Annotated[
+        Path,
+        typer.Argument(
+            metavar="APP",
+            help="Application file, YAML or JSON (`sutler schema application`); - reads stdin.",
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the plan, as JSON (`sutler schema offline-plan`).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write the plan to a JSON file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw it, as .html or .png (pip install 'sutler[plots]')."),
+    ] = None,
+    strategy: Annotated[
+        Literal["sutler", "greedy", "max_heuristic", "min_heuristic"],
+        typer.Option(help="Who plans: sutler, or one of those that it is compared with."),
+    ] = "sutler",
+) -> None:
+    """Say which models of an application run when, on which GPUs, and how far that may be from the best.
+
+    Exit status: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market data, 130 interrupted,
+    1 our fault.
+    """
+    from datetime import UTC, datetime
+    from uuid import uuid4
+
+    from service.cli.offline_reading import read_translated
+    from service.cli.output import check_target, write_file, write_stdout
+    from service.cli.solving import in_background
+    from service.offline.figures import check_plot
+    from service.offline.plan_issue import offline_plan_json
+    from service.offline.planning import planned
+
+    for target in (out, plot):
+        if target is not None:
+            check_target(target)
+    if plot is not None:
+        check_plot(plot)
+    translation, market = read_translated(application)
+    made = in_background(
+        lambda: planned(translation, market=market, plan_id=uuid4(), created_at=datetime.now(UTC), strategy=strategy),
+        lambda seconds: f"{seconds:.1f} s · planning {translation.application.name}",
+    )
+    content = offline_plan_json(made).encode()
+    if out is not None:
+        write_file(out, content)
+    if plot is not None and made.stages:
+        write_file(plot, plot_of(made, plot))
+    elif plot is not None:
+        say(f"{plot} is not written: a plan that is {made.status} has nothing to draw")
+    if as_json:
+        write_stdout(content)
+    else:
+        _show(made)
+    raise typer.Exit(Exit.INFEASIBLE if made.status == "infeasible" else Exit.PLANNED)
+
+
+def plot_of(made: "OfflinePlanDocument", file: Path) -> bytes:
+    """The content of a file with the plan's chart."""
+    from service.cli.offline_headline import achievement, proof, setting
+    from service.offline.figures import Drawing, drawn
+    from service.offline.gantt import chart_of_plan
+
+    notes = (f"{achievement(made)}. {proof(made)}", setting(made))
+    return drawn(Drawing(made.application.name, notes, (chart_of_plan(made),)), file)
+
+
+def _show(made: "OfflinePlanDocument") -> None:
+    from service.cli.offline_tables import plan_view
+    from service.cli.output import show
+
+    show(*plan_view(made))

@@ -1,0 +1,287 @@
+"""From the solver's offline plan to its document.
+
+Flow: solver.offline -> issue_offline_plan, issue_infeasible (here) -> file or store -> planned.py, the way back.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+from uuid import UUID
+
+import numpy as np
+
+from service.offline.application_schema import ApplicationDocument
+from service.offline.hardware_schema import LoadingDocument
+from service.offline.plan_schema import (
+    ApplicationModel,
+    ComparedSchedule,
+    IslandDocument,
+    LowerBoundDocument,
+    MachineChoice,
+    OfflineConflict,
+    OfflineObjectiveResult,
+    OfflinePlanDocument,
+    OfflineRental,
+    OfflineSolverReport,
+    PlacedGpu,
+    PlacedReplica,
+    PlannedHardware,
+    ScheduledModel,
+    ScheduledStage,
+    SimulatedStage,
+    StageEnd,
+    StageModel,
+)
+from service.offline.translate import OfflineTranslation
+from service.plans.model_schema import GpuDocument
+from service.plans.planned import architecture_of, gpu_figures
+from solver.offline.application import Application, Node
+from solver.offline.hardware import Hardware, Loading
+from solver.offline.pile import Pile
+from solver.offline.plan import OfflinePlan
+from solver.offline.stages import ExecutedStage, RunningReplica, Stage
+from solver.throughput.architecture import WEIGHT_BYTES
+from solver.units import BYTES_PER_GB
+from solver.version import VERSION
+
+OPTIMAL_GAP: Final = 1e-6
+SCHEMA: Final = "sutler/offline-plan/v1"
+CUT_SHORT: Final = "The search was ended by search.time_limit_s: a longer one may find a faster schedule."
+
+
+@dataclass(frozen=True, slots=True)
+class Renting:
+    """What was chosen from a market. `start_up_s`: from the order to the start of the application; `bound`: no choice
+    is better than this, in the objective's unit, times from the order; None where nothing is proven."""
+
+    rentals: tuple[OfflineRental, ...]
+    frontier: tuple[MachineChoice, ...] = ()
+    bound: float | None = None
+    start_up_s: float = 0.0
+
+    @property
+    def usd(self) -> float:
+        return sum(rental.usd for rental in self.rentals)
+
+
+def issue_offline_plan(
+    plan: OfflinePlan,
+    translation: OfflineTranslation,
+    hardware: Hardware,
+    *,
+    plan_id: UUID,
+    created_at: datetime,
+    revision: int = 1,
+    renting: Renting | None = None,
+    warnings: Iterable[str] = (),
+) -> OfflinePlanDocument:
+    """The document of a plan on this hardware; `renting` where it was chosen from a market."""
+    application, execution = translation.application, plan.execution
+    objective = _objective(plan, translation.document, renting)
+    return OfflinePlanDocument(
+        schema=SCHEMA,
+        id=plan_id,
+        revision=revision,
+        created_at=created_at,
+        status=_status(objective),
+        strategy=plan.strategy,
+        objective=objective,
+        makespan_s=execution.makespan_s,
+        cost_usd=None if renting is None else renting.usd,
+        lower_bound=LowerBoundDocument(
+            seconds=plan.bound.seconds,
+            area_s=plan.bound.area_s,
+            critical_path_s=plan.bound.critical_path_s,
+        ),
+        seed=translation.options.seed,
+        application=translation.document,
+        hardware=hardware_document(hardware),
+        rentals=() if renting is None else renting.rentals,
+        schedule=tuple(_scheduled(stage, application) for stage in plan.schedule),
+        stages=tuple(_simulated(stage, application) for stage in execution.stages),
+        models=_models(translation, hardware, pile=plan.pile, finish_s=execution.node_finish_s),
+        compared=tuple(ComparedSchedule(strategy=name, makespan_s=taken) for name, taken in plan.rivals_s.items()),
+        frontier=() if renting is None else renting.frontier,
+        conflicts=(),
+        solver=OfflineSolverReport(
+            seconds=plan.seconds,
+            evaluated_schedules=plan.evaluated_schedules,
+            hit_time_limit=plan.hit_time_limit,
+            version=VERSION,
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def issue_infeasible(
+    translation: OfflineTranslation,
+    hardware: Hardware | None,
+    conflicts: Iterable[OfflineConflict],
+    *,
+    pile: Pile,
+    plan_id: UUID,
+    created_at: datetime,
+    revision: int = 1,
+    seconds: float = 0.0,
+    frontier: Iterable[MachineChoice] = (),
+    warnings: Iterable[str] = (),
+) -> OfflinePlanDocument:
+    """The document that says why there is no plan; `hardware` is None where nothing was for rent."""
+    kind = translation.document.objective.kind
+    return OfflinePlanDocument(
+        schema=SCHEMA,
+        id=plan_id,
+        revision=revision,
+        created_at=created_at,
+        status="infeasible",
+        strategy=None,
+        objective=OfflineObjectiveResult(kind=kind, value=None, bound=None, relative_gap=None),
+        makespan_s=None,
+        cost_usd=None,
+        lower_bound=None,
+        seed=translation.options.seed,
+        application=translation.document,
+        hardware=None if hardware is None else hardware_document(hardware),
+        rentals=(),
+        schedule=(),
+        stages=(),
+        models=_models(translation, hardware, pile=pile, finish_s=None),
+        compared=(),
+        frontier=tuple(frontier),
+        conflicts=tuple(conflicts),
+        solver=OfflineSolverReport(seconds=seconds, evaluated_schedules=0, hit_time_limit=False, version=VERSION),
+        warnings=tuple(warnings),
+    )
+
+
+def cut_short(plan: OfflinePlan) -> Iterator[str]:
+    """What to know of a search that its time limit ended."""
+    if plan.hit_time_limit:
+        yield CUT_SHORT
+
+
+def offline_plan_json(plan: OfflinePlanDocument) -> str:
+    """The document as indented JSON, ended by a line feed."""
+    return plan.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def hardware_document(hardware: Hardware) -> PlannedHardware:
+    """The GPUs, for a plan."""
+    return PlannedHardware(
+        gpu=hardware.gpu.slug,
+        islands=tuple(IslandDocument(host=i.host, gpus=i.gpus, gb_per_s=i.gb_per_s) for i in hardware.islands),
+        across_gb_per_s=hardware.across_gb_per_s,
+        loading=_loading(hardware.loading),
+        figures=GpuDocument(**gpu_figures(hardware.gpu)),
+    )
+
+
+def placed_replica(replica: RunningReplica) -> PlacedReplica:
+    """A replica, for a plan."""
+    gpus = tuple(PlacedGpu(host=host, gpu=gpu) for host, gpu in replica.gpus)
+    return PlacedReplica(number=replica.number, gpus=gpus, ready_s=replica.ready_s, loaded=replica.is_loaded)
+
+
+def _loading(loading: Loading) -> LoadingDocument:
+    rows = [
+        {"model": node, "tensor_parallel": size, "seconds": seconds}
+        for (node, size), seconds in loading.table.items()
+    ]
+    return LoadingDocument.model_validate(
+        {
+            "engine_start_s": loading.engine_start_s,
+            "read_gb_per_s": loading.read_gb_per_s,
+            "download_gb_per_s": loading.download_gb_per_s,
+            "table": rows,
+        }
+    )
+
+
+def _objective(plan: OfflinePlan, document: ApplicationDocument, renting: Renting | None) -> OfflineObjectiveResult:
+    kind = document.objective.kind
+    bound: float | None
+    value, bound = plan.execution.makespan_s, plan.bound.seconds
+    if renting is not None:
+        value = renting.usd if kind == "min_cost" else renting.start_up_s + value
+        bound = renting.bound
+    gap = None if bound is None else abs(bound - value) / abs(value) if value else 0.0
+    return OfflineObjectiveResult(kind=kind, value=value, bound=bound, relative_gap=gap)
+
+
+def _status(objective: OfflineObjectiveResult) -> Literal["optimal", "feasible"]:
+    gap = objective.relative_gap
+    return "optimal" if gap is not None and gap <= OPTIMAL_GAP else "feasible"
+
+
+def _scheduled(stage: Stage, application: Application) -> ScheduledStage:
+    models = tuple(
+        ScheduledModel(
+            model=application.nodes[node].name,
+            data_parallel=plan.data_parallel,
+            tensor_parallel=plan.tensor_parallel,
+        )
+        for node, plan in sorted(stage.plans.items())
+    )
+    return ScheduledStage(models=models, until=_until(stage, application))
+
+
+def _until(stage: Stage, application: Application) -> StageEnd | None:
+    if stage.until_node is None:
+        return None
+    return StageEnd(model=application.nodes[stage.until_node].name, fraction=stage.until_fraction)
+
+
+def _simulated(executed: ExecutedStage, application: Application) -> SimulatedStage:
+    models = tuple(
+        StageModel(
+            model=application.nodes[node].name,
+            data_parallel=plan.data_parallel,
+            tensor_parallel=plan.tensor_parallel,
+            replicas=tuple(placed_replica(replica) for replica in executed.replicas if replica.node == node),
+            finished_requests=int(executed.finished_requests[node]),
+            written_tokens=int(executed.written_tokens[node]),
+        )
+        for node, plan in sorted(executed.stage.plans.items())
+    )
+    return SimulatedStage(
+        start_s=executed.start_s,
+        end_s=executed.end_s,
+        models=models,
+        until=_until(executed.stage, application),
+        busy_gpu_s=executed.busy_gpu_s,
+        loading_gpu_s=executed.loading_gpu_s,
+    )
+
+
+def _models(
+    translation: OfflineTranslation, hardware: Hardware | None, *, pile: Pile, finish_s: tuple[float, ...] | None
+) -> tuple[ApplicationModel, ...]:
+    nodes = translation.application.nodes
+    inputs, outputs = (
+        np.bincount(pile.node, weights=tokens, minlength=len(nodes))
+        for tokens in (pile.input_tokens, pile.output_tokens)
+    )
+    requests = np.bincount(pile.node, minlength=len(nodes))
+    return tuple(
+        ApplicationModel(
+            name=node.name,
+            model=node.spec.id,
+            architecture=architecture_of(node.spec),
+            precision=node.precision,
+            kv_precision=node.kv_precision,
+            requests=int(requests[position]),
+            input_tokens=round(inputs[position]),
+            output_tokens=round(outputs[position]),
+            finish_s=None if finish_s is None else finish_s[position],
+            load_s={} if hardware is None else _load_s(node, hardware, translation.options.tensor_parallel),
+        )
+        for position, node in enumerate(nodes)
+    )
+
+
+def _load_s(node: Node, hardware: Hardware, sizes: Iterable[int]) -> dict[str, float]:
+    weights_gb = node.weights_gb or node.spec.total_params * WEIGHT_BYTES[node.precision] / BYTES_PER_GB
+    return {
+        str(size): hardware.loading.seconds(node.name, weights_gb, size) for size in sizes if size <= hardware.gpus
+    }

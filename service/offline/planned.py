@@ -1,0 +1,71 @@
+"""From the document of an offline plan back to what a simulation or an adjustment needs.
+
+Flow: plan_issue.py -> file or store -> read_offline_plan, planned_application, planned_hardware, planned_schedule
+(here) -> solver.offline. Architectures and GPUs are those that the plan holds, whatever became of the catalogue.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from service.offline.plan_schema import OfflinePlanDocument, ScheduledStage
+from service.offline.translate import to_application, to_loading
+from service.plans.documents import read_document
+from service.plans.errors import DocumentError
+from service.plans.translate import inline_spec
+from service.plans.validation import field_problems
+from solver.catalog.entries import Gpu
+from solver.offline.application import Application
+from solver.offline.hardware import Hardware, Island
+from solver.offline.stages import ExecutionPlan, Schedule, Stage
+
+
+def read_offline_plan(path: Path, *, field: str = "PLAN") -> OfflinePlanDocument:
+    """The checked document of a file; raises DocumentError naming every wrong field."""
+    data = read_document(path, field=field)
+    try:
+        return OfflinePlanDocument.model_validate_json(json.dumps(data))  # as JSON: strict Python mode wants tuples
+    except ValidationError as error:
+        raise DocumentError(field_problems(OfflinePlanDocument, data, error)) from None
+
+
+def planned_application(document: OfflinePlanDocument) -> Application:
+    """The application that the plan is for, with the architectures it was made with."""
+    specs = {model.name: inline_spec(model.model, model.architecture) for model in document.models}
+    return to_application(document.application, specs=specs)
+
+
+def planned_hardware(document: OfflinePlanDocument) -> Hardware:
+    """The GPUs that the plan runs on. Raises DocumentError for a plan without."""
+    given = document.hardware
+    if given is None:
+        raise DocumentError.of("hardware", f"the plan is {document.status} and runs on nothing: plan anew")
+    gpu = Gpu(slug=given.gpu, **given.figures.model_dump())
+    islands = tuple(Island(island.host, island.gpus, island.gb_per_s) for island in given.islands)
+    return Hardware(gpu, islands, given.across_gb_per_s, to_loading(given.loading))
+
+
+def planned_schedule(document: OfflinePlanDocument) -> Schedule:
+    """What was planned. Raises DocumentError where it names a model that the plan does not have."""
+    numbers = {model.name: number for number, model in enumerate(document.models)}
+    return tuple(_stage(f"schedule[{i}]", stage, numbers) for i, stage in enumerate(document.schedule))
+
+
+def _stage(at: str, stage: ScheduledStage, numbers: Mapping[str, int]) -> Stage:
+    plans = {
+        _number(f"{at}.models[{i}].model", model.model, numbers): ExecutionPlan(
+            model.data_parallel, model.tensor_parallel
+        )
+        for i, model in enumerate(stage.models)
+    }
+    if stage.until is None:
+        return Stage(plans)
+    return Stage(plans, _number(f"{at}.until.model", stage.until.model, numbers), stage.until.fraction)
+
+
+def _number(field: str, name: str, numbers: Mapping[str, int]) -> int:
+    if name not in numbers:
+        raise DocumentError.of(field, f"is no model of this plan: use {', '.join(numbers)}", value=name)
+    return numbers[name]

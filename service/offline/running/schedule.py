@@ -1,0 +1,159 @@
+"""A plan document of an offline application as a schedule: what to stop, keep and start in each step.
+
+Flow: OfflinePlanDocument -> schedule_of (here) -> OfflineScheduleDocument -> script.py. One step for each stage as it
+ran in the simulation, since those stages have places: models that have to wait for GPUs, or that go on beyond the
+stage that they were planned for, are in them already.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from service.export.command import HEALTH_PATH, VLLM_VERSION
+from service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
+from service.offline.running.consistency import check_runnable
+from service.offline.running.engine import LOOPBACK, engine_warnings, serve_words, start_up_limit_s
+from service.offline.running.naming import file_names, replica_id
+from service.offline.schedule_schema import (
+    OfflineScheduleDocument,
+    RequestCount,
+    ScheduledHost,
+    ScheduledStart,
+    ScheduleModel,
+    ScheduleReplica,
+    ScheduleStep,
+    StepEnd,
+)
+from service.plans.errors import DocumentError
+
+FIRST_PORT: Final = 8000
+LAST_PORT: Final = 65_535
+Running = dict[str, ScheduledStart]
+
+
+def schedule_of(plan: OfflinePlanDocument, *, first_port: int = FIRST_PORT) -> OfflineScheduleDocument:
+    """The schedule of a plan; ports are counted from `first_port` on every host.
+
+    Raises NothingToRunError for a plan without stages, DocumentError for one that contradicts itself.
+    """
+    check_runnable(plan)
+    files = file_names(model.name for model in plan.models)
+    running = [_running(stage, files) for stage in plan.stages]
+    return OfflineScheduleDocument(
+        schema="sutler/offline-schedule/v1",
+        plan=plan.id,
+        revision=plan.revision,
+        application=plan.application.name,
+        engine=f"vLLM {VLLM_VERSION}",
+        makespan_s=max(stage.end_s for stage in plan.stages) if plan.makespan_s is None else plan.makespan_s,
+        hosts=tuple(_hosts(plan, running)),
+        models=tuple(
+            ScheduleModel(model=model.name, file=files[model.name], requests=model.requests) for model in plan.models
+        ),
+        replicas=tuple(_replicas(plan, files, first_port)),
+        steps=tuple(_steps(plan, running)),
+        warnings=(*engine_warnings(plan), *plan.warnings),
+    )
+
+
+def _running(stage: SimulatedStage, files: Mapping[str, str]) -> Running:
+    found = {}
+    for model in stage.models:
+        for replica in model.replicas:
+            name = replica_id(files[model.model], tensor_parallel=model.tensor_parallel, number=replica.number)
+            gpus = tuple(sorted(gpu.gpu for gpu in replica.gpus))
+            environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+            found[name] = ScheduledStart(
+                id=name,
+                host=replica.gpus[0].host,
+                gpus=gpus,
+                environment=environment,
+                expected_ready_s=replica.ready_s,
+            )
+    return found
+
+
+def _hosts(plan: OfflinePlanDocument, running: Iterable[Running]) -> Iterator[ScheduledHost]:
+    assert plan.hardware is not None, "check_runnable lets no plan through without hardware"
+    used = {start.host for step in running for start in step.values()}
+    machines = {
+        host: f"{rental.gpus} x {rental.gpu}, offer {rental.offer_id} of {rental.provider}"
+        for rental in plan.rentals
+        for host in rental.hosts
+    }
+    for host in sorted(used):
+        yield ScheduledHost(
+            host=host,
+            machine=machines.get(host),
+            islands=tuple(tuple(sorted(island.gpus)) for island in plan.hardware.islands if island.host == host),
+            spans_islands=plan.hardware.across_gb_per_s > 0,
+        )
+
+
+def _replicas(plan: OfflinePlanDocument, files: Mapping[str, str], first_port: int) -> Iterator[ScheduleReplica]:
+    """In the order of their first use; a replica that changes its host is one on each."""
+    models = {model.name: model for model in plan.models}
+    waits_s = _longest_waits_s(plan)
+    is_alone = len({host for _, _, _, host in waits_s}) == 1
+    ports: dict[int, int] = {}
+    for (name, degree, number, host), wait_s in waits_s.items():
+        port = ports[host] = ports.get(host, first_port - 1) + 1
+        if port > LAST_PORT:
+            raise DocumentError.of("--port", f"host {host} runs out of ports: begin lower", value=first_port)
+        yield ScheduleReplica(
+            id=replica_id(files[name], tensor_parallel=degree, number=number),
+            model=name,
+            host=host,
+            tensor_parallel=degree,
+            port=port,
+            command=serve_words(plan, models[name], tensor_parallel=degree, port=port, is_alone=is_alone),
+            health_url=f"http://{LOOPBACK}:{port}{HEALTH_PATH}",
+            health_limit_s=start_up_limit_s(wait_s),
+        )
+
+
+def _longest_waits_s(plan: OfflinePlanDocument) -> dict[tuple[str, int, int, int], float]:
+    """Seconds until a replica serves, downloads counted, by model, GPUs, number and host."""
+    load_s = {model.name: model.load_s for model in plan.models}
+    found: dict[tuple[str, int, int, int], float] = {}
+    for stage in plan.stages:
+        for one in stage.models:
+            for replica in one.replicas:
+                key = (one.model, one.tensor_parallel, replica.number, replica.gpus[0].host)
+                loading_s = load_s[one.model].get(str(one.tensor_parallel), 0.0)
+                found[key] = max(found.get(key, 0.0), loading_s, replica.ready_s - stage.start_s)
+    return found
+
+
+def _steps(plan: OfflinePlanDocument, running: Iterable[Running]) -> Iterator[ScheduleStep]:
+    requests = {model.name: model.requests for model in plan.models}
+    before: Running = {}
+    for stage, now in zip(plan.stages, running, strict=True):
+        kept = {name for name, start in now.items() if name in before and _place(before[name]) == _place(start)}
+        yield ScheduleStep(
+            start_s=stage.start_s,
+            end_s=stage.end_s,
+            stop=tuple(name for name in before if name not in kept),
+            keep=tuple(name for name in now if name in kept),
+            start=tuple(start for name, start in now.items() if name not in kept),
+            running=tuple(now.values()),
+            ends=_end(stage, requests),
+        )
+        before = now
+
+
+def _place(start: ScheduledStart) -> tuple[int, tuple[int, ...]]:
+    return start.host, start.gpus
+
+
+def _end(stage: SimulatedStage, requests: Mapping[str, int]) -> StepEnd:
+    """`until` of a plan is a share of the model's tokens: requests are what a client can count.
+
+    Where the simulated stage ended by it, they are those that were finished then.
+    """
+    expected = tuple(one.model for one in stage.models if one.finished_requests >= requests[one.model])
+    waited_for = next((one for one in stage.models if stage.until and one.model == stage.until.model), None)
+    if stage.until is None or waited_for is None:
+        return StepEnd(expected=expected, until=None)
+    share = round(stage.until.fraction * requests[waited_for.model])
+    count = share if expected else waited_for.finished_requests
+    return StepEnd(expected=expected, until=RequestCount(model=waited_for.model, requests=max(1, count)))

@@ -1,0 +1,191 @@
+"""From a checked application document to the solver's application, hardware and options.
+
+Flow: files.py has put the content of files in place -> to_application, to_hardware, to_options (here) ->
+solver.offline. Names are looked up in the catalogue and in the caller's own `gpus`. The way back is in plan_issue.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from service.offline.application_schema import ApplicationDocument, EdgeDocument, NodeDocument
+from service.offline.context import check_context
+from service.offline.counts import check_counts
+from service.offline.files import inlined
+from service.offline.hardware_schema import HardwareDocument, LoadingDocument
+from service.offline.lengths import solver_lengths
+from service.offline.lengths_schema import LengthsDocument
+from service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestsDocument
+from service.plans.errors import DocumentError, FieldProblem
+from service.plans.gpu_choice import NEEDED_FOR_ESTIMATES
+from service.plans.market_source import path_refused
+from service.plans.model_schema import ModelSpecDocument
+from service.plans.translate import inline_spec, named_spec, usual_kv_precision
+from solver.catalog import load_gpus, resolve_gpu
+from solver.catalog.entries import Gpu, ModelSpec
+from solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from solver.offline.hardware import PCIE4_GB_PER_S, Hardware, Island, Loading
+from solver.offline.machine_sets import RentalTerms
+from solver.offline.plan import OfflineOptions
+
+HOST: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineTranslation:
+    """An application ready to plan. `document` stands by itself, without paths; `hardware` is None where it is to be
+    rented; `notes` say how the input was read."""
+
+    document: ApplicationDocument
+    application: Application
+    hardware: Hardware | None
+    options: OfflineOptions
+    notes: tuple[str, ...] = ()
+
+
+def translate(document: ApplicationDocument, *, folder: Path | None) -> OfflineTranslation:
+    """What the solver plans; paths are relative to `folder` (None: paths are refused).
+
+    Raises DocumentError, InvalidProblemError and UnknownNameError for fields that are wrong.
+    """
+    notes: list[str] = []
+    complete = inlined(document, folder=folder)
+    application = to_application(complete, notes=notes)
+    hardware = to_hardware(complete, notes=notes)
+    return OfflineTranslation(complete, application, hardware, to_options(complete), tuple(notes))
+
+
+def to_application(
+    document: ApplicationDocument, *, notes: list[str] | None = None, specs: Mapping[str, ModelSpec] | None = None
+) -> Application:
+    """The models and edges of a document without paths; `specs` by name win over the catalogue.
+
+    Raises DocumentError, InvalidProblemError and UnknownNameError for fields that are wrong.
+    """
+    found, known = [] if notes is None else notes, specs or {}
+    nodes = tuple(_node(f"models[{i}]", model, known, found) for i, model in enumerate(document.models))
+    application = Application(document.name, nodes, tuple(_edge(edge) for edge in document.edges))
+    check_counts(application)
+    check_context(application)
+    return application
+
+
+def to_hardware(document: ApplicationDocument, *, notes: list[str] | None = None) -> Hardware | None:
+    """The GPUs at hand; None where they are to be rented.
+
+    Raises DocumentError and UnknownNameError for GPUs that are unknown or lack figures.
+    """
+    given = document.hardware
+    if given is None:
+        return None
+    gpu = _gpu(document, given.gpu, [] if notes is None else notes)
+    link_gb_per_s = gpu.link_gb_per_s or PCIE4_GB_PER_S
+    inside = given.island_gb_per_s or link_gb_per_s
+    islands = tuple(Island(HOST, numbers, inside) for numbers in _islands(given))
+    usual_across = min(link_gb_per_s, PCIE4_GB_PER_S)
+    across = usual_across if given.across_gb_per_s is None else given.across_gb_per_s
+    return Hardware(gpu, islands, across, to_loading(given.loading))
+
+
+def to_loading(given: LoadingDocument) -> Loading:
+    """The solver's loading times."""
+    table: dict[tuple[str, int], float] = {(row.model, row.tensor_parallel): row.seconds for row in given.table}
+    return Loading(given.engine_start_s, given.read_gb_per_s, given.download_gb_per_s, table)
+
+
+def to_rental_terms(document: ApplicationDocument) -> RentalTerms:
+    """The solver's terms of renting."""
+    given = document.rental
+    return RentalTerms(given.minimum_s, given.billing_increment_s, given.start_up_s)
+
+
+def to_options(document: ApplicationDocument) -> OfflineOptions:
+    """The solver's options."""
+    search = document.search
+    return OfflineOptions(
+        seed=search.seed,
+        preemption=search.preemption,
+        keeps_replicas=search.keep_replicas,
+        tensor_parallel=tuple(sorted(search.tensor_parallel)),
+        max_sequences=search.max_sequences,
+        time_limit_s=search.time_limit_s,
+    )
+
+
+def _node(at: str, model: NodeDocument, specs: Mapping[str, ModelSpec], notes: list[str]) -> Node:
+    spec = specs.get(model.name) or _spec(at, model, notes)
+    if model.precision not in spec.precisions:
+        remedy = f"{spec.id} is served as {', '.join(spec.precisions)}"
+        raise DocumentError.of(f"{at}.precision", remedy, value=model.precision)
+    return Node(
+        name=model.name,
+        spec=spec,
+        precision=model.precision,
+        kv_precision=model.kv_precision or usual_kv_precision(model.precision),
+        output_tokens=_answers(at, model),
+        requests=_requests(f"{at}.requests", model.requests),
+        prompt_tokens=solver_lengths(model.prompt_tokens, field=f"{at}.prompt_tokens", least=0),
+        max_output_tokens=model.max_output_tokens,
+        weights_gb=model.weights_gb,
+    )
+
+
+def _spec(at: str, model: NodeDocument, notes: list[str]) -> ModelSpec:
+    if isinstance(model.model, ModelSpecDocument):
+        return inline_spec(model.name, model.model)
+    return named_spec(f"{at}.model", model.model, notes)
+
+
+def _answers(at: str, model: NodeDocument) -> Lengths:
+    field = f"{at}.output_tokens"
+    if model.output_tokens is not None:
+        return solver_lengths(model.output_tokens, field=field, least=1)
+    if isinstance(model.requests, RecordedRequests) and model.requests.recorded.output_tokens is not None:
+        return Lengths.of_sample(model.requests.recorded.output_tokens)
+    raise DocumentError.of(field, "is missing: say how long its answers are")
+
+
+def _requests(at: str, given: RequestsDocument | None) -> Drawn | Recorded | None:
+    if given is None:
+        return None
+    if isinstance(given, RecordedRequests):
+        return Recorded(given.recorded.input_tokens, given.recorded.output_tokens)
+    if isinstance(given, DrawnRequests):
+        chain = given.chain_length
+        return Drawn(
+            given.count,
+            solver_lengths(given.input_tokens, field=f"{at}.input_tokens", least=1),
+            None if chain is None else _chain(chain, f"{at}.chain_length"),
+        )
+    raise path_refused(f"{at}.trace.file", given.trace.file)
+
+
+def _chain(length: LengthsDocument, field: str) -> Lengths:
+    return solver_lengths(length, field=field, least=1)
+
+
+def _edge(edge: EdgeDocument) -> Edge:
+    return Edge(edge.source, edge.target, edge.outputs, edge.fan_in, edge.copies, edge.share_fraction)
+
+
+def _gpu(document: ApplicationDocument, name: str, notes: list[str]) -> Gpu:
+    if name in document.gpus:
+        gpu = Gpu(slug=name, **document.gpus[name].model_dump())
+        lacking = [figure for figure in NEEDED_FOR_ESTIMATES if getattr(gpu, figure) is None]
+        if lacking:
+            remedy = "is missing: estimates need it"
+            raise DocumentError(FieldProblem(f"gpus.{name}.{figure}", None, remedy) for figure in lacking)
+        return gpu
+    found = load_gpus(document.catalog).get(name) or resolve_gpu(name, document.catalog, field="hardware.gpu")
+    if found.slug != name:
+        notes.append(f"hardware.gpu: {name} is planned as {found.slug} of the catalogue.")
+    return found
+
+
+def _islands(given: HardwareDocument) -> tuple[tuple[int, ...], ...]:
+    if given.islands is not None:
+        return given.islands
+    gpus = given.gpus or 0
+    size = given.island_gpus or gpus
+    return tuple(tuple(range(start, min(start + size, gpus))) for start in range(0, gpus, size))
