@@ -14,7 +14,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench \
-	simulation-bench papers accuracy export-check extras-check install lock readme clean check-data check-python
+	simulation-bench offline-bench papers accuracy export-check extras-check install lock readme clean check-data \
+	check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
@@ -27,6 +28,7 @@ help:
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
+	@echo "make offline-bench         applications of several models, by SamuLLM's strategies and sutler's (ARGS=...)"
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
 	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
@@ -65,6 +67,9 @@ service-bench: $(STAMP)
 
 simulation-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.simulation $(ARGS)
+
+offline-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.offline $(ARGS)
 
 papers: $(STAMP)
 	@$(BIN)/python -m benchmarks.papers $(ARGS)
