@@ -81,9 +81,7 @@ def adjust(
     now = _start(costs, execution, before, reported)
     if len(now.finished) == len(pile):
         raise InvalidProblemError("models", "all requests are done", "there is nothing left to be planned")
-    rest = tuple(
-        executed.stage for executed in execution.stages if executed.end_s > reported.at_s or executed.end_s == np.inf
-    )
+    rest = tuple(executed.stage for executed in execution.stages if executed.end_s > reported.at_s)
     unadjusted = execute(costs, rest, start=now)
     forecaster = Forecaster(costs)
     found = searched(forecaster, deadline_s=begun_s + options.time_limit_s, clock=clock, start=now, begin_with=rest)

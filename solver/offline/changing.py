@@ -3,7 +3,7 @@
 Flow: execution.py -> plans_now (here) -> placement.py.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from solver.offline.hardware import Hardware
 from solver.offline.placement import can_place
@@ -68,11 +68,11 @@ def _chosen(hardware: Hardware, running: Plans, wanted: Plans, returning: Set[in
 
 def _add(hardware: Hardware, plans: dict[int, ExecutionPlan], node: int, plan: ExecutionPlan) -> None:
     """Where there is room for it."""
-    degrees = [*_degrees(plans), *[plan.tensor_parallel] * plan.data_parallel]
-    if sum(degrees) <= hardware.gpus and can_place(hardware, degrees):
+    if fit(hardware, {**plans, node: plan}):
         plans[node] = plan
 
 
-def _degrees(plans: Plans) -> Iterator[int]:
-    for plan in plans.values():
-        yield from [plan.tensor_parallel] * plan.data_parallel
+def fit(hardware: Hardware, plans: Plans) -> bool:
+    """Whether all of them have room at once."""
+    degrees = [plan.tensor_parallel for plan in plans.values() for _ in range(plan.data_parallel)]
+    return sum(degrees) <= hardware.gpus and can_place(hardware, degrees)

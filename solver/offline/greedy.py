@@ -3,8 +3,8 @@
 Flow: Forecaster -> greedy (here) -> improvement.py begins with it; it is a strategy of its own, too.
 """
 
+from solver.offline.changing import fit
 from solver.offline.forecast import Forecaster
-from solver.offline.placement import can_place
 from solver.offline.stages import ExecutionPlan, Stage, Standing
 
 
@@ -26,7 +26,7 @@ def best_stage(forecaster: Forecaster, now: Standing, fixed: dict[int, Execution
             if added <= 0 or used + added > forecaster.costs.hardware.gpus:
                 continue
             larger = {**plans, node: plan}
-            if not _fits(forecaster, larger):
+            if not fit(forecaster.costs.hardware, larger):
                 continue
             reached = _throughput(forecaster, now, larger)
             gain = (reached - throughput) / added
@@ -48,11 +48,6 @@ def _candidates(
         if node not in fixed and not now.is_done(node) and forecaster.is_ready(now, node, plans)
         for plan in forecaster.costs.plans[node]
     ]
-
-
-def _fits(forecaster: Forecaster, plans: dict[int, ExecutionPlan]) -> bool:
-    degrees = [plan.tensor_parallel for plan in plans.values() for _ in range(plan.data_parallel)]
-    return can_place(forecaster.costs.hardware, degrees)
 
 
 def _throughput(forecaster: Forecaster, now: Standing, plans: dict[int, ExecutionPlan]) -> float:

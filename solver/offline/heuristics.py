@@ -5,8 +5,8 @@ Flow: Forecaster, where things stand -> max_heuristic, min_heuristic (here) -> t
 
 from collections.abc import Iterator
 
+from solver.offline.changing import fit
 from solver.offline.forecast import Forecaster
-from solver.offline.placement import can_place
 from solver.offline.stages import ExecutionPlan, Stage, Standing
 
 
@@ -38,7 +38,7 @@ def min_heuristic(forecaster: Forecaster, now: Standing) -> Stage:
     for node in forecaster.costs.order:
         if node not in plans and not now.is_done(node) and forecaster.is_ready(now, node, plans):
             least = forecaster.costs.plans[node][0]
-            if _fits(forecaster, {**plans, node: least}):
+            if fit(forecaster.costs.hardware, {**plans, node: least}):
                 plans[node] = least
     free = [node for node in plans if node not in fixed]
     if not free:
@@ -46,7 +46,7 @@ def min_heuristic(forecaster: Forecaster, now: Standing) -> Stage:
     share = (hardware.gpus - sum(plan.gpus for plan in fixed.values())) // len(free)
     for node in free:
         for plan in _upto(forecaster, node, share):
-            if _fits(forecaster, {**plans, node: plan}):
+            if fit(forecaster.costs.hardware, {**plans, node: plan}):
                 plans[node] = plan
     return Stage(_evenly_best(forecaster, now, plans, free, share))
 
@@ -77,7 +77,7 @@ def _neighbours(
     for node in free:
         for plan in _upto(forecaster, node, share + 1):
             changed = {**plans, node: plan}
-            if plan != plans[node] and _fits(forecaster, changed):
+            if plan != plans[node] and fit(forecaster.costs.hardware, changed):
                 yield changed
         for other in free:
             if other > node and plans[other] != plans[node]:
@@ -91,8 +91,3 @@ def _upto(forecaster: Forecaster, node: int, gpus: int) -> list[ExecutionPlan]:
     plans = forecaster.costs.plans[node]
     most = max((plan.gpus for plan in plans if plan.gpus <= gpus), default=plans[0].gpus)
     return [plan for plan in plans if plan.gpus == most]
-
-
-def _fits(forecaster: Forecaster, plans: dict[int, ExecutionPlan]) -> bool:
-    degrees = [plan.tensor_parallel for plan in plans.values() for _ in range(plan.data_parallel)]
-    return can_place(forecaster.costs.hardware, degrees)

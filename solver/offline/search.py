@@ -160,6 +160,8 @@ def _standing(forecaster: Forecaster, start: Start | None) -> Standing:
 
 def _placed_ahead(forecaster: Forecaster, execution: Execution, start: Start | None) -> Execution:
     """The same schedule with its replicas placed for all stages at once, where that spares moves."""
+    if _moves(execution) == 0:
+        return execution
     costs = forecaster.costs
     up = {(replica.node, replica.number): replica for replica in (start.replicas if start else ())}
     stages = []
@@ -171,8 +173,6 @@ def _placed_ahead(forecaster: Forecaster, execution: Execution, start: Start | N
             on = before.gpus if position == 0 and before and len(before.gpus) == degree else ()
             groups.append(Group(replica.node, replica.number, degree, on, costs.shards[replica.node][degree].load_s))
         stages.append(groups)
-    if _moves(execution) == 0:
-        return execution
     placed = place_schedule(costs.hardware, stages)
     if placed is None:
         return execution
