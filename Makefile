@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 PIP_TOOLS := pip-tools==7.6.2
 SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
+# Random problems whose plans export-check has vLLM read.
+PROBLEMS ?= 40
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` wins.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -14,7 +16,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench \
-	simulation-bench offline-bench papers accuracy export-check extras-check install lock readme clean check-data \
+	robust-bench simulation-bench offline-bench papers accuracy export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -27,10 +29,11 @@ help:
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
+	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make offline-bench         applications of several models, by SamuLLM's strategies and sutler's (ARGS=...)"
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
-	@echo "make export-check          have SkyPilot read what is exported for it (installs it into build/)"
+	@echo "make export-check          have SkyPilot and vLLM read what is exported for them (installs both into build/, 2.5 GB)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"
 	@echo "make install               install only"
@@ -65,6 +68,9 @@ market-bench: $(STAMP)
 service-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.service $(ARGS)
 
+robust-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.robust
+
 simulation-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.simulation $(ARGS)
 
@@ -83,6 +89,12 @@ export-check: $(STAMP)
 	@$(PYTHON) -m venv build/skypilot
 	@build/skypilot/bin/python -m pip install --quiet --disable-pip-version-check '$(SKYPILOT)'
 	@build/skypilot/bin/python tests/service/export/check_skypilot.py
+	@$(PYTHON) -m venv build/vllm
+	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r tests/service/export/vllm_requirements.txt
+	@$(BIN)/python -m tests.service.export.random_plans $(PROBLEMS) build/vllm/commands.jsonl
+	@build/vllm/bin/python tests/service/export/check_vllm.py build/vllm/commands.jsonl
 
 extras-check: $(STAMP)
 	@$(PYTHON) -m venv build/extras

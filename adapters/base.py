@@ -68,7 +68,8 @@ class Offer:
     `feed` is the part of the provider's market that the offer belongs to, as a path (`on_demand`,
     `secure/NVIDIA A40`); a poll says which feeds it covers. `availability_basis` says how `available` is known:
     counted by the cloud, a lower bound derived from what it says, or a list price with nothing known to be for rent
-    (`available` 0). An offer that the market snapshot would refuse is a RowError (bad_number or bad_shape).
+    (`available` 0). An offer that the market snapshot would refuse is a RowError (bad_number or bad_shape). Only
+    users state a price of 0 (snapshot_file.py): `checked_price`, which clouds' prices go through, takes none.
     """
 
     offer_id: str
@@ -100,8 +101,8 @@ class Offer:
             _check_name(name, getattr(self, name))
         for name, (least, most) in OFFER_LIMITS.items():
             _check_range(name, getattr(self, name), least, most)
-        if not 0 < self.price_usd_per_hour <= DEAREST_USD_PER_HOUR:
-            detail = f"is not above 0 and up to {DEAREST_USD_PER_HOUR:g}"
+        if not 0 <= self.price_usd_per_hour <= DEAREST_USD_PER_HOUR:
+            detail = f"is not from 0 to {DEAREST_USD_PER_HOUR:g}"
             raise RowError("bad_number", f"price_usd_per_hour: {self.price_usd_per_hour:g} {detail}")
         if self.machine_id is not None and self.available > 1:
             raise RowError(

@@ -11,7 +11,7 @@ from adapters.base import USUAL_PRICE_BAND, Adapter, PriceBand, SetupError
 class Option:
     """A setting of one cloud, `SUTLER_<PROVIDER>_<NAME>`.
 
-    `several`: a comma-separated choice of them; no choices: any text.
+    `several`: a comma-separated choice of them; no choices: any text. `also_called`: other words for some of them.
     """
 
     name: str
@@ -19,6 +19,7 @@ class Option:
     default: str
     help: str
     several: bool = False
+    also_called: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class ProviderConfig:
         """The value, or values, of an option. Raises SetupError for one that the cloud does not know."""
         given = self.options.get(option.name) or option.default
         parts = [part.strip() for part in given.split(",") if part.strip()] if option.several else [given.strip()]
-        by_lower = {choice.lower(): choice for choice in option.choices}
+        by_lower = {choice.lower(): choice for choice in option.choices} | dict(option.also_called)
         unknown = [part for part in parts if part.lower() not in by_lower]
         if unknown or not parts:
             remedy = f"{option.name} is {given!r}: must be {' or '.join(option.choices)}"

@@ -4,6 +4,7 @@ The file is a `sutler/market/v1` document, as `sutler market offers --json` prin
 `SUTLER_FILE_PROVIDER` picks the offers of one of its providers; without it all of them are taken. Names are put after
 the provider that the row names (`vastai/123`), so that rows of several providers stay apart. The time that counts is
 that of reading: `taken_at` and `observed_at` are shown, not used, so the file has to be renewed by who writes it.
+Machines of one's own may cost 0; other prices have to lie in the usual band.
 Nothing is asked over the network.
 """
 
@@ -49,6 +50,7 @@ SCHEMA: Final = "sutler/market/v1"
 CONTRACTS: Final[dict[str, Contract]] = {
     "on_demand": "on_demand",
     "interruptible": "interruptible",
+    "spot": "interruptible",
     "reserved": "reserved",
 }
 PATH: Final = Option("path", choices=(), default="", help="the snapshot file, a path on this machine")
@@ -136,9 +138,7 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
         gpus=gpus,
         available=available,
         availability_basis="count" if available else "list",
-        price_usd_per_hour=checked_price(
-            required_number(row, "price_usd_per_hour"), gpus=gpus, band=price_band, name="price_usd_per_hour"
-        ),
+        price_usd_per_hour=_price_usd_per_hour(row, gpus, price_band),
         contract=_contract(row),
         divisible=flag(row, "divisible") or False,
         machine_id=None if machine is None else joined(provider, machine),
@@ -156,6 +156,12 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
         cuda_max=number(row, "cuda_max"),
         open_ports=whole(row, "open_ports"),
     )
+
+
+def _price_usd_per_hour(row: Row, gpus: int, band: PriceBand) -> float:
+    """0 is a price here: whoever writes such a file says so of machines that are owned, prepaid or committed."""
+    stated = required_number(row, "price_usd_per_hour")
+    return checked_price(stated, gpus=gpus, band=band, name="price_usd_per_hour") if stated else 0.0
 
 
 def _available(row: Row) -> int:

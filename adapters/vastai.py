@@ -59,6 +59,7 @@ CONTRACTS: Final = Option(
     default="on_demand,interruptible",
     help="which searches a poll makes, each counts against the limits",
     several=True,
+    also_called={"spot": "interruptible"},
 )
 
 

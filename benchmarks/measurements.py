@@ -10,7 +10,6 @@ from pathlib import Path
 
 from solver.catalog import resolve_gpu, resolve_model
 from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
-from solver.estimate import usual_kv_precision
 from solver.throughput.runs import LayerRun, ServingRun
 
 # internlm-20b is not served by anyone today, so the catalogue leaves it out (config.json of internlm/internlm-20b).
@@ -94,7 +93,7 @@ def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, eng
         gpu=gpu,
         spec=resolve_model(model),
         precision=precision,
-        kv_precision=usual_kv_precision(gpu, precision),
+        kv_precision=kv_precision_served(gpu, precision),
         engine=engine,
         tensor_parallel=int(row["tp"]),
         input_tokens=float(row["input_tokens"]),
@@ -104,6 +103,15 @@ def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, eng
         ttft_s=float(row["ttft_s"]),
         tpot_s=float(row["tpot_s"]),
     )
+
+
+def kv_precision_served(gpu: Gpu, precision: Precision) -> Precision:
+    """What the measured servers ran with: a 16-bit cache, but fp8 on Blackwell with fp8 or fp4 weights (server
+    configurations of InferenceMAX, August 2025, github.com/InferenceMAX/InferenceMAX: --kv-cache-dtype fp8 on B200,
+    none on H200)."""
+    if (gpu.architecture or "").lower() == "blackwell" and precision in ("fp8", "fp4"):
+        return "fp8"
+    return "fp16" if precision == "fp16" else "bf16"
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

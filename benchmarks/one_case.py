@@ -20,7 +20,7 @@ from solver.planner import solve
 from solver.problem import Problem, SolveOptions
 
 _KIBIBYTES_PER_MEGABYTE: Final = 1e6 / 1024
-_FINISHES: Final = ("min cost", "max throughput")
+_FINISHES: Final = ("min cost", "low end", "fewest parts")
 
 
 @dataclass(frozen=True, slots=True)

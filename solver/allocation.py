@@ -12,7 +12,8 @@ Rows, by the names that plans use
     flow (unnamed)                sum_c h[c,w] z[c,w] of decode  <=  the same of prefill,
                                   per model, network and workload
     capacity (unnamed)            sum_w z[c,w]  <=  y[c]
-    supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines
+    supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines; of
+                                  a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
     limit/<name>                  GPUs per type, GPUs per provider, watts, requests/s per provider
     (unnamed)                     slices of one machine, see supply.py
@@ -20,9 +21,10 @@ Rows, by the names that plans use
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
 bilinear makespan rows into linear ones. The supply rows are exact machine packing because the piece sizes 1, 2,
 4, 8 divide each other (Coffman, Garey & Johnson, "Bin packing with divisible item sizes", J. Complexity 1987).
-h is the sustainable rate times the allowed utilisation; that of prefill and decode replicas is no more than what
-their links carry (throughput/roles.py), so that the flow rows are all that disaggregation adds. Every combination of
-prefill and decode replicas at any ratio (GPU Combos of Cauchy, machine pools of Splitwise) is a point of it.
+h is what a candidate is counted on for at its operating point, within all limits; that of prefill and decode replicas
+is no more than what their links carry (throughput/roles.py), so that the flow rows are all that disaggregation adds.
+Every combination of prefill and decode replicas at any ratio (GPU Combos of Cauchy, machine pools of Splitwise) is a
+point of it.
 """
 
 from dataclasses import dataclass, replace
@@ -30,9 +32,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from solver import throughput
 from solver.candidates import AGGREGATED, DECODE, PREFILL, Candidates, kv_network, power_cap_fractions
 from solver.dominance import signatures
+from solver.pools import PIECE_SIZES
 from solver.problem import Problem
 from solver.supply import Supply, room_of
 from solver.throughput.base import BoolArray, FloatArray, IntArray, RatesAt
@@ -62,7 +64,7 @@ class Goal:
 class Polytope:
     """C candidates, K offer classes, R resource rows, D demands.
 
-    rate [C, W]: requests/s at the allowed utilisation, divided by `scale_rps`
+    rate [C, W]: requests/s within all limits, divided by `scale_rps`
     use [R, C], rent [R, K]: resource rows  use @ y + rent @ u <= limit
     cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines. Where
     GPUs may be capped, those that run nothing are set to the lowest cap, and replicas are charged what lies above it
@@ -126,7 +128,8 @@ class Polytope:
 
     def at(self, rates_at: RatesAt) -> "Polytope":
         """The same candidates counted on for their rates, or for the low end of their bands."""
-        return replace(self, rate=_rate_rps(self.problem, self.candidates, rates_at) / self.scale_rps)
+        rps = self.candidates.rps if rates_at == "nominal" else self.candidates.low_rps
+        return replace(self, rate=rps / self.scale_rps)
 
     def with_limit(self, resource: str, limit: float) -> "Polytope":
         limits = self.limit.copy()
@@ -174,7 +177,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         supply=supply,
         candidates=candidates,
         demands=demands,
-        rate=_rate_rps(problem, candidates, "nominal"),
+        rate=candidates.rps,
         scale_rps=1.0,
         resources=tuple(rows.names),
         use=use,
@@ -198,16 +201,8 @@ def _watts_of_work(problem: Problem, candidates: Candidates, tdp_of_pool: FloatA
     """[C] by how much the caps of a replica's GPUs lie above the lowest cap, which all others are set to."""
     above = candidates.power_cap_fraction - min(power_cap_fractions(problem))
     tdp = np.append(tdp_of_pool, 0.0)
-    watts: FloatArray = (tdp[candidates.pool] * candidates.tensor_parallel).sum(axis=1) * above
+    watts: FloatArray = (tdp[candidates.pool] * candidates.gpus).sum(axis=1) * above
     return watts
-
-
-def _rate_rps(problem: Problem, candidates: Candidates, rates_at: RatesAt) -> FloatArray:
-    """[C, W] requests/s at the allowed utilisation."""
-    utilisation = np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])
-    rps = candidates.rps if rates_at == "nominal" else candidates.low_rps
-    rate: FloatArray = rps * utilisation[candidates.model][:, None]
-    return rate
 
 
 def piece_groups(candidates: Candidates) -> IntArray:
@@ -275,7 +270,11 @@ def _gpus_per_direct_pool(supply: Supply, candidates: Candidates) -> csr_array:
 
 
 def _add_supply_rows(rows: _Rows, supply: Supply, candidates: Candidates) -> None:
-    """One row per pool and size of its pieces; a larger size with the same room as the one before says nothing."""
+    """One row per pool and size of its pieces; a larger size with the same room as the one before says nothing.
+
+    A piece that fills a machine takes from the room for every size what its machine has of it, and counts in a row of
+    its own, of the machines of its size: taken first, it leaves the others their room.
+    """
     owner = np.repeat(np.arange(len(candidates)), candidates.piece_size.shape[1])
     piece_pool, piece_size = candidates.piece_pool.ravel(), candidates.piece_size.ravel()
     class_pool = np.array([c.pool for c in supply.classes], dtype=np.int64)
@@ -288,10 +287,12 @@ def _add_supply_rows(rows: _Rows, supply: Supply, candidates: Candidates) -> Non
             room = np.append(rent, float(supply.room_gpus.get((index, size), 0)))
             if previous is not None and np.array_equal(previous, room):
                 continue
-            previous = room
-            large = members[piece_size[members] >= size]
-            used = piece_size[large].astype(np.float64)
-            rows.add_entries(f"supply/{pool.name}/{size}", owner[large], used, rent, room[-1])
+            previous = room if size in PIECE_SIZES else previous
+            used = room_of(size, piece_size[members])
+            large = members[used > 0]
+            rows.add_entries(
+                f"supply/{pool.name}/{size}", owner[large], used[used > 0].astype(np.float64), rent, room[-1]
+            )
 
 
 def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr_array) -> None:

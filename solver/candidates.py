@@ -2,9 +2,12 @@
 
 Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> allocation.py.
 
-A candidate is a model, a pipeline of stages (pool and tensor-parallel degree each) and the way its stages fall
-into *pieces*, the sets of GPUs that must share one machine (shapes.py). With disaggregation it also has a role, whole
-requests, prompts or answers alone, and where power counts a cap on what its GPUs may draw.
+A candidate is a model, a pipeline of stages (pool and tensor-parallel degree each), of one stage perhaps on several
+ranks of attention (data_parallel) between which the experts are spread, the way its stages fall into
+*pieces*, the sets of GPUs that must share one machine (shapes.py), and an operating point: the most sequences of its
+engine, the workloads that it admits, and what it is counted on for within their limits. With disaggregation it also
+has a role, whole requests, prompts or answers alone, where power counts a cap on what its GPUs may draw, and where
+the model lists several precisions one of them.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,12 +16,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver import throughput
+from solver.catalog.entries import PRECISIONS, Precision
 from solver.catalog.power_caps import capped
-from solver.pools import PIECE_SIZES, Pool, disk_needed_gb
-from solver.problem import Problem, Role
+from solver.pools import MOST_GPUS_OF_PIECE, Pool, checkpoint_disk_gb
+from solver.problem import Problem, Role, ServedModel
 from solver.shapes import Shapes, pipeline_shapes, widened
 from solver.supply import Supply
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
+from solver.throughput.memory import MAX_SEQUENCES
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
@@ -31,10 +36,13 @@ class Candidates:
     model [C]; role [C]: index into ROLES; power_cap_fraction [C]: of the TDP of all its GPUs, 1: not capped
     pool [C, S] (-1: no such stage); tensor_parallel, layers [C, S] (0 in padding)
     one_piece [C]: the whole replica is one piece, else every stage is one
-    piece_pool, piece_size [C, S]: pool and rounded GPUs of each piece (-1 and 0 in padding)
-    rps [C, W]: sustained requests/s of one replica at full utilisation, 0 beyond the model's workloads
+    piece_pool, piece_size [C, S]: pool of each piece and GPUs that it keeps to itself (-1 and 0 in padding)
+    rps [C, W]: requests/s of one replica that serves nothing else, within all limits; 0 where it is not admitted
     low_rps [C, W]: the same at the low end of the stated band
     storage_usd_per_hour [C]
+    max_batch [C]: sequences at most, 0 where that is unknown
+    data_parallel [C]: ranks of attention, each tensor_parallel GPUs
+    precision [C]: of the weights, index into PRECISIONS
     """
 
     model: IntArray
@@ -49,22 +57,40 @@ class Candidates:
     rps: FloatArray
     low_rps: FloatArray
     storage_usd_per_hour: FloatArray
+    max_batch: IntArray
+    data_parallel: IntArray
+    precision: IntArray
 
     def __len__(self) -> int:
         return len(self.model)
 
+    @property
+    def gpus(self) -> IntArray:
+        """[C, S] of each stage."""
+        return self.tensor_parallel * self.data_parallel[:, None]
+
     def take(self, rows: IntArray | BoolArray) -> "Candidates":
         return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
+
+    def served(self, problem: Problem, candidate: int) -> ServedModel:
+        """The model of a candidate at its precision."""
+        return problem.models[int(self.model[candidate])].at(PRECISIONS[int(self.precision[candidate])])
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above."""
+    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above.
+    `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as of Shapes. `precision`
+    None: the first of its model."""
 
     stages: tuple[tuple[int, int, int], ...]
     one_piece: bool
     role: Role = "aggregated"
     power_cap_fraction: float = 1.0
+    max_batch: int = 0
+    data_parallel: int = 1
+    size: int = 0
+    precision: Precision | None = None
 
 
 def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks: Collection[str] = ()) -> Candidates:
@@ -73,8 +99,9 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
     `unlimited_networks`: those that keys and values go over in no time.
     """
     parts = [
-        candidates_in_role(problem, supply, index, role, cap, unlimited_networks=unlimited_networks)
-        for index in range(len(problem.models))
+        _at_precision(problem, supply, index, one, role, cap, unlimited_networks)
+        for index, model in enumerate(problem.models)
+        for one in model.at_each_precision
         for role in roles_of(problem)
         for cap in power_cap_fractions(problem)
     ]
@@ -82,34 +109,40 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
     return paired(joined([part for part in parts if len(part)], most_workloads), supply)
 
 
-def candidates_in_role(
+def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
+    """All of one model, whether there is anything to hand over to or not."""
+    each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
+    return joined(each, max(len(model.workloads) for model in problem.models))
+
+
+def _at_precision(
     problem: Problem,
     supply: Supply,
     index: int,
+    model: ServedModel,
     role: Role,
     power_cap_fraction: float = 1.0,
-    *,
     unlimited_networks: Collection[str] = (),
 ) -> Candidates:
-    """All of one model, whether there is anything to hand over to or not."""
-    if power_cap_fraction < 1 and (problem.measured_only or problem.models[index].spec is None):
-        return _no_candidates(max(len(model.workloads) for model in problem.models))
+    """`model`: number `index` of the problem at one of its precisions."""
     most_workloads = max(len(model.workloads) for model in problem.models)
-    need_gb = disk_needed_gb(problem)[index]
-    shapes = pipeline_shapes(problem, supply, problem.models[index], need_gb, role)
+    if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
+        return _no_candidates(most_workloads)
+    shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
     if not len(shapes.one_piece):
         return _no_candidates(most_workloads)
-    return _rated(
+    found, _ = _rated(
         problem,
         supply,
         index,
+        model,
         shapes,
-        need_gb,
         most_workloads,
         role,
         power_cap_fraction,
         unlimited_networks=unlimited_networks,
     )
+    return found
 
 
 def roles_of(problem: Problem) -> tuple[Role, ...]:
@@ -148,41 +181,48 @@ def paired(candidates: Candidates, supply: Supply) -> Candidates:
 
 def candidates_of_pipelines(
     problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
-) -> Candidates:
-    """One candidate for each pipeline of a model as it stands, in their order, also where it serves nothing."""
+) -> tuple[Candidates, IntArray]:
+    """Candidates of each pipeline of a model as it stands, in their order: every operating point of its engine at its
+    cap, at least one, also where it serves nothing. And which pipeline each is of."""
     most_workloads = max(len(m.workloads) for m in problem.models)
-    parts, order = [], []
-    for role, cap in sorted({(pipeline.role, pipeline.power_cap_fraction) for pipeline in pipelines}):
-        members = [i for i, p in enumerate(pipelines) if (p.role, p.power_cap_fraction) == (role, cap)]
-        parts.append(_of_pipelines(problem, supply, model, [pipelines[index] for index in members], role, cap))
-        order += members
-    return joined(parts, most_workloads).take(np.argsort(np.array(order, dtype=np.int64)))
+    alike: dict[tuple[Role, float, Precision | None], list[int]] = {}
+    for number, one in enumerate(pipelines):
+        alike.setdefault((one.role, one.power_cap_fraction, one.precision), []).append(number)
+    parts, owners = [], []
+    for _, members in sorted(alike.items(), key=str):
+        part, owner = _of_pipelines(problem, supply, model, [pipelines[index] for index in members])
+        parts.append(part)
+        owners.append(np.array(members)[owner])
+    owner = np.concatenate([*owners, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+    order = np.argsort(owner, kind="stable")
+    return joined(parts, most_workloads).take(order), owner[order]
 
 
 def _of_pipelines(
-    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline], role: Role, power_cap_fraction: float
-) -> Candidates:
+    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
+) -> tuple[Candidates, IntArray]:
+    """All in one role, under one cap and at one precision."""
     longest = max(len(pipeline.stages) for pipeline in pipelines)
     shapes = Shapes(
         np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
         np.array([_padded([degree for _, degree, _ in p.stages], longest, 0) for p in pipelines], dtype=np.int64),
         np.array([p.one_piece for p in pipelines], dtype=np.bool_),
+        np.array([p.data_parallel for p in pipelines], dtype=np.int64),
+        np.array([p.size for p in pipelines], dtype=np.int64),
     )
     layers = np.array([_padded([layers for _, _, layers in p.stages], longest, 0) for p in pipelines], dtype=np.int64)
     most_workloads = max(len(m.workloads) for m in problem.models)
-    need_gb = disk_needed_gb(problem)[model]
-    known = layers if layers.any() else None
     return _rated(
         problem,
         supply,
         model,
+        problem.models[model].at(pipelines[0].precision),
         shapes,
-        need_gb,
         most_workloads,
-        role,
-        power_cap_fraction,
-        layers=known,
-        keeps_all=True,
+        pipelines[0].role,
+        pipelines[0].power_cap_fraction,
+        layers=layers if layers.any() else None,
+        caps=np.array([p.max_batch or MAX_SEQUENCES for p in pipelines], dtype=np.int64),
     )
 
 
@@ -225,6 +265,7 @@ def layouts_of(
         role=role,
         kv_gb_per_s=None if role == "aggregated" else share,
         power_cap_fraction=power_cap_fraction,
+        data_parallel=shapes.data_parallel,
     )
 
 
@@ -232,57 +273,63 @@ def _rated(
     problem: Problem,
     supply: Supply,
     index: int,
+    model: ServedModel,
     shapes: Shapes,
-    need_gb: float,
     most_workloads: int,
     role: Role,
     power_cap_fraction: float,
     *,
     layers: IntArray | None = None,
-    keeps_all: bool = False,
+    caps: IntArray | None = None,
     unlimited_networks: Collection[str] = (),
-) -> Candidates:
-    """Rate the shapes of one model in a role and keep those that serve something, or all."""
+) -> tuple[Candidates, IntArray]:
+    """Operating points of the shapes of one model, number `index` of the problem at a precision, in a role; of given
+    ones, at their caps, at least one each. And which shape each is of."""
     layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
     if layouts.kv_gb_per_s is not None and unlimited_networks:
         unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
         layouts = replace(layouts, kv_gb_per_s=np.where(unlimited[shapes.pool], np.inf, layouts.kv_gb_per_s))
-    rates, _ = throughput.rates(problem, problem.models[index], layouts)
-    serves = rates.fits & (rates.rps > 0).any(axis=1)
-    kept = np.arange(len(serves)) if keeps_all else np.flatnonzero(serves)
-    piece_pool, piece_size = _pieces(shapes.pool[kept], shapes.tensor_parallel[kept], shapes.one_piece[kept])
-    return Candidates(
+    points = throughput.points(problem, model, layouts, caps=caps)
+    if caps is None:
+        points = points.take(np.flatnonzero((points.rps > 0).any(axis=1)))
+    kept = points.layout
+    ranks = shapes.data_parallel[kept]
+    gpus = shapes.tensor_parallel[kept] * ranks[:, None]
+    piece_pool, piece_size = _pieces(shapes.pool[kept], gpus, shapes.one_piece[kept], shapes.size[kept])
+    candidates = Candidates(
         model=np.full(len(kept), index),
         role=np.full(len(kept), ROLES.index(role)),
         power_cap_fraction=np.full(len(kept), power_cap_fraction),
         pool=shapes.pool[kept],
         tensor_parallel=shapes.tensor_parallel[kept],
-        layers=widened(rates.layers, shapes.pool.shape[1], 0)[kept],
+        layers=widened(points.layers, shapes.pool.shape[1], 0),
         one_piece=shapes.one_piece[kept],
         piece_pool=piece_pool,
         piece_size=piece_size,
-        rps=widened(np.where(serves[:, None], rates.rps, 0.0)[kept], most_workloads, 0.0),
-        low_rps=widened(np.where(serves[:, None], rates.low_rps, 0.0)[kept], most_workloads, 0.0),
-        storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, need_gb),
+        rps=widened(points.rps, most_workloads, 0.0),
+        low_rps=widened(points.low_rps, most_workloads, 0.0),
+        storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, checkpoint_disk_gb(model)),
+        max_batch=points.max_batch,
+        data_parallel=ranks,
+        precision=np.full(len(kept), PRECISIONS.index(model.precision)),
     )
+    return candidates, kept
 
 
-def _pieces(pool: IntArray, tensor_parallel: IntArray, one_piece: BoolArray) -> tuple[IntArray, IntArray]:
-    sizes = np.array(PIECE_SIZES)
-    whole = np.searchsorted(sizes, tensor_parallel.sum(axis=1))
-    piece_pool, piece_size = pool.copy(), tensor_parallel.copy()
+def _pieces(pool: IntArray, gpus: IntArray, one_piece: BoolArray, size: IntArray) -> tuple[IntArray, IntArray]:
+    piece_pool, piece_size = pool.copy(), gpus.copy()
     piece_pool[one_piece, 1:] = -1
     piece_size[one_piece] = 0
-    piece_size[one_piece, 0] = sizes[whole[one_piece]]
+    piece_size[one_piece, 0] = size[one_piece]
     return piece_pool, piece_size
 
 
 def _storage_usd_per_hour(
     pools: Sequence[Pool], piece_pool: IntArray, piece_size: IntArray, need_gb: float
 ) -> FloatArray:
-    table = np.zeros((len(pools) + 1, PIECE_SIZES[-1] + 1))
+    table = np.zeros((len(pools) + 1, MOST_GPUS_OF_PIECE + 1))
     for index, pool in enumerate(pools):
-        for size in PIECE_SIZES:
+        for size in range(1, MOST_GPUS_OF_PIECE + 1):
             table[index, size] = pool.storage_usd_per_hour(need_gb, size)
     charged: FloatArray = table[piece_pool, piece_size].sum(axis=1)
     return charged
@@ -320,4 +367,7 @@ def _no_candidates(most_workloads: int) -> Candidates:
         rps=np.zeros((0, most_workloads)),
         low_rps=np.zeros((0, most_workloads)),
         storage_usd_per_hour=np.zeros(0),
+        max_batch=whole,
+        data_parallel=whole,
+        precision=whole,
     )

@@ -2,28 +2,37 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 from solver.candidates import power_cap_fractions
+from solver.engine_args import checkpoint_of
+from solver.engines import can_run
 from solver.plan import Rental, Replica
-from solver.pools import PIECE_SIZES
+from solver.pools import PIECE_SIZES, disk_needed_gb, group_offers
 from solver.problem import Problem
-from solver.throughput.architecture import WEIGHT_BYTES
-
-_FULL_WEIGHT_BYTES = 2.0
 
 
 def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Sentences for `Plan.warnings`, each with what to do."""
     return (
+        *_at_low_ends(problem),
         *_odd_machines(problem),
         *_odd_measurements(problem),
+        *_small_disks(problem),
         *_unused_roles(problem),
         *_unused_caps(problem),
         *_idle_gpus_to_cap(problem, rentals, replicas),
         *_checkpoints(problem, replicas),
-        *_mixed(replicas),
-        *_pipelines_of_one_phase(replicas),
+        *_beyond_vllm(replicas),
     )
+
+
+def _at_low_ends(problem: Problem) -> Iterator[str]:
+    if problem.objective.robust:
+        yield (
+            "value, bound, throughput and utilisation are at the low end of every rate's band (objective.robust); "
+            "engines will do more unless all bands are right at their worst"
+        )
 
 
 def _odd_machines(problem: Problem) -> Iterator[str]:
@@ -31,8 +40,8 @@ def _odd_machines(problem: Problem) -> Iterator[str]:
     if odd:
         sizes = ", ".join(str(gpus) for gpus in odd)
         yield (
-            f"offers of {sizes} GPUs are used in pieces of 1, 2, 4 and 8: replicas on 3, 5, 6 or 7 GPUs of one "
-            "machine are not considered, and the proof does not cover them"
+            f"offers of {sizes} GPUs are used whole or in pieces of 1, 2, 4 and 8: replicas on 3, 5, 6 or 7 GPUs of "
+            "a larger machine are not considered, and the proof does not cover them"
         )
 
 
@@ -42,7 +51,20 @@ def _odd_measurements(problem: Problem) -> Iterator[str]:
         if gpus not in PIECE_SIZES and len({stage.gpu for stage in row.stages}) == 1:
             size = next((size for size in PIECE_SIZES if size > gpus), None)
             takes = f"takes up {size}" if size else "does not fit"
-            yield f"the measured replica of {row.model} on {gpus} x {row.stages[0].gpu} {takes} in one machine"
+            yield f"the measured replica of {row.model} on {gpus} x {row.stages[0].gpu} {takes} in a machine of more"
+
+
+def _small_disks(problem: Problem) -> Iterator[str]:
+    """Where a checkpoint per piece is counted although pieces might share one."""
+    pools, pool_of_offer = group_offers(problem)
+    small = sum(isfinite(pools[pool].disk_gb_per_gpu) for pool in pool_of_offer)
+    if small:
+        whole = sum(not offer.divisible for offer in problem.offers)
+        remedy = f" (from {sum(disk_needed_gb(problem)):.0f} GB on whole machines share them)" if whole else ""
+        yield (
+            f"{small} offer{' has a disk that is' if small == 1 else 's have disks that are'} counted with a "
+            f"checkpoint for every piece on them, which may be pessimistic{remedy}"
+        )
 
 
 def _unused_roles(problem: Problem) -> Iterator[str]:
@@ -73,7 +95,7 @@ def _idle_gpus_to_cap(problem: Problem, rentals: Sequence[Rental], replicas: Seq
         idle[rental.gpu] += rental.gpus * rental.count
     for replica in replicas:
         for stage in replica.stages:
-            idle[stage.gpu] -= stage.tensor_parallel
+            idle[stage.gpu] -= stage.gpus
     for gpu, count in sorted(idle.items()):
         tdp_watts = problem.gpus[gpu].tdp_watts
         if count > 0 and tdp_watts:
@@ -84,31 +106,21 @@ def _idle_gpus_to_cap(problem: Problem, rentals: Sequence[Rental], replicas: Seq
 
 
 def _checkpoints(problem: Problem, replicas: Sequence[Replica]) -> Iterator[str]:
-    running = {replica.model for replica in replicas}
-    for model in problem.models:
-        quantised = WEIGHT_BYTES[model.precision] < _FULL_WEIGHT_BYTES
-        if model.name in running and model.spec is not None and quantised and not problem.measured_only:
-            name = model.spec.hf_id or model.spec.id
+    models = {model.name: model for model in problem.models}
+    for model in dict.fromkeys(models[replica.model].at(replica.precision) for replica in replicas):
+        if model.spec is not None and not problem.measured_only and checkpoint_of(model) is None:
             yield (
-                f"{model.name}: engine_args name {name}; disk and rates are those of a checkpoint already at "
-                f"{model.precision}, so put the name of one there"
+                f"{model.name}: engine_args name {model.spec.repository}; disk and rates are those of a checkpoint "
+                f"already at {model.precision}, so put the name of one there"
             )
 
 
-def _mixed(replicas: Sequence[Replica]) -> Iterator[str]:
-    uneven = [r.id for r in replicas if len({(s.gpu, s.tensor_parallel) for s in r.stages}) > 1]
-    if uneven:
+def _beyond_vllm(replicas: Sequence[Replica]) -> Iterator[str]:
+    """Layouts of engines that are made for them, and measured ones: no export starts them."""
+    special = [r.id for r in replicas if not can_run("vllm", r.role, [s.tensor_parallel for s in r.stages])]
+    if special:
         yield (
-            f"{', '.join(uneven[:5])}{' ...' if uneven[5:] else ''}: stages differ in GPU or tensor parallelism: "
-            "use an engine that places stages one by one (search.mixed_gpu_pipelines: false avoids mixed GPUs)"
-        )
-
-
-def _pipelines_of_one_phase(replicas: Sequence[Replica]) -> Iterator[str]:
-    deep = [r.id for r in replicas if r.role != "aggregated" and len(r.stages) > 1]
-    if deep:
-        yield (
-            f"{', '.join(deep[:5])}{' ...' if deep[5:] else ''}: pipelines that prefill or decode alone need an "
-            "engine that hands over KV caches between pipelines, which vLLM's NixlConnector does not "
-            "(search.max_pipeline_stages: 1 avoids them)"
+            f"{', '.join(special[:5])}{' ...' if special[5:] else ''}: stages that differ in tensor parallelism, or "
+            "prefill or decode pipelines: use an engine that places stages one by one, since vLLM cannot run them "
+            "(engine: vllm leaves all but measured ones out)"
         )

@@ -112,7 +112,7 @@ class _Links:
 
     def __init__(self, polytope: Polytope, candidate: int) -> None:
         one = polytope.candidates.take(np.array([candidate]))
-        self._model: ServedModel = polytope.problem.models[int(one.model[0])]
+        self._model: ServedModel = one.served(polytope.problem, 0)
         self._latency_s = throughput.roofline_of(polytope.problem).calibration.priors.cross_machine_hop_latency_s
         layers = one.layers if int(one.layers.sum()) > 0 else None
         role, cap = ROLES[int(one.role[0])], float(one.power_cap_fraction[0])
@@ -149,7 +149,7 @@ def _combo(
     prefill, decode = ([r for r in members if r.role == role] for role in ("prefill", "decode"))
     usd = [_usd_per_hour(rentals, side) for side in (prefill, decode)]
     is_priced = min(usd) > 0
-    coefficients = _coefficients(model, decode)
+    coefficients = _coefficients(model.at(decode[0].precision if decode else None), decode)
     tokens_per_usd = peak_tokens_per_usd = None
     if is_priced:
         prompts, answers = _tokens_per_s(model, prefill), _tokens_per_s(model, decode)
@@ -178,14 +178,14 @@ def _gpus(replicas: Sequence[Replica]) -> tuple[tuple[str, int], ...]:
     counts: Counter[str] = Counter()
     for replica in replicas:
         for stage in replica.stages:
-            counts[stage.gpu] += stage.tensor_parallel
+            counts[stage.gpu] += stage.gpus
     return tuple(sorted(counts.items()))
 
 
 def _usd_per_hour(rentals: Sequence[Rental], replicas: Sequence[Replica]) -> float:
     """Of the GPUs that they use, at their share of the machines' prices."""
     stages = [stage for replica in replicas for stage in replica.stages]
-    return sum(rentals[s.rental].price_usd_per_hour / rentals[s.rental].gpus * s.tensor_parallel for s in stages)
+    return sum(rentals[s.rental].price_usd_per_hour / rentals[s.rental].gpus * s.gpus for s in stages)
 
 
 def _tokens_per_s(model: ServedModel, replicas: Sequence[Replica]) -> float:

@@ -63,7 +63,7 @@ def _faster(offer: Offer, factor: float) -> Offer:
 def _contradictory_split(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:
     """Another share of the end-to-end limit would do."""
     model = problem.models[demand.model]
-    if all(limit.metric != "e2e" for limit in model.slo):
+    if all(limit.metric != "e2e" for limit in model.limits_of(model.workloads[demand.workload])):
         return None
     present = float(prefill_share(model)[demand.workload])
     for share in sorted(_SHARES, key=lambda share: abs(share - present)):
@@ -82,7 +82,8 @@ def _missing_role(problem: Problem, demand: Demand, can_serve: CanServe) -> Conf
     """One of the two has no replica on any network, or not on the other's, whatever the limits."""
     model = problem.models[demand.model]
     models = list(problem.models)
-    models[demand.model] = replace(model, slo=())
+    workloads = tuple(replace(workload, slo=None) for workload in model.workloads)
+    models[demand.model] = replace(model, slo=(), workloads=workloads)
     free = replace(problem, models=tuple(models))
     if can_serve(free, demand):
         return None

@@ -3,7 +3,8 @@
 A candidate is dominated when others of its role and power cap that ask no more of any machine serve at least its rate
 of every workload:
 
-- another layout of the same pieces (TP 4 against TP 2 x PP 2 in one machine of 4);
+- another layout of the same pieces (TP 4 against TP 2 x PP 2 in one machine of 4), another operating point, or
+  another precision that stores no more;
 - two replicas that share its pieces between them (a pipeline over an H100 and an A100 against a replica on each);
 - two replicas on half-size pieces each, which fit wherever the whole piece fits.
 
@@ -18,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver.candidates import ROLES, Candidates
+from solver.pools import PIECE_SIZES
 from solver.throughput.base import BoolArray, IntArray
 
 UintArray = NDArray[np.uint64]
 
 _TOLERANCE = 1e-12
+_COMPARED_AT_ONCE = 1 << 21
 _MEMBERS_COMPARED = 4  # layouts per signature tried as a dominator; more would only drop a little more
 
 
@@ -101,15 +104,16 @@ def _best_of_equal_pieces(candidates: Candidates) -> BoolArray:
     for count in np.unique(index.count):
         if count == 1:
             continue
-        rows = index.order[index.start[index.count == count][:, None] + np.arange(count)]
-        for own in range(count):
-            for other in range(count):
-                if own == other:
-                    continue
-                ours, theirs = candidates.rps[rows[:, own]], candidates.rps[rows[:, other]]
-                covered = (theirs >= ours).all(axis=1)
-                better = (theirs > ours).any(axis=1) | (other < own)
-                kept[rows[covered & better, own]] = False
+        groups = index.order[index.start[index.count == count][:, None] + np.arange(count)]
+        earlier = np.tri(count, k=-1, dtype=np.bool_)
+        size = max(1, _COMPARED_AT_ONCE // (count**2 * candidates.rps.shape[1]))
+        for start in range(0, len(groups), size):
+            rows = groups[start : start + size]
+            ours, theirs = candidates.rps[rows][:, :, None, :], candidates.rps[rows][:, None, :, :]
+            stored = candidates.storage_usd_per_hour[rows]
+            less, more = stored[:, None, :] < stored[:, :, None], stored[:, None, :] > stored[:, :, None]
+            better = (theirs > ours).any(axis=-1) | less | earlier
+            kept[rows[((theirs >= ours).all(axis=-1) & better & ~more).any(axis=2)]] = False
     return kept
 
 
@@ -135,7 +139,7 @@ def _dominated_by_parts(candidates: Candidates, index: _SignatureIndex) -> BoolA
 def _dominated_by_halves(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
     """One-piece replicas that two replicas on pieces of half the size replace."""
     dominated = np.zeros(len(candidates), dtype=np.bool_)
-    single = (candidates.piece_size[:, 1:] == 0).all(axis=1) & (candidates.piece_size[:, 0] > 1)
+    single = (candidates.piece_size[:, 1:] == 0).all(axis=1) & np.isin(candidates.piece_size[:, 0], PIECE_SIZES[1:])
     rows = np.flatnonzero(single)
     with np.errstate(over="ignore"):
         keys = _owner_tokens(candidates)[rows] + _token(

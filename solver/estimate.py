@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, Precision
+from solver.catalog.entries import Gpu
 from solver.problem import ServedModel
 from solver.simulation.benchmark import benchmarked
 from solver.throughput.base import Layouts, Rates
@@ -42,17 +42,8 @@ class Estimate:
     error: str | None = None
 
 
-def usual_kv_precision(gpu: Gpu, precision: Precision) -> Precision:
-    """What engines are usually run with where nobody says: a 16-bit cache, but fp8 on Blackwell with fp8 or fp4
-    weights, whose published checkpoints carry the scales for it (server configurations of InferenceMAX, August
-    2025, github.com/InferenceMAX/InferenceMAX: --kv-cache-dtype fp8 on B200, none on H200)."""
-    if (gpu.architecture or "").lower() == "blackwell" and precision in ("fp8", "fp4"):
-        return "fp8"
-    return "fp16" if precision == "fp16" else "bf16"
-
-
-def one_layout(gpu: Gpu, *, tensor_parallel: int, pipeline_parallel: int) -> Layouts:
-    """Equal stages of `gpu` inside one machine, linked as the catalogue says."""
+def one_layout(gpu: Gpu, *, tensor_parallel: int, pipeline_parallel: int, data_parallel: int = 1) -> Layouts:
+    """Equal stages of `gpu` inside one machine, linked as the catalogue says; `data_parallel`: ranks of attention."""
     shape = (1, pipeline_parallel)
     link = gpu.link_gb_per_s or 0.0
     hop = np.full(shape, link)
@@ -64,13 +55,14 @@ def one_layout(gpu: Gpu, *, tensor_parallel: int, pipeline_parallel: int) -> Lay
         intra_gb_per_s=np.full(shape, link),
         hop_gb_per_s=hop,
         cross_machine=np.zeros(shape, dtype=np.bool_),
+        data_parallel=np.array([data_parallel]),
     )
 
 
 def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concurrency: int | None) -> Estimate:
     """The first workload of `model` on the first layout. No `concurrency`: the largest batch whose full-length
     sequences fit. Raises InvalidProblemError where the model's architecture is unknown."""
-    planned = roofline.rates(model, layouts, utilisation_fraction=1.0)
+    planned = roofline.rates(model, layouts)
     if planned.batch[0, 0] < 1:
         return _failed(roofline.detail(model, layouts, planned, 0, 0), concurrency)
     clients = int(planned.batch[0, 0]) if concurrency is None else concurrency

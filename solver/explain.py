@@ -10,7 +10,7 @@ from solver.methods import exact
 from solver.milp import Allocation
 from solver.objectives import LEAST_LAM, first_goal, maximises_rate, total_demand
 from solver.plan import Alternative, Binding
-from solver.pools import PIECE_SIZES
+from solver.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from solver.relaxation import Relaxation
 from solver.report import describe
 from solver.routing import without_idle
@@ -61,8 +61,8 @@ def _resource_unit(name: str) -> str:
 
 def _row_prices(polytope: Polytope, relaxation: Relaxation) -> Iterator[tuple[str, float]]:
     """Names and duals of the rows; rental machines are priced by their classes instead of their supply row."""
-    supply = polytope.supply
-    pool_of = {f"supply/{pool.name}/{size}": index for index, pool in enumerate(supply.pools) for size in PIECE_SIZES}
+    supply, sizes = polytope.supply, range(1, MOST_GPUS_OF_PIECE + 1)
+    pool_of = {f"supply/{pool.name}/{size}": index for index, pool in enumerate(supply.pools) for size in sizes}
     offered = _offered_gpus(polytope)
     for name, dual in zip(polytope.resources, relaxation.resource_duals, strict=True):
         pool = pool_of.get(name)
@@ -92,12 +92,14 @@ def _class_prices(polytope: Polytope, relaxation: Relaxation) -> Iterator[tuple[
             continue
         if offer_class.count < sum(available for _, available in offer_class.offers):
             price = offer_class.price_usd_per_hour / offer_class.gpus
-            yield _what_cut(polytope, offer_class.pool, price, per_gpu)
+            yield _what_cut(polytope, offer_class.pool, price, per_gpu, offer_class.provider)
         else:
             yield f"supply/{polytope.supply.pools[offer_class.pool].name}/{offer_class.gpus}", per_gpu
 
 
-def _what_cut(polytope: Polytope, pool: int, gpu_usd_per_hour: float, per_gpu: float) -> tuple[str, float]:
+def _what_cut(
+    polytope: Polytope, pool: int, gpu_usd_per_hour: float, per_gpu: float, provider: str = ""
+) -> tuple[str, float]:
     """The limit that kept a pool below what the market has, priced in its own unit."""
     problem = polytope.problem
     slug = polytope.supply.pools[pool].gpu
@@ -106,6 +108,7 @@ def _what_cut(polytope: Polytope, pool: int, gpu_usd_per_hour: float, per_gpu: f
         ("budget", gpu_usd_per_hour): problem.budget_usd_per_hour,
         ("limit/max_power_watts", tdp): problem.limits.max_power_watts,
         (f"limit/max_gpus/{slug}", 1.0): problem.limits.max_gpus.get(slug),
+        (f"limit/max_gpus_per_provider/{provider}", 1.0): problem.limits.max_gpus_per_provider.get(provider),
     }
     most = {key: limit / key[1] for key, limit in limits.items() if limit is not None and key[1] > 0}
     name, per_unit = min(most, key=lambda key: most[key], default=("budget", 1.0))

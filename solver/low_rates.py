@@ -20,7 +20,7 @@ from solver.objectives import FIRST_PHASE_GAP_SHARE, first_goal, maximises_rate,
 from solver.plan import RobustAlternative
 from solver.preparation import prepare_at_low, scaled_to_one
 from solver.report import describe, in_unit
-from solver.routing import route, without_idle
+from solver.routing import Routing, route, without_idle
 
 SecondsLeft = Callable[[], float]
 
@@ -108,11 +108,22 @@ def most_carried(low: Polytope, seconds_left: SecondsLeft) -> float:
 
 def alternative_of(found: Found, least_rps: float, seconds_left: SecondsLeft) -> RobustAlternative:
     """The plan found, after the finish, with what its fleet does at the low rates and at the rates themselves."""
-    low, problem = found.low, found.low.problem
+    low = found.low
     assert found.outcome.allocation is not None
     least_lam = least_rps / low.scale_rps
-    allocation = finished(low, found.outcome.allocation, seconds_left=seconds_left, least_lam=least_lam)
-    allocation, routing = without_idle(low, allocation)
+    end = finished(
+        low,
+        found.outcome.allocation,
+        relaxation=found.outcome.relaxation,
+        seconds_left=seconds_left,
+        least_lam=least_lam,
+    )
+    return stated_at_low(low, *without_idle(low, end.allocation))
+
+
+def stated_at_low(low: Polytope, allocation: Allocation, routing: Routing) -> RobustAlternative:
+    """What a fleet does at the low rates, under its routing there, and at the rates themselves."""
+    problem = low.problem
     nominal = low.at("nominal")
     fleet = describe(nominal, allocation, route(nominal, allocation))
     rps, demand, value = routing.lam * low.scale_rps, total_demand(problem), fleet.value(problem.objective.kind)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, hstack, vstack
 from solver.allocation import Goal, Polytope, piece_groups
 from solver.linear import LinearProgram, MilpSolution
 from solver.relaxation import demand_matrix, lam_column
-from solver.throughput.base import FloatArray, IntArray
+from solver.throughput.base import BoolArray, FloatArray, IntArray
 
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
 
@@ -54,6 +54,37 @@ class Milp:
         replicas = x[start + pairs : start + pairs + len(self.chosen)].astype(np.int64)
         used = replicas > 0
         return Allocation(self.chosen[used], replicas[used], share[used], self._rented(x[1:start]), float(x[0]))
+
+    def replica_columns(self) -> IntArray:
+        """[chosen] where the replicas of each candidate stand."""
+        columns: IntArray = 1 + len(self.curve_of) + len(self.pair_candidate) + np.arange(len(self.chosen))
+        return columns
+
+    def extended(
+        self,
+        rows: csr_array,
+        *,
+        row_lower: FloatArray,
+        cost: FloatArray,
+        lower: FloatArray,
+        upper: FloatArray,
+        integer: BoolArray,
+    ) -> "Milp":
+        """With further columns, and rows over all of them that are at most 0."""
+        program = self.program
+        known = hstack([program.matrix, _none(program.matrix.shape[0], len(cost))], format="csr")
+        return replace(
+            self,
+            program=LinearProgram(
+                cost=np.concatenate([program.cost, cost]),
+                matrix=csr_array(vstack([known, rows], format="csr")),
+                row_lower=np.concatenate([program.row_lower, row_lower]),
+                row_upper=np.concatenate([program.row_upper, np.zeros(len(row_lower))]),
+                lower=np.concatenate([program.lower, lower]),
+                upper=np.concatenate([program.upper, upper]),
+                integer=np.concatenate([program.integer, integer]),
+            ),
+        )
 
     def _rented(self, machines: FloatArray) -> IntArray:
         """Machine counts; along a supply curve the sum is an integer, filled from the cheap end."""
@@ -141,6 +172,57 @@ def build_milp(
     )
     cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
     return Milp(program, chosen, part, workload, curves, polytope.rent_upper, cheapest_first)
+
+
+def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:
+    """With a second routing of the same fleet, at the rates of `polytope`: columns lam | z [pairs] at the end.
+
+    Its lam is `weight` in the goal, and at least `least_lam`.
+    """
+    part, workload = np.nonzero(polytope.rate[milp.chosen] > 0)
+    pairs, fleet, columns = len(part), len(milp.chosen), milp.program.matrix.shape[1]
+    demand = demand_matrix(_with_shares_that_count(polytope), milp.chosen[part], workload)
+    top, demands = demand.shape[0], len(polytope.demands)
+    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    replicas = milp.replica_columns()
+    runs = csr_array((-np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
+    rows = [
+        [_none(top, columns), csr_array(lam_column(polytope)[:, None]), demand],
+        [runs, _none(fleet, 1), of_part],
+    ]
+    return milp.extended(
+        _stacked(rows),
+        row_lower=np.concatenate([np.zeros(demands), np.full(top - demands + fleet, -np.inf)]),
+        cost=np.concatenate([[weight], np.zeros(pairs)]),
+        lower=np.concatenate([[least_lam], np.zeros(pairs)]),
+        upper=np.concatenate([[np.inf], polytope.use_upper[milp.chosen][part]]),
+        integer=np.zeros(1 + pairs, dtype=np.bool_),
+    )
+
+
+def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
+    """With a 1 in the goal for every candidate that has replicas and every provider that something is rented from.
+
+    Columns at the end: used [chosen] | providers. Pools without rental variables do not tell their providers.
+    """
+    fleet, columns = len(milp.chosen), milp.program.matrix.shape[1]
+    names = [offer_class.provider for offer_class in polytope.supply.classes]
+    rent, providers = len(names), len(set(names))
+    provider = np.unique(names, return_inverse=True)[1].reshape(-1)
+    replicas, upper = milp.replica_columns(), milp.program.upper
+    runs = csr_array((np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
+    rents = csr_array((np.ones(rent), (np.arange(rent), 1 + np.arange(rent))), shape=(rent, columns))
+    most = csr_array((-upper[1 : 1 + rent], (np.arange(rent), provider)), shape=(rent, providers))
+    used = csr_array((-upper[replicas], (np.arange(fleet), np.arange(fleet))), shape=(fleet, fleet))
+    rows = [[runs, used, _none(fleet, providers)], [rents, _none(rent, fleet), most]]
+    return milp.extended(
+        _stacked(rows),
+        row_lower=np.full(fleet + rent, -np.inf),
+        cost=np.ones(fleet + providers),
+        lower=np.zeros(fleet + providers),
+        upper=np.ones(fleet + providers),
+        integer=np.ones(fleet + providers, dtype=np.bool_),
+    )
 
 
 def _with_shares_that_count(polytope: Polytope) -> Polytope:

@@ -2,11 +2,12 @@
 
     kind                            first               then
     max_throughput, min_makespan    max lam             min cost
-    min_cost                        min cost            max lam
-    min_power                       min watts           min cost, max lam
+    min_cost                        min cost
+    min_power                       min watts           min cost
 
-Throughput may be given up in the finish within a tenth of the asked gap (the first phase is solved to nine
-tenths, so that the promised gap holds); cost, power and demand are never given up.
+and after these, for each of them, the most load at the low end of the bands, then the fewest parts
+(methods/low_end.py). Throughput may be given up in the finish within a tenth of the asked gap (the first phase is
+solved to nine tenths, so that the promised gap holds); cost, power and demand are never given up.
 """
 
 from collections.abc import Callable
@@ -47,33 +48,35 @@ def first_goal(polytope: Polytope) -> Goal:
     objective = polytope.problem.objective
     if maximises_rate(objective):
         return polytope.goal_throughput()
-    lam_lower = 1.0 + objective.headroom_fraction
+    lam_lower = objective.carried_load
     return polytope.goal_cost(lam_lower) if objective.kind == "min_cost" else polytope.goal_power(lam_lower)
 
 
 def finishes(objective: Objective, relative_gap: float) -> tuple[Finish, ...]:
-    """The phases after the first."""
+    """The phases after the first, up to those that spend what they leave."""
+
+    def at_least_cost(polytope: Polytope, first: Allocation) -> tuple[Polytope, Goal]:
+        held = _power_held(polytope, first) if objective.kind == "min_power" else polytope
+        return held, held.goal_cost(kept_lam(objective, relative_gap, first))
+
+    return () if objective.kind == "min_cost" else (Finish("min cost", at_least_cost),)
+
+
+def kept_lam(objective: Objective, relative_gap: float, first: Allocation) -> float:
+    """What every plan carries after the first phase has ended with this allocation."""
     if maximises_rate(objective):
-        kept = 1.0 - HELD_GAP_SHARE * relative_gap
-        return (Finish("min cost", lambda polytope, a: (polytope, polytope.goal_cost(a.lam * kept))),)
-    if objective.kind == "min_cost":
-        return (Finish("max throughput", _cost_held),)
-    return (Finish("min cost", _power_held), Finish("max throughput", _cost_held))
+        return first.lam * (1.0 - HELD_GAP_SHARE * relative_gap)
+    return objective.carried_load
 
 
-def _cost_held(polytope: Polytope, allocation: Allocation) -> tuple[Polytope, Goal]:
+def held_at(polytope: Polytope, allocation: Allocation) -> Polytope:
+    """Fleets that cost no more, and under min_power draw no more."""
     held = polytope.with_limit("budget", cost_of(polytope, allocation) * (1 + _ROUNDING))
-    return held, _throughput_above(held)
+    return _power_held(held, allocation) if polytope.problem.objective.kind == "min_power" else held
 
 
-def _power_held(polytope: Polytope, allocation: Allocation) -> tuple[Polytope, Goal]:
-    held = polytope.with_limit("limit/max_power_watts", power_of(polytope, allocation) * (1 + _ROUNDING))
-    return held, held.goal_cost(1.0 + held.problem.objective.headroom_fraction)
-
-
-def _throughput_above(polytope: Polytope) -> Goal:
-    goal = polytope.goal_throughput()
-    return Goal(goal.lam_weight, goal.use_cost, goal.rent_cost, 1.0 + polytope.problem.objective.headroom_fraction)
+def _power_held(polytope: Polytope, allocation: Allocation) -> Polytope:
+    return polytope.with_limit("limit/max_power_watts", power_of(polytope, allocation) * (1 + _ROUNDING))
 
 
 def cost_of(polytope: Polytope, allocation: Allocation) -> float:

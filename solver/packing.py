@@ -1,8 +1,9 @@
 """From counts to things: which machine of which offer every stage runs on.
 
-Pieces go to machines largest first, each to the first machine with room. Sizes 1, 2, 4, 8 divide each other, so
-a machine's room is always a multiple of the size being placed, and the supply rows guarantee that every piece
-finds a place (Coffman, Garey & Johnson 1987). Machines that end up empty are not rented.
+Pieces that fill a machine of another size go first; the others go largest first, each to the first machine with room.
+Sizes 1, 2, 4, 8 divide each other, so a machine's room is always a multiple of the size being placed, and the supply
+rows guarantee that every piece finds a place (Coffman, Garey & Johnson 1987). Machines that end up empty are not
+rented.
 """
 
 from collections import Counter, defaultdict
@@ -13,20 +14,22 @@ from itertools import groupby
 from solver.allocation import Polytope
 from solver.milp import Allocation
 from solver.plan import KvTransfer, Rental, Stage
-from solver.pools import disk_needed_gb
+from solver.pools import PIECE_SIZES, checkpoint_disk_gb, disk_of
+from solver.problem import Offer
 from solver.supply import OfferClass
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """GPUs that must share a machine: piece `index` of replica `replica`, stages of these degrees."""
+    """GPUs that must share a machine: piece `index` of replica `replica`, stages of so many GPUs, and the disk that
+    it needs."""
 
     replica: int
     index: int
-    model: int
+    disk_needed_gb: float
     pool: int
     size: int
-    stages: tuple[int, ...]  # tensor-parallel degrees
+    stages: tuple[int, ...]  # GPUs of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,11 @@ class PinnedReplica:
 
 @dataclass(slots=True)
 class _Machine:
-    """`free`: its free GPUs in ascending order; `copy` counts the machines of its offer."""
+    """`free`: its free GPUs in ascending order; `copy` counts the machines of its offer.
+
+    Storage is charged as if every piece had a checkpoint of its own; pieces that share one rent no more than the
+    disk.
+    """
 
     offer: int
     copy: int
@@ -78,12 +85,16 @@ class _Machine:
     gpus: int
     price_usd_per_hour: float
     free: list[int]
+    disk_gb: float
     storage_gb: float = 0.0
     storage_usd_per_hour: float = 0.0
 
     @property
     def is_used(self) -> bool:
         return len(self.free) < self.gpus
+
+    def has_room(self, size: int) -> bool:
+        return len(self.free) >= size and (size in PIECE_SIZES or self.gpus == size)
 
     def take(self, wanted: Sequence[int]) -> tuple[int, ...]:
         for gpu in wanted:
@@ -107,7 +118,7 @@ def pack(
     ]
     pieces = [piece for replica, c in enumerate(owners) for piece in _pieces_of(polytope, replica, c)]
     pins = _pins_of(owners, pinned)
-    pieces.sort(key=lambda piece: (-piece.size, (piece.replica, piece.index) not in pins))
+    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins))
     machines = _rented_machines(polytope, allocation, pins.values())
     machines += _direct_machines(polytope, pieces)
     machines.sort(key=lambda m: (m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
@@ -138,7 +149,6 @@ def _placed(
     polytope: Polytope, pieces: Sequence[Piece], machines: Sequence[_Machine], pins: Mapping[tuple[int, int], Pin]
 ) -> tuple[dict[tuple[int, int], tuple[int, tuple[int, ...]]], set[int]]:
     """(machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were pinned."""
-    needs = disk_needed_gb(polytope.problem)
     by_pool: dict[int, list[int]] = defaultdict(list)
     by_copy = {}
     for index, machine in enumerate(machines):
@@ -167,36 +177,36 @@ def _placed(
         spare = sorted((gpu for gpu in machine.free if gpu not in first), key=lambda gpu: (at, gpu) in kept)
         gpus = [*first, *spare[: piece.size - len(first)]]
         placed[piece.replica, piece.index] = (at, machine.take(gpus if pin else sorted(gpus)))
-        machine.storage_usd_per_hour += pool.storage_usd_per_hour(needs[piece.model], piece.size)
-        machine.storage_gb += (
-            pool.storage_gb(needs[piece.model], piece.size) if pool.storage_usd_per_gb_month else 0.0
-        )
+        machine.storage_usd_per_hour += pool.storage_usd_per_hour(piece.disk_needed_gb, piece.size)
+        stored_gb = pool.storage_gb(piece.disk_needed_gb, piece.size) if pool.storage_usd_per_gb_month else 0.0
+        machine.storage_gb = min(machine.storage_gb + stored_gb, machine.disk_gb)
     return placed, moved
 
 
 def _still_free(machine: _Machine, pin: Pin, size: int) -> bool:
-    return len(machine.free) >= size and set(pin.gpus) <= set(machine.free)
+    return machine.has_room(size) and set(pin.gpus) <= set(machine.free)
 
 
 def _roomiest(
     machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]]
 ) -> int | None:
     """The first machine with room beside what is to stay on it, else the first with room at all."""
-    with_room = [i for i in in_pool if len(machines[i].free) >= size]
+    with_room = [i for i in in_pool if machines[i].has_room(size)]
     beside = (i for i in with_room if sum((i, gpu) not in kept for gpu in machines[i].free) >= size)
     return next(beside, next(iter(with_room), None))
 
 
 def _pieces_of(polytope: Polytope, replica: int, candidate: int) -> Iterable[Piece]:
     candidates = polytope.candidates
-    model = int(candidates.model[candidate])
-    degrees = tuple(int(tp) for tp in candidates.tensor_parallel[candidate] if tp > 0)
+    need_gb = checkpoint_disk_gb(candidates.served(polytope.problem, candidate))
+    ranks = int(candidates.data_parallel[candidate])
+    gpus = tuple(int(tp) * ranks for tp in candidates.tensor_parallel[candidate] if tp > 0)
     for index, (pool, size) in enumerate(
         zip(candidates.piece_pool[candidate].tolist(), candidates.piece_size[candidate].tolist(), strict=True)
     ):
         if size > 0:
-            stages = degrees if candidates.one_piece[candidate] else (degrees[index],)
-            yield Piece(replica, index, model, pool, size, stages)
+            stages = gpus if candidates.one_piece[candidate] else (gpus[index],)
+            yield Piece(replica, index, need_gb, pool, size, stages)
 
 
 def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[Pin]) -> list[_Machine]:
@@ -216,7 +226,7 @@ def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[
         if offer_class.held:
             copies = [(index, copy) for index, available in offer_class.offers for copy in range(available)]
             chosen = sorted(copies, key=lambda copy: (-running[copy], copy))[:left]
-            machines += [_machine(index, copy, offer_class) for index, copy in chosen]
+            machines += [_machine(offers[index], index, copy, offer_class) for index, copy in chosen]
             continue
         for index, available in offer_class.offers:
             offer = offers[index]
@@ -225,15 +235,15 @@ def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[
             left -= taken
             if taken:
                 cards.update(offer.gpu_ids or ())
-            machines += [_machine(index, copy, offer_class) for copy in range(taken)]
+            machines += [_machine(offer, index, copy, offer_class) for copy in range(taken)]
         if left:
             raise PackingError(f"{left} more of {offers[offer_class.offers[0][0]].offer_id!r} than the machine has")
     return machines
 
 
-def _machine(offer: int, copy: int, offer_class: OfferClass) -> _Machine:
+def _machine(offer: Offer, index: int, copy: int, offer_class: OfferClass) -> _Machine:
     gpus, price = offer_class.gpus, offer_class.price_usd_per_hour
-    return _Machine(offer, copy, offer_class.pool, gpus, price, list(range(gpus)))
+    return _Machine(index, copy, offer_class.pool, gpus, price, list(range(gpus)), disk_of(offer))
 
 
 def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machine]:
@@ -254,7 +264,7 @@ def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machi
         offer = offers[machine[0]]
         price = offer.price_usd_per_hour * piece.size / offer.gpus
         gpus = list(range(piece.size))
-        machines.append(_Machine(machine[0], len(machines), piece.pool, piece.size, price, gpus))
+        machines.append(_Machine(machine[0], len(machines), piece.pool, piece.size, price, gpus, disk_of(offer)))
     return machines
 
 
@@ -265,7 +275,7 @@ def _rentals(
     used = [(index, machine) for index, machine in enumerate(machines) if machine.is_used]
     rentals: list[Rental] = []
     position: dict[int, tuple[int, int]] = {}
-    for _, run in groupby(used, key=lambda item: (item[1].offer, item[1].gpus, round(item[1].storage_gb, 6))):
+    for _, run in groupby(used, key=lambda item: _alike(item[1])):
         members = list(run)
         machine, offer = members[0][1], polytope.problem.offers[members[0][1].offer]
         for number, (index, _) in enumerate(members):
@@ -288,6 +298,11 @@ def _rentals(
     return tuple(rentals), position
 
 
+def _alike(machine: _Machine) -> tuple[float, ...]:
+    """Machines that can be one rental."""
+    return machine.offer, machine.gpus, round(machine.storage_gb, 6), round(machine.storage_usd_per_hour, 9)
+
+
 def _stages_of(
     polytope: Polytope,
     replica: int,
@@ -303,17 +318,17 @@ def _stages_of(
         machine, gpus = placed[replica, piece.index]
         start = 0
         rental, number = position[machine]
-        for degree in piece.stages:
+        for count in piece.stages:
             stages.append(
                 Stage(
                     gpu=pools[piece.pool].gpu,
-                    tensor_parallel=degree,
+                    tensor_parallel=int(candidates.tensor_parallel[candidate, len(stages)]),
                     layers=int(layers[len(stages)]) if known else None,
                     rental=rental,
                     machine=number,
-                    gpu_indices=gpus[start : start + degree],
+                    gpu_indices=gpus[start : start + count],
                     piece=piece.index,
                 )
             )
-            start += degree
+            start += count
     return tuple(stages)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from solver.problem import Contract, Method, ObjectiveKind, Role
+from solver.catalog.entries import Precision
+from solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
@@ -52,6 +53,11 @@ class Stage:
     hop_gb_per_s: float | None = None
     power_cap_watts: float | None = None
 
+    @property
+    def gpus(self) -> int:
+        """Of the stage: tensor_parallel for every rank of its replica."""
+        return len(self.gpu_indices)
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRate:
@@ -61,9 +67,16 @@ class WorkloadRate:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate.
+    """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate at `max_batch`.
 
     `throughput_rps`: requests that it serves; of a prefill or decode replica those that it takes that far.
+    `max_load_fraction`: the utilisation up to which requests in these proportions keep all their limits; None: what
+    runs was planned before that was known.
+    `engine_args`: by vLLM's names, whatever the engine; of unequal stages without the sizes, which `stages` state.
+    `data_parallel`: ranks of attention, each with the requests of its own on `tensor_parallel` GPUs of the stage;
+    `expert_parallel`: GPUs between which whole experts are spread, 1: each is split like all other weights.
+    `precision`: of its weights; None: what runs was planned before replicas said so, and has the first of its model.
+    `checkpoint`: the repository with those weights, where one is known.
     """
 
     id: str
@@ -75,6 +88,12 @@ class Replica:
     throughput_rps: tuple[WorkloadRate, ...]
     engine_args: tuple[tuple[str, str | int | float | bool], ...] = ()
     engine_env: tuple[tuple[str, str], ...] = ()
+    max_load_fraction: float | None = None
+    engine: EngineName = "vllm"
+    data_parallel: int = 1
+    expert_parallel: int = 1
+    precision: Precision | None = None
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,21 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class PrecisionAlternative:
+    """A fleet with the weights of some models at a smaller precision; better ones may exist.
+
+    `checkpoints`: by model the repository with those weights, None where the engine quantises them itself.
+    `better_by_fraction`: of the plan's own value.
+    """
+
+    precision: Precision
+    checkpoints: tuple[tuple[str, str | None], ...]
+    value: float
+    cost_usd_per_hour: float
+    better_by_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
 class RobustAlternative:
     """The best plan when every rate is at the low end of its band. Values are in the objective's unit.
 
@@ -180,6 +214,9 @@ class Robustness:
     (`unknown`). `reason`: what the verdict rests on; None: the alternative is proven to be near the best.
     `bound_at_low`: proven, no plan is better than this there; None where nothing is.
     `most_load_multiple_at_low`: where no fleet carries the load, the most that was found.
+
+    `near_optimum`: the fleet found that carries the most there of those within `near_optimum_fraction` of this plan's
+    value; None: none that carries more. The fraction is None where none was sought.
     """
 
     low_fraction: float
@@ -190,11 +227,19 @@ class Robustness:
     bound_at_low: float | None = None
     alternative: RobustAlternative | None = None
     most_load_multiple_at_low: float | None = None
+    near_optimum: RobustAlternative | None = None
+    near_optimum_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What has to give in an infeasible problem: `needed` where only `available` is there."""
+    """What has to give in an infeasible problem: `needed` where only `available` is there.
+
+    The conflicts of a plan count together: with all of them granted (solver/granting.py) the problem has a plan, and
+    with noticeably less of any one of them it has none. Granted means: limits are raised to `needed`, while load
+    (`rps`), headroom and tokens per request are lowered to `available`. Supply is what the market would have to
+    offer. Where nothing can be set (memory, networks, measured rates) the remedy says what is lacking.
+    """
 
     constraint: str
     needed: float
@@ -242,6 +287,11 @@ class Plan:
     `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are
     at the offered demand and `load_multiple` is the largest multiple of it that the fleet carries. `robustness` is
     None without a plan, and where it was not asked for.
+
+    `optimum_value`: where a fraction of the optimum is given up, the value that it is a fraction of, and `status`
+    says how well that is proven; where low ends are what counts, the best value at the rates themselves, None where
+    time ran out; else None. `precision_alternative`: what 8 bits would bring where 16 are asked for; None where that
+    is next to nothing, or was not sought.
     """
 
     status: Status
@@ -267,3 +317,5 @@ class Plan:
     robustness: Robustness | None = None
     kv_transfers: tuple[KvTransfer, ...] = ()
     combos: tuple[Combo, ...] = ()
+    optimum_value: float | None = None
+    precision_alternative: PrecisionAlternative | None = None

@@ -1,7 +1,7 @@
 """The front door's work: from a problem to a verified plan, in one straight line.
 
-supply -> candidates -> dominance -> polytope -> method (first objective, then the finish) -> routing -> packing
--> verify -> explanation -> robustness.
+supply -> candidates -> dominance -> polytope -> method (first objective, then the finish) -> what may be given up of
+it -> routing -> packing -> verify -> explanation -> robustness -> what another precision would bring.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from solver import explain
+from solver import explain, giving_up
 from solver.allocation import Polytope
 from solver.checks import check
 from solver.conflicts import find_conflicts
@@ -21,7 +21,8 @@ from solver.milp import Allocation
 from solver.networks import network_bindings
 from solver.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
-from solver.preparation import prepare, scaled_to_one
+from solver.precision_alternative import precision_alternative
+from solver.preparation import Enumerated, enumerated, scaled_to_one, widened
 from solver.problem import Problem
 from solver.progress import Progress
 from solver.relaxation import Relaxation
@@ -37,6 +38,8 @@ Clock = Callable[[], float]
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 
+_PRECISION_SECONDS = 3.0  # at most, for what another precision would bring
+
 
 def solve(
     problem: Problem,
@@ -50,36 +53,51 @@ def solve(
     """
     check(problem)
     run = Run(problem, clock, on_progress or (lambda progress: None))
-    polytope = prepare(problem)
+    market = enumerated(problem)
+    polytope = market.polytope(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
-    found = search(run, polytope)
+    found = search(run, polytope, market)
     if not isinstance(found, Found):
-        return _infeasible(run, find_conflicts(problem)) if found == "infeasible" else _unknown(run)
-    polytope, allocation, first = found.polytope, found.allocation, found.first
-    used, routing = without_idle(polytope, allocation)
-    plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound))
-    plan = replace(plan, binding=explain.binding(polytope, first.relaxation))
+        return _infeasible(run, find_conflicts(problem, run.seconds_left)) if found == "infeasible" else _unknown(run)
+    polytope, first, searched = found.polytope, found.first, found.searched
+    used, routing, optimum_value = _given_up(run, found)
+    plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
+    plan = replace(plan, binding=explain.binding(searched, first.relaxation))
     if problem.options.alternatives and problem.search.disaggregation != "off":
-        plan = _with_networks(run, polytope, first.relaxation, plan)
+        plan = _with_networks(run, searched, first.relaxation, plan)
     if problem.options.alternatives:
-        plan = _with_alternatives(run, polytope, allocation, plan)
+        plan = _with_alternatives(run, polytope, used, plan)
     if problem.options.alternatives and problem.options.robustness:
-        plan = _with_robustness(run, polytope, used, plan)
+        plan = _with_robustness(run, found, used, plan)
+        if problem.objective.robust:
+            plan = _with_optimum(run, plan)
+        plan = _verified(run, problem, _with_precision(run, plan))
     return replace(plan, solver=run.report())
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The fleet that a search ended with, in the scale of its polytope, and what the first phase proved."""
+    """The fleet that a search ended with, in the scale of its polytope, and what the first phase proved.
+
+    `searched`: the polytope of the first phase, whose candidates are the first of `polytope`. `relaxation`: of the
+    first objective over `polytope`.
+    """
 
     polytope: Polytope
     allocation: Allocation
     first: Outcome
+    searched: Polytope
+    relaxation: Relaxation
 
 
-def search(run: "Run", polytope: Polytope) -> Found | Literal["infeasible", "unknown"]:
-    """The polytope's best fleet by the objective and its finish, or why there is none."""
+def search(
+    run: "Run", polytope: Polytope, market: Enumerated | None = None
+) -> Found | Literal["infeasible", "unknown"]:
+    """The polytope's best fleet by the objective and its finish, or why there is none.
+
+    `market`: what the finish may find more candidates in, good at low rates.
+    """
     if not polytope.servable().all():
         return "infeasible"
     scaled = scaled_to_one(polytope)
@@ -92,23 +110,62 @@ def search(run: "Run", polytope: Polytope) -> Found | Literal["infeasible", "unk
         run.end_early()
     if first.allocation is None or carries_nothing:
         return "infeasible" if proven else "unknown"
-    allocation = finished(scaled, first.allocation, seconds_left=run.finish_seconds_left, mark=run.mark)
-    return Found(scaled, allocation, first)
+    end = finished(
+        scaled,
+        first.allocation,
+        relaxation=first.relaxation,
+        seconds_left=run.finish_seconds_left,
+        mark=run.mark,
+        widen=None if market is None else lambda known, r: widened(known, r, market.only_kept_at_low()),
+    )
+    return Found(end.polytope, end.allocation, first, scaled, end.relaxation)
 
 
-def stated(run: "Run", polytope: Polytope, allocation: Allocation, routing: Routing, *, bound: float | None) -> Plan:
-    """The verified plan of a fleet under a routing. `bound`: proven, in the objective's unit.
+def stated(
+    run: "Run",
+    polytope: Polytope,
+    allocation: Allocation,
+    routing: Routing,
+    *,
+    bound: float | None,
+    optimum_value: float | None = None,
+) -> Plan:
+    """The verified plan of a fleet under a routing. `bound`: proven, in the objective's unit; `optimum_value`: of
+    which a fraction was given up.
 
     Raises PlanViolationError.
     """
     fleet = describe(polytope, allocation, routing)
     run.mark("plan")
-    plan = plan_of(polytope.problem, fleet, bound=bound, solver=run.report())
-    violations = verify(polytope.problem, plan)
+    plan = plan_of(polytope.problem, fleet, bound=bound, solver=run.report(), optimum_value=optimum_value)
+    return _verified(run, polytope.problem, plan)
+
+
+def _verified(run: "Run", problem: Problem, plan: Plan) -> Plan:
+    violations = verify(problem, plan)
     if violations:
         raise PlanViolationError(violations)
     run.mark("verify")
     return plan
+
+
+def _given_up(run: "Run", found: Found) -> tuple[Allocation, Routing, float | None]:
+    """The fleet to rent with its routing, and the value of the optimum where a fraction of it may be given up."""
+    polytope, objective = found.polytope, run.problem.objective
+    used, routing = without_idle(polytope, found.allocation)
+    if not objective.give_up_fraction:
+        return used, routing, None
+    value = describe(polytope, used, routing).value(objective.kind)
+    robust = giving_up.within(
+        polytope,
+        replace(used, lam=routing.lam),
+        value=value,
+        fraction=objective.give_up_fraction,
+        relaxation=found.relaxation,
+        seconds_left=run.finish_seconds_left,
+    )
+    run.mark("give up")
+    return *without_idle(polytope, robust), value
 
 
 @dataclass(slots=True)
@@ -213,12 +270,39 @@ def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, pla
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 
-def _with_robustness(run: Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+def _with_robustness(run: Run, found: Found, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with what it is worth at the low end of every band; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
-    found = robustness_of(polytope, allocation, plan, seconds_left=lambda: run.finish_seconds_left() - rating_s)
+
+    def seconds_left() -> float:
+        return run.finish_seconds_left() - rating_s
+
+    robustness = robustness_of(found.polytope, allocation, plan, found.relaxation, seconds_left=seconds_left)
     run.mark("robustness")
-    return replace(plan, robustness=found)
+    return replace(plan, robustness=robustness)
+
+
+def _with_optimum(run: Run, plan: Plan) -> Plan:
+    """A robust plan with what could be had at the rates themselves, were they sure, where time is left for it."""
+    seconds = run.finish_seconds_left()
+    if seconds <= 0 or plan.value is None:
+        return plan
+    plain = replace(run.problem.objective, robust=False)
+    options = replace(run.problem.options, alternatives=False, time_limit_s=seconds)
+    sure = solve(replace(run.problem, objective=plain, options=options), clock=run.clock)
+    run.mark("optimum")
+    if sure.value is None:
+        return plan
+    better = max if plan.objective == "max_throughput" else min
+    return replace(plan, optimum_value=better(sure.value, plan.value))
+
+
+def _with_precision(run: Run, plan: Plan) -> Plan:
+    """The plan with what 8 bits would bring; rating anew takes as long as rating did."""
+    seconds = run.finish_seconds_left() - run.phases[0].seconds
+    found = precision_alternative(run.problem, plan, min(seconds, _PRECISION_SECONDS))
+    run.mark("precision")
+    return replace(plan, precision_alternative=found)
 
 
 def without_fleet(run: Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:

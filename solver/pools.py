@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.problem import Contract, Offer, Problem
+from solver.problem import Contract, Offer, Problem, ServedModel
 from solver.throughput.architecture import ACTIVATION_BYTES, WEIGHT_BYTES
 from solver.units import BYTES_PER_GB, HOURS_PER_MONTH
 
 PIECE_SIZES: tuple[int, ...] = (1, 2, 4, 8)
+MOST_GPUS_OF_PIECE = 16  # a piece of any other size takes a whole machine, of so many GPUs at most
 
 # 10^9 bytes/s, one direction. Steps near the rates of PCIe 3-6, NVLink 2-5 and 1-400 Gb/s networks.
 INTRA_STEPS_GB_PER_S = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 50, 60, 64, 100, 150, 200, 300, 400, 450, 600, 900)
@@ -54,7 +55,7 @@ CHECKPOINT_DISK_FACTOR = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Interchangeable GPUs. Bandwidths one direction; `disk_gb_per_gpu` inf: no limit stated.
+    """Interchangeable GPUs. Bandwidths one direction; `disk_gb_per_gpu` inf: no limit stated, or none that matters.
 
     `largest_machine` is the most GPUs that one offer of the pool has; a network link is shared by all of them.
     """
@@ -103,12 +104,22 @@ class Pool:
         return self.storage_gb(disk_needed_gb, gpus) * self.storage_usd_per_gb_month / HOURS_PER_MONTH
 
 
+def reserved_gpus(gpus: int, machine_gpus: int) -> int:
+    """What a piece keeps to itself: a machine that it fills, else the next of PIECE_SIZES; above the largest, which
+    no piece may be, `gpus`."""
+    if gpus == machine_gpus:
+        return gpus
+    return next((size for size in PIECE_SIZES if size >= gpus), gpus)
+
+
 def disk_needed_gb(problem: Problem) -> tuple[float, ...]:
-    """Disk that one piece of each model needs: its whole checkpoint with some room; 0 where the model is unknown."""
-    return tuple(
-        0.0 if model.spec is None else checkpoint_gb(model.spec, model.precision) * CHECKPOINT_DISK_FACTOR
-        for model in problem.models
-    )
+    """What the problem has to keep: `checkpoint_disk_gb` of each model at each of its precisions."""
+    return tuple(checkpoint_disk_gb(one) for model in problem.models for one in model.at_each_precision)
+
+
+def checkpoint_disk_gb(model: ServedModel) -> float:
+    """Disk that one piece of it needs: its whole checkpoint with some room; 0 where the architecture is unknown."""
+    return 0.0 if model.spec is None else checkpoint_gb(model.spec, model.precision) * CHECKPOINT_DISK_FACTOR
 
 
 def checkpoint_gb(spec: ModelSpec, precision: Precision) -> float:
@@ -160,10 +171,13 @@ def _intra_gb_per_s(offer: Offer, gpu: Gpu) -> float:
 def _disk_gb_per_gpu(offer: Offer, gpu: Gpu, needs_gb: Sequence[float], *, networked: bool) -> float:
     """Disk per GPU rounded down to what a piece of some model and size needs; inf where it holds all of them.
 
-    A replica inside one machine must also fit its weights into GPU memory, so sizes too small for that do not
-    matter; a stage of a pipeline across machines keeps the whole checkpoint whatever its size.
+    A disk that holds the checkpoints of all models together is shared by the pieces of its machine, each checkpoint
+    once. Slices of a divisible machine are rented one by one and share nothing. Elsewhere every piece counts on its
+    share of the disk for a checkpoint of its own: a replica inside one machine must also fit its weights into GPU
+    memory, so sizes too small for that do not matter; a stage of a pipeline across machines keeps the whole
+    checkpoint whatever its size.
     """
-    if offer.disk_gb is None:
+    if offer.disk_gb is None or (not offer.divisible and sum(needs_gb) <= offer.disk_gb):
         return float("inf")
     steps = {
         need / size
@@ -173,6 +187,11 @@ def _disk_gb_per_gpu(offer: Offer, gpu: Gpu, needs_gb: Sequence[float], *, netwo
     }
     held = round_down(offer.disk_gb / offer.gpus, sorted({0.0, *steps}))
     return float("inf") if held >= max(steps, default=0.0) else held
+
+
+def disk_of(offer: Offer) -> float:
+    """GB that can be stored on one machine of the offer; inf: no limit stated."""
+    return float("inf") if offer.disk_gb is None else offer.disk_gb
 
 
 def round_down(value: float, steps: Sequence[float]) -> float:

@@ -26,7 +26,7 @@ def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[
         for stage in replica.stages:
             tdp_watts = problem.gpus[stage.gpu].tdp_watts or 0.0
             cap_watts = tdp_watts if stage.power_cap_watts is None else stage.power_cap_watts
-            watts += (cap_watts - tdp_watts * lowest) * stage.tensor_parallel
+            watts += (cap_watts - tdp_watts * lowest) * stage.gpus
     return watts
 
 

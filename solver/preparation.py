@@ -1,17 +1,43 @@
 """From a problem to the polytope that a method works on: supply, candidates, dominance, rows, scale."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.allocation import Polytope, build_polytope
 from solver.candidates import Candidates, enumerate_candidates, joined
 from solver.dominance import prune_dominated, undominated
-from solver.objectives import maximises_rate, total_demand
+from solver.objectives import first_goal, maximises_rate, total_demand
 from solver.problem import Problem
-from solver.relaxation import solve_relaxation
+from solver.relaxation import Relaxation, solve_relaxation
 from solver.supply import Supply, build_supply
+from solver.throughput.base import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerated:
+    """All candidates of a market. `kept`: rows that no others replace at the rates themselves."""
+
+    supply: Supply
+    candidates: Candidates
+    kept: IntArray
+
+    def polytope(self, problem: Problem) -> Polytope:
+        """Over those that are kept, as far as market and budget allow them."""
+        return of_possible(problem, self.supply, self.candidates.take(self.kept))
+
+    def only_kept_at_low(self) -> Candidates:
+        """Those that others replace at the rates themselves, but not at the low end of the bands."""
+        at_low = undominated(replace(self.candidates, rps=self.candidates.low_rps))
+        return self.candidates.take(np.setdiff1d(at_low, self.kept))
+
+
+def enumerated(problem: Problem) -> Enumerated:
+    """Every candidate of the problem's market."""
+    supply = build_supply(problem)
+    candidates = enumerate_candidates(problem, supply)
+    return Enumerated(supply, candidates, undominated(candidates))
 
 
 def prepare(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Polytope:
@@ -31,6 +57,17 @@ def prepare_at_low(
     kept = enumerated.take(undominated(replace(enumerated, rps=enumerated.low_rps)))
     candidates = kept if first is None else joined([first, kept], kept.rps.shape[1])
     return of_possible(problem, supply, candidates).at("low")
+
+
+def widened(polytope: Polytope, relaxation: Relaxation, more: Candidates) -> tuple[Polytope, Relaxation]:
+    """With those of `more` that market and budget allow at the end, and the relaxation of the first goal over all."""
+    workloads = polytope.rate.shape[1]
+    more = more.take(build_polytope(polytope.problem, polytope.supply, more).use_upper >= 1) if len(more) else more
+    if not len(more):
+        return polytope, relaxation
+    candidates = joined([polytope.candidates, more], workloads)
+    wide = build_polytope(polytope.problem, polytope.supply, candidates).scaled(polytope.scale_rps)
+    return wide, solve_relaxation(wide, first_goal(wide), columns=relaxation.columns)
 
 
 def of_possible(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:

@@ -5,7 +5,7 @@ Units are in the names; GPU identity is a catalogue slug.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from solver.catalog.entries import Gpu, ModelSpec, Precision
@@ -20,24 +20,41 @@ Estimates = Literal["narrowest_band", "aiconfigurator", "roofline"]
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
 Role = Literal["aggregated", "prefill", "decode"]
 Disaggregation = Literal["off", "auto", "only"]
+EngineName = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
+"""What serves a model, which decides the layouts that exist (engines.py); `any-layout` runs whatever can be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """`headroom_fraction` is used by min_cost and min_power: the fleet carries (1 + headroom) times the demand."""
+    """`headroom_fraction` is used by min_cost and min_power: the fleet carries (1 + headroom) times the demand.
+
+    `give_up_fraction`: of the optimum, what may be given up for load at the low end of the bands. `robust`: every
+    rate counts as the low end of its band. One of the two at most.
+    """
 
     kind: ObjectiveKind
     headroom_fraction: float = 0.0
+    give_up_fraction: float = 0.0
+    robust: bool = False
+
+    @property
+    def carried_load(self) -> float:
+        """How many times the routed load every plan carries."""
+        return 1.0 + self.headroom_fraction * (self.kind in ("min_cost", "min_power"))
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One bucket of requests. `demand` is requests/s, or a number of requests when the objective is min_makespan."""
+    """One bucket of requests. `demand` is requests/s, or a number of requests when the objective is min_makespan.
+
+    `slo`: its own limits; None: those of its model.
+    """
 
     name: str
     input_tokens: float
     output_tokens: float
     demand: float
+    slo: "tuple[LatencyLimit, ...] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,10 @@ class ServedModel:
 
     `prefill_share_fraction`: of an end-to-end limit, what prefill and transfer may take where prefill and decode run
     on replicas of their own; None: by the lengths of each kind of request (throughput/roles.py).
+    `max_utilisation_fraction`: caps the load ceilings of its replicas; None: `Limits` does.
+    `max_context_tokens`: that servers accept and the KV cache of every replica holds at least once; None: twice what
+    the longest workload needs, rounded up.
+    `more_precisions`: at which replicas may run besides `precision`, as (weights, KV cache).
     """
 
     name: str
@@ -65,6 +86,38 @@ class ServedModel:
     slo: tuple[LatencyLimit, ...] = ()
     prefix_cache_hit_fraction: float = 0.0
     prefill_share_fraction: float | None = None
+    max_utilisation_fraction: float | None = None
+    engine: EngineName = "vllm"
+    max_context_tokens: int | None = None
+    more_precisions: tuple[tuple[Precision, Precision], ...] = ()
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """All at which a replica may run; one means that there is nothing to choose."""
+        return (self.precision, *(weights for weights, _ in self.more_precisions))
+
+    @property
+    def at_each_precision(self) -> "tuple[ServedModel, ...]":
+        """The model as replicas run it, by precision."""
+        return tuple(self.at(precision) for precision in self.precisions)
+
+    def at(self, precision: Precision | None) -> "ServedModel":
+        """As a replica at one precision runs it; None: the first.
+
+        What runs may be at one that the model no longer lists, with the KV cache of the first.
+        """
+        weights = precision or self.precision
+        cache = dict(self.more_precisions).get(weights, self.kv_precision)
+        return replace(self, precision=weights, kv_precision=cache, more_precisions=())
+
+    def limits_of(self, workload: Workload) -> tuple[LatencyLimit, ...]:
+        """What its requests must keep."""
+        return self.slo if workload.slo is None else workload.slo
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any of its requests has a latency limit."""
+        return any(self.limits_of(workload) for workload in self.workloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +155,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_utilisation_fraction` None: 0.85 for models with a TTFT or end-to-end limit, else 1."""
+    """`max_utilisation_fraction`: caps the load ceilings of all replicas, which latency limits set lower; None: 1."""
 
     max_gpus: Mapping[str, int] = field(default_factory=dict)
     max_gpus_per_provider: Mapping[str, int] = field(default_factory=dict)
@@ -115,21 +168,24 @@ class Limits:
 class Search:
     """Which configurations to consider.
 
+    `mixed_gpu_pipelines` None: what the engine of each model is made for.
     `disaggregation`: whether prefill and decode may run on replicas of their own (`auto`), have to (`only`), or not.
     `power_caps_fraction`: shares of their TDP to which GPUs may be capped.
+    `expert_parallel`: whether mixtures of experts may run with attention data parallelism, their experts spread.
     """
 
     tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
     max_pipeline_stages: int = 4
-    mixed_gpu_pipelines: bool = True
+    mixed_gpu_pipelines: bool | None = None
     disaggregation: Disaggregation = "off"
     power_caps_fraction: tuple[float, ...] = ()
+    expert_parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
     """`tolerance_fraction` is the binary search's, relative to the makespan. `robustness`: whether the alternatives
-    include the one at the low end of every band."""
+    include the one at the low end of every band, and the one at 8 bits."""
 
     method: Method = "exact"
     relative_gap: float = 0.001
@@ -149,23 +205,28 @@ class MeasuredStage:
 class MeasuredRate:
     """A row of the caller's table: what one replica with these stages (in pipeline order) sustains in its role.
 
-    A workload left out has rate 0.
+    A workload left out has rate 0. `precision`: of its weights; None: whatever the model's is.
     """
 
     model: str
     stages: tuple[MeasuredStage, ...]
     rps: Mapping[str, float]
     role: Role = "aggregated"
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Derating:
-    """Replicas of a model with these stages, in pipeline order, are counted on for `fraction` of their rate."""
+    """Replicas of a model with these stages, in pipeline order, and so many ranks of attention, are counted on for
+    `fraction` of their rate of a workload (None: of all). `precision`: of those at it alone; None: of all."""
 
     model: str
     stages: tuple[MeasuredStage, ...]
     fraction: float
     role: Role = "aggregated"
+    workload: str | None = None
+    data_parallel: int = 1
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from solver.allocation import Polytope
 from solver.candidates import DECODE, ROLES, layouts_of
 from solver.caveats import caveats
 from solver.disaggregation import combos_of, handed_over
-from solver.engine_args import engine_args, engine_env
+from solver.engine_args import checkpoint_of, engine_args, engine_env
+from solver.engines import engine_of
 from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
 from solver.packing import PlacedReplica, Placement, pack
@@ -31,6 +32,7 @@ from solver.power import power_watts
 from solver.problem import ObjectiveKind, Problem, ServedModel
 from solver.routing import Routing
 from solver.throughput.base import FloatArray, Layouts, Rates
+from solver.throughput.memory import MAX_SEQUENCES
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
 
@@ -82,10 +84,10 @@ def describe(
     whole_rps = lam_rps if maximises_rate(problem.objective) else total_demand(problem)
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
-    known = {c: _what_is_known(polytope, c, _routed(polytope, routing, at)) for c, at in position.items()}
+    given = {c: _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at]) for c, at in position.items()}
+    known = {c: _what_is_known(polytope, c, rates) for c, rates in given.items()}
     for name, replica in zip(names, placed, strict=True):
-        at = position[replica.candidate]
-        rates = _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at])
+        rates = given[replica.candidate]
         described, found = _describe_replica(name, replica, rates, known[replica.candidate])
         replicas.append(described)
         evidence += found
@@ -101,27 +103,42 @@ def describe(
         evidence=tuple(evidence),
         throughput_rps=whole_rps,
         makespan_s=total_demand(problem) / lam_rps if problem.objective.kind == "min_makespan" else None,
-        load_multiple=None if maximises_rate(problem.objective) else lam_rps / total_demand(problem),
+        load_multiple=None if maximises_rate(problem.objective) else load_multiple(replicas) * (lam_rps > 0),
         cost_usd_per_hour=cost,
         power_watts=power_watts(problem, rentals, replicas),
         usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
     )
 
 
-def plan_of(problem: Problem, fleet: Fleet, *, bound: float | None, solver: SolveReport) -> Plan:
-    """The plan of a fleet; `bound` in the objective's unit is what is proven of every plan, None if nothing is."""
+def load_multiple(replicas: Sequence[Replica]) -> float:
+    """By how much the load may grow, its mix and routing the same, until the first replica is at its ceiling."""
+    room = [
+        (replica.max_load_fraction or 0.0) / replica.utilisation_fraction
+        for replica in replicas
+        if replica.utilisation_fraction > 0
+    ]
+    return min(room, default=0.0)
+
+
+def plan_of(
+    problem: Problem, fleet: Fleet, *, bound: float | None, solver: SolveReport, optimum_value: float | None = None
+) -> Plan:
+    """The plan of a fleet; `bound` in the objective's unit is what is proven of every plan, None if nothing is.
+
+    `optimum_value`: of which a fraction was given up.
+    """
     kind, value = problem.objective.kind, fleet.value(problem.objective.kind)
-    bound = value if bound is None else bound
-    bound = max(bound, value) if kind == "max_throughput" else min(bound, value)
-    gap = abs(bound - value) / abs(value) if value else 0.0
+    proven = value if optimum_value is None else optimum_value
+    bound = proven if bound is None else bound
+    bound = max(bound, proven, value) if kind == "max_throughput" else min(bound, proven, value)
     options = problem.options
     allowed = options.tolerance_fraction if options.method == "binary_search" else options.relative_gap
     return Plan(
-        status="optimal" if gap <= allowed + 1e-9 else "feasible",
+        status="optimal" if _gap(bound, proven) <= allowed + 1e-9 else "feasible",
         objective=kind,
         value=value,
         bound=bound,
-        relative_gap=gap,
+        relative_gap=_gap(bound, value),
         throughput_rps=fleet.throughput_rps,
         makespan_s=fleet.makespan_s,
         load_multiple=fleet.load_multiple,
@@ -139,15 +156,21 @@ def plan_of(problem: Problem, fleet: Fleet, *, bound: float | None, solver: Solv
         evidence=fleet.evidence,
         warnings=caveats(problem, fleet.rentals, fleet.replicas),
         solver=solver,
+        optimum_value=optimum_value,
     )
 
 
+def _gap(bound: float, value: float) -> float:
+    return abs(bound - value) / abs(value) if value else 0.0
+
+
 def in_unit(polytope: Polytope, value: float) -> float | None:
-    """A minimised primary objective in the unit that plans state; None: it says nothing."""
+    """A minimised primary objective in the unit that plans state; None: it says nothing. Cost and power are never
+    below 0, whatever an LP's rounding makes of the bound of a fleet that is free."""
     if not np.isfinite(value):
         return None
     if not maximises_rate(polytope.problem.objective):
-        return value
+        return max(value, 0.0)
     rps = -value * polytope.scale_rps
     if polytope.problem.objective.kind == "max_throughput":
         return rps
@@ -176,29 +199,40 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the throughput layer says of one candidate: rates [1, W], what they rest on per workload it is given."""
+    """What the throughput layer says of one candidate: rates [1, W] with all its sequences busy, as they count and as
+    they are stated, what they rest on for each workload that it is given, and the load up to which those keep their
+    limits."""
 
     model: ServedModel
     layouts: Layouts
     rates: Rates
+    stated: Rates
     sources: dict[int, throughput.RateBasis]
+    max_batch: int | None
+    max_load_fraction: float
 
 
-def _routed(polytope: Polytope, routing: Routing, at: int) -> list[int]:
-    """Workloads, of its model, that one candidate of the allocation is given."""
-    return [polytope.demands[row].workload for row in np.flatnonzero(routing.fraction[:, at] > 0)]
-
-
-def _what_is_known(polytope: Polytope, candidate: int, workloads: Sequence[int]) -> _Known:
+def _what_is_known(polytope: Polytope, candidate: int, given_rps: FloatArray) -> _Known:
+    """`given_rps` [W]: what one replica is given."""
     problem = polytope.problem
     one = polytope.candidates.take(np.array([candidate]))
-    model = problem.models[int(one.model[0])]
+    model = one.served(problem, 0)
     layers = one.layers if int(one.layers.sum()) > 0 else None
     role, cap = ROLES[int(one.role[0])], float(one.power_cap_fraction[0])
     layouts = layouts_of(problem, polytope.supply.pools, one, layers, role, cap)
-    rates, measured = throughput.rates(problem, model, layouts)
-    sources = {w: throughput.evidence(problem, model, layouts, rates, measured, 0, w) for w in workloads}
-    return _Known(model, layouts, rates, sources)
+    batch = int(one.max_batch[0])
+    caps = np.array([batch or MAX_SEQUENCES])
+    stated, measured = throughput.stated_rates(problem, model, layouts, caps=caps)
+    rates = throughput.counted(problem, stated)
+    own = given_rps[None, : len(model.workloads)]
+    ceiling = float(throughput.ceilings(problem, model, layouts, caps=caps, rps=own)[0])
+    utilisation = float(np.divide(own, rates.rps, out=np.zeros_like(own), where=own > 0).sum())
+    sources = {
+        int(w): throughput.evidence(problem, model, layouts, stated, measured, 0, int(w))
+        for w in np.flatnonzero(own[0] > 0)
+    }
+    ceiling = throughput.stated_ceiling(problem, ceiling, utilisation)
+    return _Known(model, layouts, rates, stated, sources, batch or None, ceiling)
 
 
 def _describe_replica(
@@ -207,35 +241,42 @@ def _describe_replica(
     """A replica with its load `rates` [W], and the evidence behind each rate it is counted on for."""
     model, sustained = known.model, known.rates
     routed = [w for w in range(len(model.workloads)) if rates[w] > 0]
-    batch = max((int(sustained.batch[0, w]) for w in routed), default=0) or None
     evidence = [
         Evidence(
             name,
             model.workloads[w].name,
             source=known.sources[w].source,
             detail=known.sources[w].detail,
-            rps=float(sustained.rps[0, w]),
-            low_rps=float(sustained.low_rps[0, w]),
-            high_rps=float(sustained.high_rps[0, w]),
+            rps=float(known.stated.rps[0, w]),
+            low_rps=float(known.stated.low_rps[0, w]),
+            high_rps=float(known.stated.high_rps[0, w]),
             version=known.sources[w].version,
         )
         for w in routed
     ]
+    degrees, ranks = tuple(stage.tensor_parallel for stage in placed.stages), int(known.layouts.ranks[0])
     replica = Replica(
         id=name,
         model=model.name,
         role=known.layouts.role,
         stages=_with_links(placed.stages, known),
-        max_batch=batch,
+        max_batch=known.max_batch,
         utilisation_fraction=float(sum(rates[w] / sustained.rps[0, w] for w in routed)),
         throughput_rps=tuple(WorkloadRate(model.workloads[w].name, float(rates[w])) for w in routed),
         engine_args=engine_args(
             model,
-            tensor_parallel=tuple(stage.tensor_parallel for stage in placed.stages),
-            max_batch=batch,
+            tensor_parallel=degrees,
+            max_batch=known.max_batch,
             role=known.layouts.role,
+            data_parallel=ranks,
         ),
         engine_env=engine_env(tuple(stage.layers or 0 for stage in placed.stages)),
+        max_load_fraction=known.max_load_fraction,
+        engine=engine_of(model, known.layouts.role, degrees),
+        data_parallel=ranks,
+        expert_parallel=degrees[0] * ranks if ranks > 1 else 1,
+        precision=model.precision,
+        checkpoint=checkpoint_of(model),
     )
     return replica, evidence
 

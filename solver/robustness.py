@@ -13,20 +13,38 @@ from dataclasses import dataclass, replace
 from solver.allocation import Polytope
 from solver.candidates import enumerate_candidates
 from solver.errors import EngineError
-from solver.low_rates import Found, SecondsLeft, alternative_of, best_from, cheapest, most_carried, widest_share
+from solver.giving_up import within
+from solver.low_rates import (
+    Found,
+    SecondsLeft,
+    alternative_of,
+    best_from,
+    cheapest,
+    most_carried,
+    stated_at_low,
+    widest_share,
+)
 from solver.milp import Allocation
 from solver.objectives import maximises_rate, total_demand
 from solver.plan import Plan, Robustness
 from solver.problem import Problem
+from solver.relaxation import Relaxation
 from solver.routing import route
+
+NEAR_FRACTION = 0.01  # of the objective: what many would give up unasked for a plan that is surer
 
 _ROUNDING = 1e-9
 _CARRIES = 1e-6  # relative shortage below which the load counts as carried
 _LONGEST_SHARE = 1 / 3  # of the time limit: a plan should not wait much longer for what might be better elsewhere
 
 
-def robustness_of(polytope: Polytope, allocation: Allocation, plan: Plan, *, seconds_left: SecondsLeft) -> Robustness:
-    """Of the plan that this allocation of the polytope is; `verdict` is `unknown` where time or HiGHS gave out."""
+def robustness_of(
+    polytope: Polytope, allocation: Allocation, plan: Plan, relaxation: Relaxation, *, seconds_left: SecondsLeft
+) -> Robustness:
+    """Of the plan that this allocation of the polytope is; `verdict` is `unknown` where time or HiGHS gave out.
+
+    `relaxation`: of the plan's objective, over the candidates of the polytope.
+    """
     low_rps = min(route(at, allocation).lam for at in (polytope, polytope.at("low"))) * polytope.scale_rps
     options = polytope.problem.options
     gap = options.tolerance_fraction if options.method == "binary_search" else options.relative_gap
@@ -38,10 +56,32 @@ def robustness_of(polytope: Polytope, allocation: Allocation, plan: Plan, *, sec
         verdict="unknown",
         reason=f"the {own.limit} came before another plan was sought there",
     )
+    capped = _capped(own.problem, seconds_left)
     try:
-        return _compared(own, known, _capped(own.problem, seconds_left))
+        known = _with_near_optimum(own, known, relaxation, capped)
+        return _compared(own, known, capped)
     except EngineError as error:  # no reason to lose a plan that is verified
         return replace(known, reason=str(error))
+
+
+def _with_near_optimum(
+    own: "_Own", known: Robustness, relaxation: Relaxation, seconds_left: SecondsLeft
+) -> Robustness:
+    """With the fleet that carries the most there for a small fraction of the objective; unless that is what the plan
+    is, or rates are taken as given."""
+    objective, value = own.problem.objective, own.plan.value
+    assert value is not None
+    if objective.robust or objective.give_up_fraction or known.low_fraction >= 1 or seconds_left() <= 0:
+        return known
+    start = replace(own.allocation, lam=route(own.polytope, own.allocation).lam)
+    found = within(
+        own.polytope, start, value=value, fraction=NEAR_FRACTION, relaxation=relaxation, seconds_left=seconds_left
+    )
+    known = replace(known, near_optimum_fraction=NEAR_FRACTION)
+    if found is start:
+        return known
+    low = own.polytope.at("low")
+    return replace(known, near_optimum=stated_at_low(low, found, route(low, found)))
 
 
 def _capped(problem: Problem, seconds_left: SecondsLeft) -> SecondsLeft:

@@ -67,10 +67,17 @@ def route(polytope: Polytope, allocation: Allocation) -> Routing:
     return _exact(polytope, replace(allocation, share=shares))
 
 
-def without_idle(polytope: Polytope, allocation: Allocation) -> tuple[Allocation, Routing]:
-    """The allocation without the replicas that its best routing leaves idle, and the routing of the rest."""
+def without_idle(polytope: Polytope, allocation: Allocation, *, at_low: bool = True) -> tuple[Allocation, Routing]:
+    """The allocation without the replicas that its best routing leaves idle, and the routing of the rest.
+
+    `at_low`: those stay that the best routing at the low end of all bands needs, as long as something goes to others
+    of their kind.
+    """
     routing = route(polytope, allocation)
-    needed = np.ceil(routing.share.sum(axis=1) - _IDLE_SHARE).astype(np.int64)
+    busy = routing.share.sum(axis=1)
+    if at_low:
+        busy = np.maximum(busy, route(polytope.at("low"), allocation).share.sum(axis=1))
+    needed = np.ceil(busy - _IDLE_SHARE).astype(np.int64)
     needed = np.minimum(np.where(routing.fraction.any(axis=0), np.maximum(needed, 1), 0), allocation.replicas)
     if routing.lam <= 0 or np.array_equal(needed, allocation.replicas):
         return allocation, routing
@@ -79,6 +86,7 @@ def without_idle(polytope: Polytope, allocation: Allocation) -> tuple[Allocation
         allocation, candidate=allocation.candidate[kept], replicas=needed[kept], share=routing.share[kept]
     )
     rerouted = route(polytope, trimmed)
+    trimmed = replace(trimmed, lam=rerouted.lam)
     return (trimmed, rerouted) if rerouted.lam >= routing.lam * (1 - _IDLE_SHARE) else (allocation, routing)
 
 

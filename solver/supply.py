@@ -63,9 +63,10 @@ class Supply:
     room_gpus: Mapping[tuple[int, int], int]
 
     def most_gpus(self, pool: int, size: int) -> int:
-        """GPUs of a pool that pieces of at least `size` can ever use, ignoring what ties offers together."""
+        """GPUs of a pool that pieces of at least `size` can ever use, ignoring what ties offers together; of a size
+        that is none of PIECE_SIZES, on machines of just so many."""
         if pool in self.gpu_price_usd_per_hour:
-            return self.room_gpus[pool, size]
+            return self.room_gpus.get((pool, size), 0)
         return sum(room_of(size, c.gpus) * c.count for c in self.classes if c.pool == pool)
 
     def cheapest_gpu_usd_per_hour(self) -> list[float]:
@@ -77,8 +78,9 @@ class Supply:
 
 
 def room_of(size: int, machine_gpus: Gpus) -> Gpus:
-    """GPUs of one machine, or of each of several, that pieces of `size` can use."""
-    return size * (machine_gpus // size)
+    """GPUs of one machine, or of each of several, that pieces of `size` can use: what is none of PIECE_SIZES takes a
+    whole machine."""
+    return size * (machine_gpus // size) if size in PIECE_SIZES else size * (machine_gpus == size)
 
 
 def build_supply(problem: Problem) -> Supply:

@@ -10,3 +10,4 @@ MICROSECONDS_PER_SECOND: Final = 1e6
 NANOSECONDS_PER_SECOND: Final = 1e9
 HOURS_PER_MONTH: Final = 720.0  # how Vast.ai turns a monthly disk price into an hourly one
 TOKENS_PER_MILLION: Final = 1e6
+PARAMETERS_PER_BILLION: Final = 1e9

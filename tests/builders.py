@@ -12,6 +12,7 @@ from typing import Any
 from solver.catalog import load_gpus, load_models
 from solver.catalog.entries import Gpu, ModelSpec
 from solver.problem import (
+    EngineName,
     LatencyLimit,
     Limits,
     MeasuredRate,
@@ -299,7 +300,8 @@ def random_estimated_problem(seed: int, objective: ObjectiveKind = "max_throughp
     """A market of catalogue GPUs with disk terms and networked sites for catalogue models on estimated rates."""
     draw = Random(seed)
     names = draw.sample(["llama-3.1-8b", "qwen3-30b-a3b", "llama-3-70b"], draw.randint(1, 2))
-    models = [_random_catalogue_model(draw, name) for name in names]
+    engines: tuple[EngineName, ...] = ("any-layout", "vllm", "any-layout", "tensorrt-llm")
+    models = [replace(_random_catalogue_model(draw, name), engine=engines[seed % 4]) for name in names]
     offers = [_random_catalogue_offer(draw, number) for number in range(draw.randint(3, 8))]
     cards = sorted({offer.gpu for offer in offers})
     rows = [measured(f"{cards[0]}:2", {"w0": draw.uniform(1.0, 5.0)}, names[0])] if draw.random() < 0.3 else []

@@ -42,7 +42,7 @@ def table6_estimates(rows: list[Table6Row], calibration: Calibration) -> list[Ta
 
 def _estimate(row: Table6Row, calibration: Calibration) -> Table6Estimate:
     model = ServedModel(MODEL, resolve_model(MODEL), "bf16", "bf16", (REQUEST,))
-    rates = Roofline(calibration, estimates="roofline").rates(model, _layouts(row), utilisation_fraction=1.0)
+    rates = Roofline(calibration, estimates="roofline").rates(model, _layouts(row))
     rate, low, high = (float(one[0, 0]) for one in (rates.rps, rates.low_rps, rates.high_rps))
     return Table6Estimate(row, rate, low, high, _peak_fraction(row))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.day.fleet import Fleet
 from benchmarks.day.market import MACHINES, DayMarket, left_over
-from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, utilisation_fraction, weights_gb
+from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, weights_gb
 from benchmarks.day.policies import NeverReplan, Policy, ReplanAlways
 from benchmarks.day.simulation import Outcome, Setting, live, oracle, outcome_of
 from benchmarks.day.traffic import DAY_S, day_of, read_trace
@@ -54,7 +54,7 @@ def setting_of(seed: int, policy: PolicyDocument, *, length_s: float = DAY_S, ma
         drain_s=policy.drain_s,
         min_rental_s=policy.min_rental_s,
         weights_gb=weights_gb(),
-        utilisation_fraction=utilisation_fraction(planner, some),
+        utilisation_fraction=1.0,
     )
     return Setting(market, day, planner, speeds_of(planner, some), terms, length_s=length_s)
 

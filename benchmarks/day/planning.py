@@ -32,7 +32,7 @@ from solver.catalog import load_gpus, load_models
 from solver.pools import INTRA_STEPS_GB_PER_S, checkpoint_gb, round_down
 from solver.problem import Offer
 from solver.replanning.holding import Holding, HoldingKey, held_offer
-from solver.throughput import Layouts, max_utilisation_fraction, rates
+from solver.throughput import Layouts, points
 
 FloatArray = NDArray[np.float64]
 
@@ -134,14 +134,8 @@ def weights_gb() -> float:
     return checkpoint_gb(load_models()[MODEL], PRECISION)
 
 
-def utilisation_fraction(planner: Planner, some: Sequence[ForRent]) -> float:
-    """The load up to which an engine keeps the latency limits."""
-    problem = planner.problem(np.ones(len(planner.buckets)), some, 0.0)
-    return max_utilisation_fraction(problem.limits, problem.models[0])
-
-
 def speeds_of(planner: Planner, some: Sequence[ForRent]) -> Speeds:
-    """What engines sustain of each bucket: the planner's own estimates, taken for the truth."""
+    """What engines sustain of each bucket within the limits: the planner's own estimates, taken for the truth."""
     problem = planner.problem(np.ones(len(planner.buckets)), some, 0.0)
     gpus = load_gpus()
 
@@ -155,8 +149,7 @@ def speeds_of(planner: Planner, some: Sequence[ForRent]) -> Speeds:
             hop_gb_per_s=np.full((1, 1), np.inf),
             cross_machine=np.zeros((1, 1), dtype=np.bool_),
         )
-        found, _ = rates(problem, problem.models[0], layouts)
-        return np.asarray(found.rps[0])
+        return np.asarray(points(problem, problem.models[0], layouts).rps.max(axis=0, initial=0.0))
 
     def speed(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> FloatArray:
         usual = gpus[gpu].link_gb_per_s or 0.0

@@ -35,7 +35,7 @@ def serve(
 
     arriving_rps [buckets]; shares [engines, buckets] of the routing in force; rates_rps [engines, buckets]: what an
     engine sustains of one bucket alone, 0 where it cannot serve it. An engine's load is the sum of rate / sustained
-    rate, and at most `utilisation_fraction`: up to there it keeps its latency limits.
+    rate, and at most `utilisation_fraction`: 1 where the rates are those within its latency limits.
     """
     if not len(shares):
         return Served(0.0, 0.0)

@@ -23,9 +23,9 @@ from solver.catalog import (
     resolve_model,
 )
 from solver.errors import InvalidProblemError
+from solver.units import PARAMETERS_PER_BILLION
 
-BILLION = 1e9
-WIDEST_TABLE = 130
+WIDEST_TABLE = 140
 
 
 class Part(StrEnum):
@@ -86,6 +86,7 @@ def _model_entries(name: str | None) -> list[dict[str, Any]]:
     return [
         {
             **asdict(model),
+            "checkpoints": dict(model.checkpoints),
             "aliases": list(model_aliases(model.id)),
             "facts": _facts_by_figure(model_facts(model.id)),
         }
@@ -138,32 +139,35 @@ def _figure(value: float | None) -> str:
 def _models_table() -> Table:
     table = _table(
         "Models",
-        texts=("id", "kind", "attention"),
-        numbers=("parameters (10⁹)", "active (10⁹)", "layers", "hidden", "context"),
+        texts=("id", "experts", "attention", "checkpoints"),
+        numbers=("10⁹ parameters", "active", "layers", "context"),
     )
     for model in load_models().values():
         table.add_row(
             model.id,
             _kind(model),
             _attention(model),
-            f"{model.total_params / BILLION:.4g}",
-            f"{model.active_params / BILLION:.3g}",
+            ", ".join(["bf16"] * (model.native_precision is None) + [name for name, _ in model.checkpoints]),
+            f"{model.total_params / PARAMETERS_PER_BILLION:.4g}",
+            f"{model.active_params / PARAMETERS_PER_BILLION:.3g}",
             str(model.layers),
-            str(model.hidden_size),
             str(model.max_context_tokens),
         )
     return table
 
 
 def _kind(model: ModelSpec) -> str:
-    return "dense" if model.moe is None else f"{model.moe.experts_per_token} of {model.moe.experts} experts"
+    return "dense" if model.moe is None else f"{model.moe.experts_per_token} of {model.moe.experts}"
 
 
 def _attention(model: ModelSpec) -> str:
     if model.mla is not None:
-        return f"latent {model.mla.kv_lora_rank}"
+        sparse = "" if model.sparse_attention is None else f", top {model.sparse_attention.top_tokens}"
+        return f"latent {model.mla.kv_lora_rank}{sparse}"
     window = "" if model.sliding_window is None else f", window {model.sliding_window.window_tokens}"
-    return f"{model.heads}/{model.kv_heads} x {model.head_dim}{window}"
+    linear = model.linear_attention
+    some = "" if linear is None else f", {model.layers - linear.full_layers} linear"
+    return f"{model.heads}/{model.kv_heads} x {model.head_dim}{window}{some}"
 
 
 def _facts_table(entry: dict[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from rich.console import RenderableType
@@ -75,14 +76,15 @@ def claim(comparison: ComparisonDocument) -> str:
     achieved = _achieved(sutler, comparison.objective, value)
     best = next((one for one in comparison.strategies if one.name == comparison.best_rival), None)
     rival_value = None if best is None else value_of(best)
-    if best is None or not rival_value:
+    if best is None or rival_value is None:
         return f"{achieved}; no rival has a plan on the same supply"
     named = f"the best rival on the same supply, {best.name} ({_amount(rival_value, comparison.objective)})"
     better, change = _difference(value, rival_value, comparison.objective)
     if abs(change) < SAME_FRACTION:
         return f"{achieved}: as good as {named}"
     if not better:
-        return f"{achieved}, {percent(abs(change))} worse than {named}: {_way_to_better(sutler, best)}"
+        worse = percent(abs(change)) if rival_value else _amount(value - rival_value, comparison.objective)
+        return f"{achieved}, {worse} worse than {named}: {_way_to_better(sutler, best)}"
     return f"{achieved}: {_advantage(comparison.objective, percent(abs(change)))} {named}"
 
 
@@ -136,8 +138,8 @@ def _way_to_better(sutler: ComparedStrategy, best: ComparedStrategy) -> str:
 
 
 def _difference(value: float, rival: float, objective: str) -> tuple[bool, float]:
-    """Whether sutler is better, and its value relative to the rival's, less one."""
-    change = value / rival - 1.0
+    """Whether sutler is better, and its value relative to the rival's, less one; a rival of value 0 is free."""
+    change = (value / rival if rival else 1.0 if value == rival else inf) - 1.0
     return (change > 0 if objective == "max_throughput" else change < 0), change
 
 

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from service.plans.documents import MOST_JSON_BYTES, parse_document, read_document, read_stream
 from service.plans.errors import DocumentError, short_repr
+from service.plans.given_models import with_content
 from service.plans.market_source import resolve_path
+from service.plans.model_schema import ConfigDocument
 from service.plans.problem_schema import ProblemDocument, TraceDocument
 from service.plans.traces import COLUMNS, bucket_trace_file
 from service.plans.validation import validate
@@ -55,7 +57,7 @@ def wanted_deployment(path: Path, name: str | None) -> Wanted:
 
 
 def without_paths(problem: object, folder: Path) -> dict[str, Any]:
-    """The problem with the offers and workloads that its paths lead to, relative to `folder`.
+    """The problem with the offers, workloads and configs that its paths lead to, relative to `folder`.
 
     Raises DocumentError, InvalidProblemError.
     """
@@ -71,6 +73,10 @@ def without_paths(problem: object, folder: Path) -> dict[str, Any]:
         given if model.trace is None else _traced(given, model.trace, f"models[{i}].trace", folder, is_batch=is_batch)
         for i, (given, model) in enumerate(zip(found["models"], document.models, strict=True))
     ]
+    for i, (given, model) in enumerate(zip(found["models"], document.models, strict=True)):
+        if isinstance(model.model, ConfigDocument):
+            content = with_content(f"models[{i}].model", model.model, folder)
+            found["models"][i] = {**given, "model": content.model_dump(exclude_none=True)}
     return found
 
 

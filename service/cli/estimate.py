@@ -10,6 +10,7 @@ from service.cli.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
     from service.plans.estimates import Configuration
+    from solver.catalog import ModelSpec
     from solver.estimate import Estimate
     from solver.throughput.factors import Calibration
 
@@ -19,11 +20,18 @@ STANDARD_INPUT: Final = Path("-")
 @guarded
 def estimate(
     model: Annotated[str | None, typer.Option(help="Model: catalogue id, repository or a usual spelling.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="In place of --model: the config.json of its repository."),
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU: catalogue slug or a usual spelling.")] = None,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share every layer.")] = 1,
     pipeline_parallel: Annotated[int, typer.Option(help="Stages that share the layers.")] = 1,
+    data_parallel: Annotated[
+        int, typer.Option(help="Ranks of attention, each tensor-parallel GPUs; experts are spread over all of them.")
+    ] = 1,
     precision: Annotated[str | None, typer.Option(help="Of the weights: bf16, fp16, fp8, int8, int4, fp4.")] = None,
-    kv_precision: Annotated[str | None, typer.Option(help="Of the KV cache; default: as engines usually do.")] = None,
+    kv_precision: Annotated[str | None, typer.Option(help="Of the KV cache; default: what engines choose.")] = None,
     input_tokens: Annotated[float | None, typer.Option(help="Tokens of a prompt.")] = None,
     output_tokens: Annotated[float | None, typer.Option(help="Tokens of an answer.")] = None,
     concurrency: Annotated[
@@ -55,6 +63,7 @@ def estimate(
     """
     single: dict[str, object] = {
         "model": model,
+        "config": config,
         "gpu": gpu,
         "precision": precision,
         "kv_precision": kv_precision,
@@ -70,7 +79,7 @@ def estimate(
         return
     if out is not None:
         raise typer.BadParameter("--out goes with --csv; use --json for a single estimate")
-    single.update(tp=tensor_parallel, pp=pipeline_parallel, engine=engine)
+    single.update(tp=tensor_parallel, pp=pipeline_parallel, dp=data_parallel, engine=engine)
     _estimate_one(single, calibration, as_json=as_json)
 
 
@@ -84,14 +93,15 @@ def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json:
     from service.cli.output import write_stdout
     from service.plans.estimates import configuration, estimated
 
-    needed = ("model", "gpu", "precision", "input_tokens", "output_tokens")
+    spec = _spec_of(asked.pop("config"), named=asked["model"])
+    needed = ("gpu", "precision", "input_tokens", "output_tokens", *(() if spec else ("model",)))
     missing = [f"--{name.replace('_', '-')}" for name in needed if asked[name] is None]
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
     own = _calibration(calibration)
     if own is not None and asked["engine"] is None:
         asked = {**asked, "engine": own.serves}
-    config = configuration({name: _text(value) for name, value in asked.items() if value is not None})
+    config = configuration({name: _text(value) for name, value in asked.items() if value is not None}, spec)
     found = estimated(config, own)
     if found.error is not None:
         say(f"error: {found.error}")
@@ -101,6 +111,20 @@ def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json:
         write_stdout(f"{content}\n".encode())
     else:
         _show(config, found)
+
+
+def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
+    """What --config describes."""
+    if not isinstance(config, Path):
+        return None
+    from service.plans.given_models import config_in, how_read
+    from solver.catalog import spec_of_config
+
+    if named is not None:
+        raise typer.BadParameter("--model and --config both say what the model is: leave one out")
+    spec = spec_of_config(config_in(config, field="--config"), name=config.stem, field=config.name)
+    say(how_read(spec))
+    return spec
 
 
 def _calibration(given: str | None) -> "Calibration | None":
@@ -130,6 +154,7 @@ def _fields(config: "Configuration", found: "Estimate") -> dict[str, Any]:
         "gpu": config.gpu.slug,
         "tensor_parallel": config.tensor_parallel,
         "pipeline_parallel": config.pipeline_parallel,
+        "data_parallel": config.data_parallel,
         "precision": config.precision,
         "kv_precision": config.kv_precision,
         "engine": config.engine,
@@ -153,6 +178,7 @@ def _show(config: "Configuration", found: "Estimate") -> None:
     from service.cli.output import show
 
     degrees = f"TP {config.tensor_parallel}, PP {config.pipeline_parallel}"
+    degrees += f", DP {config.data_parallel}" if config.data_parallel > 1 else ""
     title = f"{config.spec.id} at {config.precision} on {config.gpu.slug}, {degrees}, {config.engine}"
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(no_wrap=True)

@@ -27,7 +27,7 @@ def export(
 ) -> None:
     """Say how to run a plan: command lines, containers, manifests, tasks or the router's weights.
 
-    Exit status: 0 exported (warnings on stderr name what is left out), 2 bad input, 3 nothing to run.
+    Exit status: 0 exported (warnings on stderr), 2 bad input or a replica that cannot be started, 3 nothing to run.
     """
     from service.cli.output import check_target, write_file, write_stdout
     from service.export import NothingToRunError, exported

@@ -10,7 +10,14 @@ _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "b
 
 def headline(plan: PlanDocument) -> Text:
     """A few lines of text; the first says what the plan achieves."""
-    lines = [_achievement(plan), _proof(plan), *_money(plan), _solve(plan), market_words(plan.market)]
+    lines = [
+        _achievement(plan),
+        _proof(plan),
+        *_optimum(plan),
+        *_money(plan),
+        _solve(plan),
+        market_words(plan.market),
+    ]
     text = Text(lines[0], style=_COLOURS[plan.status])
     for line in lines[1:]:
         text.append(f"\n{line}", style="default not bold")
@@ -51,6 +58,19 @@ def _proof(plan: PlanDocument) -> str:
         "unknown": f"Neither a plan nor a proof that there is none: {limit} ended the search{known}",
         "infeasible": "Proven; the table says what has to give, and by how much",
     }[plan.status]
+
+
+def _optimum(plan: PlanDocument) -> list[str]:
+    """What was given up of, or what would be the best if the rates were sure."""
+    best, value = plan.objective.optimum_value, plan.objective.value
+    if best is None or value is None:
+        return []
+    given_up = f" ({percent(abs(value / best - 1))} given up)" if best else ""
+    return [f"Planned for low rates: the optimum at the rates themselves is {_valued(plan, best)}{given_up}"]
+
+
+def _valued(plan: PlanDocument, value: float) -> str:
+    return f"{number(value, digits=5)} {objective_unit(plan.objective.kind)}"
 
 
 def _money(plan: PlanDocument) -> list[str]:

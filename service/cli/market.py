@@ -57,7 +57,8 @@ def offers(
         list[str] | None, typer.Option("--region", help="Only this region: US finds US-TX; may be repeated.")
     ] = None,
     contract: Annotated[
-        list[str] | None, typer.Option("--contract", help="on_demand, interruptible or reserved; may be repeated.")
+        list[str] | None,
+        typer.Option("--contract", help="on_demand, interruptible (spot) or reserved; may be repeated."),
     ] = None,
     most_usd_per_gpu_hour: Annotated[
         float | None, typer.Option("--max-price", metavar="USD", help="At most this per GPU and hour.")
@@ -108,7 +109,7 @@ def offers(
 def history(
     gpu: Annotated[str, typer.Argument(help="GPU, as `sutler catalog gpus` or a cloud calls it.")],
     provider: Providers = None,
-    contract: Annotated[str, typer.Option(help="on_demand, interruptible or reserved.")] = "on_demand",
+    contract: Annotated[str, typer.Option(help="on_demand, interruptible (spot) or reserved.")] = "on_demand",
     since: Annotated[str, typer.Option(metavar="TIME", help="Start: 2026-11-20T12:00:00Z, or 24h, 7d ago.")] = "24h",
     until: Annotated[str | None, typer.Option(metavar="TIME", help="End; unset: now.")] = None,
     points: Annotated[int, typer.Option(min=2, max=2000, help="Instants to look at.")] = 48,

@@ -40,6 +40,13 @@ def plan(
             "--alternatives/--no-alternatives", help="Also solve without each rented GPU type, and at low rates."
         ),
     ] = None,
+    give_up: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the optimum to give up for load at the low end of the bands, as 0.01; wins over "
+            "objective.give_up_fraction."
+        ),
+    ] = None,
     validate: Annotated[
         bool,
         typer.Option(
@@ -66,7 +73,7 @@ def plan(
     if out is not None:
         check_target(out)
     overrides = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
-    document = read_problem(problem, overrides)
+    document = read_problem(problem, overrides, {"give_up_fraction": give_up})
     if trace and not validate:
         raise typer.BadParameter("--trace goes with --validate")
     made = _make_plan(document, folder_of(problem), validates=validate, traces=trace or ())

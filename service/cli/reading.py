@@ -15,8 +15,10 @@ from service.plans.validation import validate
 STANDARD_INPUT: Final = Path("-")
 
 
-def read_problem(path: Path, overrides: dict[str, Any]) -> ProblemDocument:
-    """The checked document; `overrides` win over its solver settings, None leaves them.
+def read_problem(
+    path: Path, overrides: dict[str, Any], objective_overrides: dict[str, Any] | None = None
+) -> ProblemDocument:
+    """The checked document; `overrides` win over its solver settings, and over its objective's; None leaves them.
 
     Raises DocumentError naming every wrong field.
     """
@@ -25,13 +27,18 @@ def read_problem(path: Path, overrides: dict[str, Any]) -> ProblemDocument:
     if not isinstance(data, dict):
         remedy = "must hold a mapping of names to values (`sutler schema problem`)"
         raise DocumentError.of("PROBLEM", remedy, value=data)
+    data = _overridden(data, "solver", overrides)
+    return validate(ProblemDocument, _overridden(data, "objective", objective_overrides or {}))
+
+
+def _overridden(data: dict[str, Any], section: str, overrides: dict[str, Any]) -> dict[str, Any]:
     given_options = {key: value for key, value in overrides.items() if value is not None}
-    if given_options:
-        given = data.get("solver", {})
-        if not isinstance(given, dict):
-            raise DocumentError.of("solver", f"{short_repr(given)} must be a mapping of names to values")
-        data = {**data, "solver": {**given, **given_options}}
-    return validate(ProblemDocument, data)
+    if not given_options:
+        return data
+    given = data.get(section, {})
+    if not isinstance(given, dict):
+        raise DocumentError.of(section, f"{short_repr(given)} must be a mapping of names to values")
+    return {**data, section: {**given, **given_options}}
 
 
 def folder_of(problem: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.cli.wording import fleet, number, objective_unit, price
+from service.cli.wording import fleet, number, objective_unit, percent, price
 from service.plans.plan_schema import PlanDocument, RobustAlternativeDocument, RobustnessDocument
 
 
@@ -14,6 +14,19 @@ def robust_lines(plan: PlanDocument) -> Iterator[str]:
     own = _worth(plan, found)
     other = found.reason if found.alternative is None else _other(plan, found.alternative, found.reason)
     yield f"at the low end of every band: {'; '.join(words for words in (own, other) if words)}"
+    near, fraction = found.near_optimum, found.near_optimum_fraction
+    if near is not None and fraction is not None:
+        yield (
+            f"for {_price(plan, near)}: {_worth(plan, near)} there, the most within {percent(fraction)} "
+            f"(--give-up {fraction:g} takes it)"
+        )
+
+
+def _price(plan: PlanDocument, near: RobustAlternativeDocument) -> str:
+    """`12.09 $/h (+0.4 %)`, `8.84 req/s (-0.5 %)`: what a fleet comes to, and what of the plan's own it gives up."""
+    value = plan.objective.value
+    given_up = "" if not value else f" ({'+' if near.value >= value else '-'}{percent(abs(near.value / value - 1))})"
+    return f"{number(near.value)} {objective_unit(plan.objective.kind)}{given_up}"
 
 
 def _worth(plan: PlanDocument, found: RobustnessDocument | RobustAlternativeDocument) -> str:

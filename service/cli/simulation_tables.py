@@ -83,10 +83,13 @@ def _latencies(model: TrafficResource) -> Table:
 
 
 def _limits(limits: Iterable[tuple[str, LimitResource]]) -> Table:
-    table = table_of(texts=("model", "limit", ""), numbers=("came to", "within"))
+    limits = list(limits)
+    has_own = any(limit.workload for _, limit in limits)
+    table = table_of(texts=("model", *(("workload",) if has_own else ()), "limit", ""), numbers=("came to", "within"))
     for model, limit in limits:
         table.add_row(
             model,
+            *((limit.workload or "",) if has_own else ()),
             f"{METRIC_WORDS[limit.metric]} p{limit.percentile} at most {_with_unit(limit.metric, limit.seconds)}",
             "met" if limit.met else "missed",
             _with_unit(limit.metric, limit.at_percentile_s),

@@ -1,7 +1,7 @@
 """A plan as people read it, from its document alone: at most 100 columns, one idea per table."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import RenderableType
@@ -11,14 +11,16 @@ from service.cli.headline import headline
 from service.cli.parts import lines, section, table_of
 from service.cli.phases import combos, hand_overs
 from service.cli.robust import robust_lines
-from service.cli.wording import fleet, layout, number, objective_unit, percent, price, span, unit_words
+from service.cli.wording import fleet, layout, number, objective_unit, parallelism, percent, price, span, unit_words
 from service.plans.plan_schema import (
     BindingDocument,
     ConflictDocument,
     EvidenceDocument,
     PlanDocument,
+    PrecisionAlternativeDocument,
     RentalDocument,
     ReplicaDocument,
+    TriedPlan,
     ValidationDocument,
 )
 
@@ -37,7 +39,8 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
     if plan.conflicts:
         yield from section("What has to give", conflicts_table(plan.conflicts))
     if plan.rentals:
-        groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id)
+        several = [model.name for model in plan.models if model.more_precisions]
+        groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id, at_precisions=several)
         yield from section("Rent", _rentals(plan.rentals))
         yield from section("Run", _replicas(groups))
         yield from section("Route", *_routing(plan, groups))
@@ -48,10 +51,13 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
             yield from section("Combos", combos(plan.combos))
     if plan.binding:
         yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
-    if plan.alternatives:
-        yield from section("Otherwise", _alternatives(plan))
+    otherwise = [_alternatives(plan)] if plan.alternatives else []
+    if plan.precision_alternative is not None:
+        otherwise.append(lines([_precision_words(plan, plan.precision_alternative)]))
+    if otherwise:
+        yield from section("Otherwise", *otherwise)
     if plan.validation is not None:
-        yield from section("Replayed", lines(_validation(plan.validation)))
+        yield from section("Replayed", lines(_validation(plan.validation, plan.objective.kind)))
     if plan.evidence:
         yield from section("How sure the rates are", lines([*_evidence_words(plan), *robust_lines(plan)]))
     for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
@@ -61,7 +67,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """Replicas of one model with the same layout; `name` is how the tables call the group."""
+    """Replicas of one model with the same layout and precision; `name` is how the tables call the group."""
 
     name: str
     model: str
@@ -74,11 +80,18 @@ class ReplicaGroup:
         return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
 
 
-def group_replicas(replicas: Iterable[ReplicaDocument], *, by_id: bool = False) -> list[ReplicaGroup]:
-    """Groups in the order of their first replica, named A, B, ... AA, or by the ids of their replicas."""
+def group_replicas(
+    replicas: Iterable[ReplicaDocument], *, by_id: bool = False, at_precisions: Collection[str] = ()
+) -> list[ReplicaGroup]:
+    """Groups in the order of their first replica, named A, B, ... AA, or by the ids of their replicas.
+
+    `at_precisions`: models that have several, so that the layout says which.
+    """
     members: dict[tuple[str, str, str], list[ReplicaDocument]] = defaultdict(list)
     for replica in replicas:
-        words = layout(replica.stages) + ("" if replica.role == "aggregated" else f", {replica.role}")
+        role = "" if replica.role == "aggregated" else f", {replica.role}"
+        words = layout(replica.stages, replica.data_parallel) + role
+        words += f", {replica.precision}" if replica.model in at_precisions else ""
         members[replica.model, replica.role, words].append(replica)
     return [
         ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, role, words, tuple(found))
@@ -141,12 +154,15 @@ def _rentals(rentals: Sequence[RentalDocument]) -> Table:
 
 
 def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
-    table = table_of(texts=("", "model", "layout"), numbers=("copies", "busy", "batch", "req/s"))
+    table = table_of(texts=("", "model", "layout"), numbers=("copies", "batch", "busy", "at most", "req/s"))
     for group in groups:
         batches = sorted({replica.max_batch for replica in group.replicas if replica.max_batch is not None})
         batch = "–" if not batches else "–".join(str(b) for b in dict.fromkeys((batches[0], batches[-1])))
         busy = span([replica.utilisation_fraction for replica in group.replicas])
-        table.add_row(group.name, group.model, group.layout, str(len(group.replicas)), busy, batch, number(group.rps))
+        ceilings = [r.max_load_fraction for r in group.replicas if r.max_load_fraction is not None]
+        most = span(ceilings) if ceilings else "–"
+        copies = str(len(group.replicas))
+        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(group.rps))
     return table
 
 
@@ -211,26 +227,55 @@ def _alternatives(plan: PlanDocument) -> Table:
     return table
 
 
+def _precision_words(plan: PlanDocument, found: PrecisionAlternativeDocument) -> str:
+    """`fp8 (org/model-FP8) would cost 7.44 $/h, 38 % less: set models[0].precision to [bf16, fp8] or fp8; ...`."""
+    places = [f"models[{i}].precision" for i, model in enumerate(plan.models) if model.name in found.checkpoints]
+    first = next((model.precision for model in plan.models if model.name in found.checkpoints), "bf16")
+    loaded = ", ".join(dict.fromkeys(checkpoint or "made by the engine" for checkpoint in found.checkpoints.values()))
+    kind = plan.objective.kind
+    verb = {"max_throughput": "bring", "min_makespan": "take", "min_cost": "cost", "min_power": "draw"}[kind]
+    more = "more" if kind == "max_throughput" else "less"
+    return (
+        f"{found.precision} ({loaded}) would {verb} {number(found.value)} {objective_unit(kind)}, "
+        f"{percent(found.better_by_fraction)} {more}: set {', '.join(places)} to [{first}, {found.precision}] or "
+        f"{found.precision}; quality is yours to judge"
+    )
+
+
 def _worse_by(best: float | None, other: float | None) -> str:
+    if best == other:
+        return percent(0.0)
     if not best or other is None:
         return "–"
     return percent(abs(other - best) / abs(best))
 
 
-def _validation(found: ValidationDocument) -> Iterator[str]:
+def _validation(found: ValidationDocument, kind: str) -> Iterator[str]:
     verdict = "every limit is met" if found.meets_all_limits else "limits are missed"
     verdict = verdict if found.limits else "there is no limit to meet"
     plans = "this plan" if found.rounds == 1 else f"after {found.rounds} plans"
     yield f"{found.requests:,} requests, {found.traffic}: {verdict} ({plans})"
     for limit in found.limits:
         yield (
-            f"{limit.model}: {limit.metric} p{limit.percentile} of {number(limit.seconds)} s is kept by "
+            f"{limit.owner}: {limit.metric} p{limit.percentile} of {number(limit.seconds)} s is kept by "
             f"{100 * limit.within_fraction:.2f} %"
         )
     for one in found.derated:
-        stages = " → ".join(f"{stage.gpu} TP{stage.tensor_parallel}" for stage in one.stages)
+        stages = " → ".join(f"{s.gpu} {parallelism(s.tensor_parallel, one.data_parallel)}" for s in one.stages)
         phase = "" if one.role == "aggregated" else f", {one.role},"
-        yield f"{one.model}{phase} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
+        owner = one.model if one.workload is None else f"{one.model}/{one.workload}"
+        yield f"{owner}{phase} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
+    if len(found.tried) > 1:
+        yield f"tried: {'; '.join(_tried(one, kind) for one in found.tried)}; the best of them is this plan"
+
+
+def _tried(one: TriedPlan, kind: str) -> str:
+    """`round 1, of the first configurations: 9.000 $/h, every limit met`."""
+    which = f"round {one.round}" if one.round else "as planned at first"
+    of = ", of the first configurations" if one.fleet == "same" else ""
+    missed = f"short of a limit by {100 * one.most_missed_fraction:.2f} % of the requests"
+    verdict = "every limit met" if one.meets_all_limits else missed
+    return f"{which}{of}: {number(one.value)} {objective_unit(kind)}, {verdict}"
 
 
 def _evidence_words(plan: PlanDocument) -> Iterator[str]:

@@ -25,16 +25,20 @@ def number(value: float | None, *, digits: int = 4) -> str:
     if value is None:
         return "–"
     size = abs(value)
-    if size != 0 and (size < 1e-3 or size >= 1e9):
+    if size == 0:
+        return "0"
+    if size < 1e-3 or size >= 1e9:
         return f"{value:.3g}"
-    whole_digits = max(1, 1 + floor(log10(size))) if size else 1
+    whole_digits = max(1, 1 + floor(log10(size)))
     return f"{value:,.{max(0, digits - whole_digits)}f}"
 
 
 def price(usd: float | None) -> str:
-    """Dollars and cents, tenths of a cent below 10 $."""
+    """Dollars and cents, tenths of a cent below 10 $; what is free costs 0."""
     if usd is None:
         return "–"
+    if usd == 0:
+        return "0"
     return f"{usd:,.2f}" if abs(usd) >= 10 else f"{usd:.3f}"
 
 
@@ -72,18 +76,27 @@ def fleet(rentals: Sequence[RentalDocument]) -> str:
     return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
 
 
-def layout(stages: Sequence[StageDocument]) -> str:
-    """`h100-sxm TP4`, `4 stages of a40 TP2 at 150 W`, or `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""
+def layout(stages: Sequence[StageDocument], data_parallel: int = 1) -> str:
+    """`h100-sxm TP4`, `h200-sxm TP2·DP4·EP8`, `4 stages of a40 TP2 at 150 W`, or
+    `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""
     first = stages[0]
     if len(stages) == 1:
-        return _group(first)
+        return _group(first, data_parallel)
     if all(_group(stage) == _group(first) and stage.layers == first.layers for stage in stages):
         return f"{len(stages)} stages of {_group(first)}"
     return " → ".join(_with_layers(stage, is_first=i == 0) for i, stage in enumerate(stages))
 
 
-def _group(stage: StageDocument) -> str:
-    size = "" if stage.tensor_parallel == 1 else f" TP{stage.tensor_parallel}"
+def parallelism(tensor_parallel: int, data_parallel: int = 1) -> str:
+    """`TP4`; with ranks of attention `DP4·EP4` or `TP2·DP4·EP8`."""
+    if data_parallel == 1:
+        return f"TP{tensor_parallel}"
+    ranks = f"DP{data_parallel}·EP{tensor_parallel * data_parallel}"
+    return ranks if tensor_parallel == 1 else f"TP{tensor_parallel}·{ranks}"
+
+
+def _group(stage: StageDocument, data_parallel: int = 1) -> str:
+    size = "" if stage.gpus == 1 else f" {parallelism(stage.tensor_parallel, data_parallel)}"
     cap = "" if stage.power_cap_watts is None else f" at {stage.power_cap_watts:.0f} W"
     return f"{stage.gpu}{size}{cap}"
 

@@ -18,8 +18,11 @@ Signature = str
 Contents = tuple[tuple[int, Signature], ...]
 """The replicas that run on one machine alone, each with its GPUs."""
 
-# A running engine with another of these serves as well: a limit of its batch; a context that may only be longer.
-ADJUSTABLE: Final = frozenset({"max_num_seqs", "max_model_len"})
+# A running engine with another of these serves as well: limits of its steps, which not all plans state; a context
+# that may only be longer. Sizes are those of the stages.
+ADJUSTABLE: Final = frozenset(
+    {"max_num_batched_tokens", "max_model_len", "tensor_parallel_size", "pipeline_parallel_size"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ def _contents(fleet: Fleet, machine: str) -> Contents:
 
 
 def _gpus(replica: KeyedReplica) -> int:
-    return sum(stage.tensor_parallel for stage in replica.replica.stages)
+    return sum(stage.gpus for stage in replica.replica.stages)
 
 
 def _distance(left: Contents, right: Contents) -> tuple[int, int]:
@@ -204,5 +207,8 @@ def _signature(replica: KeyedReplica) -> str:
         (offer_of(machine), places[machine], stage.tensor_parallel, stage.layers)
         for machine, stage in zip(replica.machines, document.stages, strict=True)
     ]
-    settings = sorted((name, value) for name, value in document.engine_args.items() if name not in ADJUSTABLE)
-    return repr((document.model, document.role, stages, settings, sorted(document.engine_env.items())))
+    adjustable = ADJUSTABLE if document.max_batch else ADJUSTABLE | {"max_num_seqs"}  # of measured rates: no matter
+    settings = sorted((name, value) for name, value in document.engine_args.items() if name not in adjustable)
+    engine = "vllm" if document.engine == "any-layout" else document.engine  # vLLM starts what it can of those
+    ranks = (document.data_parallel, document.expert_parallel)
+    return repr((document.model, document.role, engine, stages, ranks, settings, sorted(document.engine_env.items())))

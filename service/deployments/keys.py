@@ -5,7 +5,8 @@ that a change elsewhere does not shift.
 
 - machine: `provider/offer_id/contract/4xGPU/copy`. One key per machine: a higher count adds keys.
 - replica: `model/role/4xGPU+4xGPU/digest/ordinal`: the stages in pipeline order, a digest of the keys of their
-  machines, and a number for equal replicas on the same machines. Layers and engine settings are not part of it.
+  machines, and a number for equal replicas on the same machines. Layers and engine settings are not part of it. Where
+  the model lists several precisions, `model/role/precision/4xGPU/...`.
 - route: `model/workload`; where its answers are written, if elsewhere: `model/workload/decode`.
 - transfer: `model/workload/digest`, a digest of the keys of the two replicas.
 
@@ -171,12 +172,15 @@ def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], 
 
 
 def _shape(plan: PlanDocument, replica: ReplicaDocument) -> Shape:
-    return (_kind(replica), *(_offer(plan.rentals[stage.rental]) for stage in replica.stages))
+    return (_kind(plan, replica), *(_offer(plan.rentals[stage.rental]) for stage in replica.stages))
 
 
-def _kind(replica: ReplicaDocument) -> str:
+def _kind(plan: PlanDocument, replica: ReplicaDocument) -> str:
     stages = "+".join(_size(stage.tensor_parallel, stage.gpu) for stage in replica.stages)
-    return f"{_joined(replica.model, replica.role)}/{stages}"
+    ranks = "" if replica.data_parallel == 1 else f"*dp{replica.data_parallel}"
+    has_choice = any(model.name == replica.model and model.more_precisions for model in plan.models)
+    precision = [replica.precision] if has_choice and replica.precision else []
+    return f"{_joined(replica.model, replica.role, *precision)}/{stages}{ranks}"
 
 
 def _replicas(plan: PlanDocument, machine_keys: Mapping[Place, str]) -> list[KeyedReplica]:
@@ -184,7 +188,7 @@ def _replicas(plan: PlanDocument, machine_keys: Mapping[Place, str]) -> list[Key
     equals: dict[str, list[tuple[ReplicaDocument, tuple[str, ...]]]] = defaultdict(list)
     for replica in plan.replicas:
         machines = tuple(machine_keys[stage.rental, stage.machine] for stage in replica.stages)
-        equals[f"{_kind(replica)}/{_digest(machines)}"].append((replica, machines))
+        equals[f"{_kind(plan, replica)}/{_digest(machines)}"].append((replica, machines))
     return [
         KeyedReplica(f"{key}/{ordinal}", replica, machines)
         for key, members in equals.items()

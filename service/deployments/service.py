@@ -23,6 +23,7 @@ from service.web.state import Services
 from service.web.waiting import until
 
 NOT_YET_RETRY_S: Final = 2.0
+OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
 
 
 async def create(
@@ -60,6 +61,8 @@ async def change(
 ) -> None:
     """A changed problem calls for a new plan, and the one that is being made for the old is given up."""
     problem, policy = _parts(document)
+    if _with_old_contracts(problem) == deployment.problem:
+        problem = deployment.problem
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
     await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())
@@ -196,6 +199,13 @@ def _parts(document: DeploymentDocument) -> tuple[dict[str, Any], dict[str, Any]
     """What is stored: what the caller gave, without defaults, which may improve."""
     problem = document.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return problem, document.policy.model_dump(mode="json", exclude_unset=True)
+
+
+def _with_old_contracts(problem: dict[str, Any]) -> dict[str, Any]:
+    """As an upgrade wrote problems that named no contracts: the same document again is no change of a deployment."""
+    market = problem.get("market", {})
+    filtered = {"contracts": OLD_CONTRACTS, **market.get("filter", {})}
+    return {**problem, "market": {**market, "filter": filtered}}
 
 
 def policy_of(deployment: Deployment) -> PolicyDocument:

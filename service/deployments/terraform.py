@@ -26,7 +26,9 @@ from service.deployments.keys import (
     keyed,
     power_caps,
 )
+from service.export import sglang
 from service.export.command import flag
+from service.export.layout import obstacle_of
 from service.plans.plan_schema import PlanDocument, ReplicaDocument
 from solver.engine_args import role_args
 
@@ -56,6 +58,8 @@ _REPLICA: Final[dict[str, Type]] = {
     "role": "string",
     "rentals": ["list", "string"],
     "stages": ["list", ["object", _STAGE]],
+    "data_parallel": "number",
+    "expert_parallel": "number",
     "engine_args": ["map", "string"],
     "engine_env": ["map", "string"],
     "command": ["list", "string"],
@@ -75,6 +79,9 @@ _REPLICA_FIGURES: Final[dict[str, Type]] = {
     "max_batch": "number",
     "utilisation_fraction": "number",
     "throughput_rps": ["map", "number"],
+    "max_load_fraction": "number",
+    "precision": "string",
+    "checkpoint": "string",
 }
 _PLAN: Final[dict[str, Type]] = {
     "deployment": "string",
@@ -191,8 +198,10 @@ def _replica(part: KeyedReplica) -> dict[str, Any]:
         "role": replica.role,
         "rentals": list(dict.fromkeys(part.machines)),
         "stages": _stages(part),
+        "data_parallel": replica.data_parallel,
+        "expert_parallel": replica.expert_parallel,
         "engine_args": {name: _text(value) for name, value in replica.engine_args.items()},
-        "engine_env": replica.engine_env,
+        "engine_env": sglang.environment(replica.engine_env) if replica.engine == "sglang" else replica.engine_env,
         "command": _command(replica),
     }
 
@@ -216,17 +225,19 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def _command(replica: ReplicaDocument) -> list[str]:
-    """`vllm serve` without addresses and ports; nothing where vLLM cannot start the replica.
+    """The server's command without addresses and ports; nothing where none of ours can start the replica.
 
-    vLLM has one tensor-parallel size for all stages, and its NixlConnector hands over no KV caches of pipelines.
     https://docs.vllm.ai/en/latest/cli/serve.html
     """
-    is_pipeline_that_hands_over = replica.role != "aggregated" and len(replica.stages) > 1
-    if is_pipeline_that_hands_over or len({stage.tensor_parallel for stage in replica.stages}) > 1:
+    if obstacle_of(replica) is not None:
         return []
     arguments = {"served_model_name": replica.model, **dict(role_args(replica.role)), **replica.engine_args}
     model = _text(arguments.pop("model", replica.model))
-    return ["vllm", "serve", model, *(word for name, value in arguments.items() for word in flag(name, value))]
+    if replica.engine == "sglang":
+        pairs, program = sglang.arguments(arguments.items(), replica.role), [*sglang.COMMAND, "--model-path", model]
+    else:
+        pairs, program = iter(arguments.items()), ["vllm", "serve", model]
+    return [*program, *(word for name, value in pairs for word in flag(name, value))]
 
 
 def _replica_figures(replica: ReplicaDocument) -> dict[str, Any]:
@@ -235,6 +246,9 @@ def _replica_figures(replica: ReplicaDocument) -> dict[str, Any]:
         "max_batch": replica.max_batch,
         "utilisation_fraction": _number(replica.utilisation_fraction),
         "throughput_rps": {workload: _number(rate) for workload, rate in replica.throughput_rps.items()},
+        "max_load_fraction": _number(replica.max_load_fraction),
+        "precision": replica.precision,
+        "checkpoint": replica.checkpoint,
     }
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from service.export.compose import compose_text
 from service.export.errors import ExportError, NothingToRunError
 from service.export.kubernetes import kubernetes_text
-from service.export.layout import Layout, layout_of
+from service.export.layout import Layout, layout_of, obstacle_of, refuse
 from service.export.result import FORMATS, Exported, ExportFormat
 from service.export.router import router_text
 from service.export.skypilot import skypilot_text
@@ -28,16 +28,15 @@ _WRITERS: Final[Mapping[ExportFormat, tuple[Writer, str, str]]] = {
 
 
 def exported(plan: PlanDocument, format: ExportFormat) -> Exported:
-    """How to run the plan with vLLM, in one of FORMATS.
+    """How to run the whole plan with its engines, in one of FORMATS.
 
-    Raises NothingToRunError for a plan that runs nothing, and DocumentError for one whose parts contradict each
-    other, which no plan of ours does.
+    Raises NothingToRunError for a plan that runs nothing, and DocumentError naming every replica that the format
+    cannot start, or the parts of the plan that contradict each other.
     """
     write, media_type, ending = _WRITERS[format]
     layout = layout_of(plan)
-    if not layout.servings and format != "router":
-        reasons = "; ".join(layout.warnings)
-        raise NothingToRunError(f"no replica can be started: {reasons}", "export the router, or plan again")
+    if format != "router":  # which starts nothing
+        refuse(layout, format, {replica.id: obstacle_of(replica) for replica in plan.replicas})
     content, warnings = write(layout)
     filename = f"sutler-{plan.id}-{plan.revision}.{ending}"
     return Exported(format, media_type, content, filename, (*layout.warnings, *warnings))

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from service.export.command import (
     HEALTH_PATH,
-    IMAGE,
+    IMAGES,
+    PROGRAM_WORDS,
     START_UP_S,
     Reference,
     Word,
@@ -66,13 +67,13 @@ def _service_name(serving: Serving, process: Process) -> str:
 
 def _service(serving: Serving, process: Process) -> dict[str, Any]:
     words = serve_words(serving, process, master=address_reference(serving))
-    command = [_value(word) for word in words]
+    command, program = [_value(word) for word in words], PROGRAM_WORDS[serving.server]
     is_head = process.rank == 0
     return {
-        "image": IMAGE,
+        "image": IMAGES[serving.server],
         "profiles": [process.machine.name],
-        "entrypoint": command[:2],
-        "command": command[2:],
+        "entrypoint": command[:program],
+        "command": command[program:],
         "environment": _environment(serving, process),
         **_network(serving, is_head=is_head),
         "ipc": "host",

@@ -42,25 +42,27 @@ def _repeated_ids(plan: PlanDocument) -> Iterator[FieldProblem]:
         seen.add(replica.id)
 
 
-def _stages(plan: PlanDocument) -> Iterator[tuple[str, StageDocument]]:
+def _stages(plan: PlanDocument) -> Iterator[tuple[str, StageDocument, int]]:
+    """With the ranks of their replicas."""
     for number, replica in enumerate(plan.replicas):
         for position, stage in enumerate(replica.stages):
-            yield f"replicas[{number}].stages[{position}]", stage
+            yield f"replicas[{number}].stages[{position}]", stage, replica.data_parallel
 
 
 def _places(plan: PlanDocument) -> Iterator[FieldProblem]:
     for number, replica in enumerate(plan.replicas):
         if not replica.stages:
             yield FieldProblem(f"replicas[{number}].stages", None, "must not be empty")
-    for path, stage in _stages(plan):
+    for path, stage, ranks in _stages(plan):
         if not 0 <= stage.rental < len(plan.rentals):
             yield _wrong(f"{path}.rental", stage.rental, f"must be an index into the {len(plan.rentals)} rentals")
             continue
         rental = plan.rentals[stage.rental]
         if not 0 <= stage.machine < rental.count:
             yield _wrong(f"{path}.machine", stage.machine, f"must be below the rental's count of {rental.count}")
-        if len(set(stage.gpu_indices)) != stage.tensor_parallel or len(stage.gpu_indices) != stage.tensor_parallel:
-            remedy = f"must name as many GPUs as tensor_parallel, {stage.tensor_parallel}"
+        gpus = stage.tensor_parallel * ranks
+        if len(set(stage.gpu_indices)) != gpus or len(stage.gpu_indices) != gpus:
+            remedy = f"must name as many GPUs as tensor_parallel{' x data_parallel' * (ranks > 1)}, {gpus}"
             yield _wrong(f"{path}.gpu_indices", list(stage.gpu_indices), remedy)
         if not all(0 <= index < rental.gpus for index in stage.gpu_indices):
             remedy = f"must be below {rental.gpus}, the GPUs of the rental's machine"
@@ -69,7 +71,7 @@ def _places(plan: PlanDocument) -> Iterator[FieldProblem]:
 
 def _shared_gpus(plan: PlanDocument) -> Iterator[FieldProblem]:
     taken: dict[tuple[int, int, int], str] = {}
-    for path, stage in _stages(plan):
+    for path, stage, _ in _stages(plan):
         for index in stage.gpu_indices:
             owner = taken.setdefault((stage.rental, stage.machine, index), path)
             if owner != path:
@@ -101,9 +103,15 @@ def _engine_arguments(path: str, replica: ReplicaDocument) -> Iterator[FieldProb
         elif isinstance(value, str) and _NUL in value:
             yield _wrong(f"{path}.{name}", value, "contains a NUL character: remove it")
     widest = max((stage.tensor_parallel for stage in replica.stages), default=1)
-    for name, size in (("tensor_parallel_size", widest), ("pipeline_parallel_size", len(replica.stages))):
+    sizes = {
+        "tensor_parallel_size": widest,
+        "pipeline_parallel_size": len(replica.stages),
+        "data_parallel_size": replica.data_parallel,
+        "enable_expert_parallel": replica.expert_parallel > 1,
+    }
+    for name, size in sizes.items():
         if replica.engine_args.get(name, size) != size:
-            yield _wrong(f"{path}.{name}", replica.engine_args[name], f"must be {size}, as in the stages")
+            yield _wrong(f"{path}.{name}", replica.engine_args[name], f"must be {size}, as in the replica")
 
 
 def _routes(plan: PlanDocument) -> Iterator[FieldProblem]:

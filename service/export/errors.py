@@ -1,7 +1,8 @@
-"""What can keep a plan from being exported. Wrong fields of the plan are a DocumentError of service.plans.errors.
+"""What can keep a plan from being exported. Wrong fields of the plan, and replicas that a format cannot start, are a
+DocumentError of service.plans.errors.
 
 ExportError
-└── NothingToRunError   the plan runs nothing that the format could start: make another plan or take another format
+└── NothingToRunError   the plan runs nothing: make another plan
 """
 
 from service.plans.errors import PlanningError
@@ -12,7 +13,7 @@ class ExportError(PlanningError):
 
 
 class NothingToRunError(ExportError):
-    """No replica of the plan can be started."""
+    """The plan has no replicas."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason = reason

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from service.export.command import (
     HEALTH_PATH,
-    IMAGE,
+    IMAGES,
+    PROGRAM_WORDS,
     START_UP_S,
     Reference,
     Word,
@@ -21,8 +22,7 @@ from service.export.command import (
     other_vendors,
     serve_words,
 )
-from service.export.errors import NothingToRunError
-from service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving
+from service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving, refuse
 from service.export.naming import label_value
 from service.export.power import cap_usage, power_caps
 from service.export.router import Endpoint, router_json
@@ -36,16 +36,13 @@ _WORKER: Final = Reference("$(LWS_WORKER_INDEX)")
 
 
 def kubernetes_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
-    """The manifests, and what to know before applying them. Raises NothingToRunError where none can be."""
-    left_out = {serving.name: _obstacle(serving) for serving in layout.servings}
-    servings = [serving for serving in layout.servings if left_out[serving.name] is None]
-    warnings = (*filter(None, left_out.values()), *_partly_capped(layout), *other_vendors(layout))
-    if not servings:
-        raise NothingToRunError("; ".join([*layout.warnings, *warnings]), "export another format")
-    documents = [_router(layout, servings)]
-    for serving in servings:
+    """The manifests, and what to know before applying them. Raises DocumentError for replicas that have none."""
+    refuse(layout, "kubernetes", {serving.replica.id: _obstacle(serving) for serving in layout.servings})
+    warnings = (*_partly_capped(layout), *other_vendors(layout))
+    documents = [_router(layout)]
+    for serving in layout.servings:
         documents += [_deployment(serving) if len(serving.processes) == 1 else _group(serving), _service(serving)]
-    heading = heading_of(layout, tuple(_usage(layout, servings)), warnings)
+    heading = heading_of(layout, tuple(_usage(layout)), warnings)
     return yaml_documents(documents, heading=heading), warnings
 
 
@@ -54,8 +51,8 @@ def _obstacle(serving: Serving) -> str | None:
     workers = serving.processes[1:]
     if len({process.machine.rental.gpu for process in workers}) > 1:
         return (
-            f"{serving.replica.id} is left out: its workers need different GPUs and a LeaderWorkerSet has one "
-            "template for all of them; start it from the vllm format"
+            "its workers need different GPUs and a LeaderWorkerSet has one template for all of them: export the vllm "
+            "format, or plan without search.mixed_gpu_pipelines"
         )
     return None
 
@@ -71,19 +68,19 @@ def _partly_capped(layout: Layout) -> Iterator[str]:
             )
 
 
-def _usage(layout: Layout, servings: list[Serving]) -> Iterator[str]:
+def _usage(layout: Layout) -> Iterator[str]:
     yield "Usage: join the machines to a cluster with NVIDIA's device plugin, label their nodes, kubectl apply -f."
     yield f"A secret called {SECRET} may hold hf-token (for gated models) and api-key (which clients then send)."
-    if any(len(serving.processes) > 1 for serving in servings):
+    if any(len(serving.processes) > 1 for serving in layout.servings):
         yield "Replicas on several machines need the LeaderWorkerSet controller: https://lws.sigs.k8s.io"
     for machine in layout.machines:
-        labels = [f"{MACHINE_LABEL}={machine.name}", *_worker_labels(machine, servings)]
+        labels = [f"{MACHINE_LABEL}={machine.name}", *_worker_labels(machine, layout)]
         yield f"  kubectl label node NODE {' '.join(labels)}"
     yield from cap_usage(layout)
 
 
-def _worker_labels(machine: Machine, servings: list[Serving]) -> Iterator[str]:
-    for serving in servings:
+def _worker_labels(machine: Machine, layout: Layout) -> Iterator[str]:
+    for serving in layout.servings:
         if machine in [process.machine for process in serving.processes[1:]]:
             yield from (f"{key}={value}" for key, value in _worker_place(serving).items() if key != MACHINE_LABEL)
 
@@ -93,8 +90,8 @@ def _worker_place(serving: Serving) -> dict[str, str]:
     return {MACHINE_LABEL: names.pop()} if len(names) == 1 else {f"worker.sutler/{serving.name}": "true"}
 
 
-def _router(layout: Layout, servings: list[Serving]) -> dict[str, Any]:
-    endpoints = {s.replica.id: Endpoint(s.replica.model, _service_name(s), FIRST_PORT) for s in servings}
+def _router(layout: Layout) -> dict[str, Any]:
+    endpoints = {s.replica.id: Endpoint(s.replica.model, _service_name(s), FIRST_PORT) for s in layout.servings}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -154,7 +151,7 @@ def _service_name(serving: Serving) -> str:
 
 
 def _selector(serving: Serving) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": serving.name}
+    return {"app.kubernetes.io/name": serving.server, "app.kubernetes.io/instance": serving.name}
 
 
 def _labels(serving: Serving, component: str) -> dict[str, str]:
@@ -219,11 +216,12 @@ def _pod(
     more: dict[str, Any],
 ) -> dict[str, Any]:
     command = [word.text if isinstance(word, Reference) else _escaped(word) for word in words]
+    program = PROGRAM_WORDS[serving.server]
     container = {
-        "name": "vllm",
-        "image": IMAGE,
-        "command": command[:2],
-        "args": command[2:],
+        "name": serving.server,
+        "image": IMAGES[serving.server],
+        "command": command[:program],
+        "args": command[program:],
         "env": _environment(serving, process),
         "resources": {"limits": {"nvidia.com/gpu": str(len(process.gpu_indices))}},
         **more,
@@ -243,9 +241,11 @@ def _environment(serving: Serving, process: Process) -> list[dict[str, Any]]:
     own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
     variables = [_secret("HF_TOKEN", "hf-token"), _secret("VLLM_API_KEY", "api-key")]
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
-    if len(serving.processes) > 1:
+    if len(serving.processes) > 1 and serving.server == "vllm":
         variables.append({"name": "VLLM_HOST_IP", "valueFrom": address})
-    if serving.hands_over:  # the port is the default: every pod has an address of its own
+    if (
+        serving.hands_over and serving.server == "vllm"
+    ):  # the port is the default: every pod has an address of its own
         variables.append({"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": address})
     return variables + [{"name": name, "value": _escaped(value)} for name, value in own.items()]
 

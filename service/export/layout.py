@@ -1,19 +1,20 @@
-"""What runs where: the plan's replicas as processes of vLLM on machines, with their GPUs and ports.
+"""What runs where: the plan's replicas as processes of vLLM or SGLang on machines, with their GPUs and ports.
 
 A replica inside one machine is one process. One on several machines is a process per machine, each with the same
 number of GPUs and stages that follow each other; where the plan's stages do not lie like that, a process per stage.
-vLLM numbers its ranks along the pipeline and gives every process the same number of them.
+Both number their ranks along the pipeline and give every process the same number of them.
 https://docs.vllm.ai/en/v0.33.0/serving/parallelism_scaling.html
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 from service.export.consistency import check_consistency
 from service.export.errors import NothingToRunError
 from service.export.naming import dns_labels
+from service.plans.errors import DocumentError, FieldProblem, short_repr
 from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
 from solver.engine_args import role_args
 
@@ -25,6 +26,10 @@ PROXY: Final = (
     "no proxy is exported: clients of models with prefill and decode replicas must go through one that sends a "
     "prompt to a prefill replica and, with the kv_transfer_params of its answer, on to a decode replica, by weights "
     "and hand_over of the router format; vLLM's toy_proxy_server.py does so in equal shares"
+)
+SGLANG_PROXY: Final = (
+    "no proxy is exported: clients of models with prefill and decode replicas must go through sglang_router with "
+    "--pd-disaggregation, which pairs them by itself, or one that goes by weights and hand_over of the router format"
 )
 Value = str | int | float | bool
 
@@ -40,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One `vllm serve`: rank among the replica's, the machine, and its GPUs there, in pipeline order."""
+    """One server process: rank among the replica's, the machine, and its GPUs there, in pipeline order."""
 
     rank: int
     machine: Machine
@@ -54,7 +59,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One replica that vLLM can run; `port`, `master_port` and `side_port` are free on the head's machine.
+    """One replica; `port`, `master_port` and `side_port` are free on the head's machine.
 
     `name` is a DNS label, unique in the plan; `arguments` are vLLM's, by field name, without the model.
     """
@@ -67,6 +72,11 @@ class Serving:
     port: int
     master_port: int
     side_port: int
+
+    @property
+    def server(self) -> Literal["vllm", "sglang"]:
+        """What is started: vLLM unless the plan wants another engine."""
+        return "sglang" if self.replica.engine == "sglang" else "vllm"
 
     @property
     def hands_over(self) -> bool:
@@ -86,7 +96,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A plan as it can be run; `warnings` name the replicas that cannot and what is uncertain about others."""
+    """A plan as it is run; `warnings` say what is uncertain."""
 
     plan: PlanDocument
     machines: tuple[Machine, ...]
@@ -124,8 +134,6 @@ def _servings(plan: PlanDocument, machines: Mapping[str, Machine]) -> Iterator[S
     names = dns_labels(replica.id for replica in plan.replicas)
     heads: dict[str, int] = {}
     for replica in plan.replicas:
-        if _obstacle(replica) is not None:
-            continue
         processes = _processes(replica, machines)
         earlier = heads.get(processes[0].machine.name, 0)
         heads[processes[0].machine.name] = earlier + 1
@@ -145,6 +153,8 @@ def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
     """Requests name the model as the problem does, so that all its replicas answer to the same name."""
     given = {name: value for name, value in replica.engine_args.items() if name != "model"}
     sizes = {"tensor_parallel_size": replica.stages[0].tensor_parallel, "pipeline_parallel_size": len(replica.stages)}
+    if replica.data_parallel > 1:
+        sizes |= {"data_parallel_size": replica.data_parallel, "enable_expert_parallel": True}
     return tuple({"served_model_name": replica.model, **sizes, **dict(role_args(replica.role)), **given}.items())
 
 
@@ -164,35 +174,53 @@ def _gpus(run: Iterable[StageDocument]) -> tuple[int, ...]:
     return tuple(index for stage in run for index in stage.gpu_indices)
 
 
+def refuse(layout: Layout, format: str, obstacles: Mapping[str, str | None]) -> None:
+    """Raises DocumentError where a replica, by its id, has something that keeps it out of the format.
+
+    An export without some replicas would be a fleet that does not carry its load.
+    """
+    problems = [
+        FieldProblem(f"replicas[{number}]", short_repr(replica.id), f"cannot be exported as {format}: {obstacle}")
+        for number, replica in enumerate(layout.plan.replicas)
+        if (obstacle := obstacles.get(replica.id)) is not None
+    ]
+    if problems:
+        raise DocumentError(problems)
+
+
 def _warnings(plan: PlanDocument) -> tuple[str, ...]:
-    proxy = (PROXY,) if any(replica.role != "aggregated" for replica in plan.replicas) else ()
-    return (*_warnings_of(plan.replicas), *proxy)
+    apart = {replica.engine == "sglang" for replica in plan.replicas if replica.role != "aggregated"}
+    return (*_warnings_of(plan.replicas), *(SGLANG_PROXY if is_sglang else PROXY for is_sglang in sorted(apart)))
 
 
 def _warnings_of(replicas: Iterable[ReplicaDocument]) -> Iterator[str]:
     for replica in replicas:
-        obstacle = _obstacle(replica)
         gpus = list(dict.fromkeys(stage.gpu for stage in replica.stages))
-        if obstacle is not None:
-            yield f"{replica.id} is left out: {obstacle}"
-        elif len(gpus) > 1:
+        if len(gpus) > 1 and obstacle_of(replica) is None:
+            server = "SGLang" if replica.engine == "sglang" else "vLLM"
             yield (
-                f"{replica.id} mixes {' and '.join(gpus)}: vLLM starts it, but sizes the KV cache of all stages by "
-                "the smallest and is not tested on mixed GPUs; measure it before relying on its rate"
+                f"{replica.id} mixes {' and '.join(gpus)}: {server} starts it, but sizes the KV cache of all stages "
+                "by the smallest and is not tested on mixed GPUs; measure it before relying on its rate"
             )
 
 
-def _obstacle(replica: ReplicaDocument) -> str | None:
-    """Why vLLM cannot run a replica, or None."""
+def obstacle_of(replica: ReplicaDocument) -> str | None:
+    """Why no server of ours can run a replica, with what to do; or None."""
     sizes = [stage.tensor_parallel for stage in replica.stages]
+    if replica.engine == "tensorrt-llm":
+        return (
+            "it is for tensorrt-llm, and formats that start servers exist for vllm and sglang: plan with one of "
+            "these as engine, or export the router format alone"
+        )
     if len(set(sizes)) > 1:
         return (
             f"its stages have {', '.join(map(str, sizes))} GPUs and vLLM takes one --tensor-parallel-size for all: "
-            "start it with an engine that places stages one by one"
+            "plan with engine: vllm, or start it with an engine that places stages one by one"
         )
     if replica.role != "aggregated" and len(sizes) > 1:
         return (
             f"it is a {replica.role} replica of {len(sizes)} stages and vLLM's NixlConnector hands over no KV caches "
-            "of pipelines (github.com/vllm-project/vllm/issues/52913): plan with search.max_pipeline_stages: 1"
+            "of pipelines (github.com/vllm-project/vllm/issues/52913), nor does SGLang: plan with engine: vllm or "
+            "search.max_pipeline_stages: 1"
         )
     return None

@@ -9,7 +9,7 @@ FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One text; `warnings` say what of the plan it leaves out and what to look at before running it."""
+    """One text; `warnings` say what to look at before running it."""
 
     format: ExportFormat
     media_type: str

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from service.export import sglang
 from service.export.command import VLLM_VERSION, Reference, describe_machine, heading_of
-from service.export.errors import NothingToRunError
-from service.export.layout import Layout, Machine, Serving
+from service.export.layout import Layout, Machine, Serving, refuse
 from service.export.naming import dns_labels
 from service.export.power import cap_lines
 from service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
@@ -23,6 +23,9 @@ USAGE: Final = (
     "then sky launch -c NAME task-01.yaml, and so on for every other.",
     "For gated models add --secret HF_TOKEN; with --secret VLLM_API_KEY clients must send that key.",
 )
+
+
+_PACKAGES: Final = {"vllm": f"vllm=={VLLM_VERSION}", "sglang": f"sglang=={sglang.VERSION}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,12 @@ class _Task:
 
 
 def skypilot_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
-    """The tasks, and what to know before launching them. Raises NothingToRunError where none can be."""
+    """The tasks, and what to know before launching them. Raises DocumentError for replicas that can have none."""
     tasks = _tasks(layout)
     names = dns_labels(task.servings[0].replica.id for task in tasks)
-    alike = [task for task in tasks if _obstacle(task) is None]
+    refuse(layout, "skypilot", {s.replica.id: _obstacle(task) for task in tasks for s in task.servings})
     warnings = tuple(dict.fromkeys(warning for task in tasks for warning in _warnings(task)))
-    if not alike:
-        raise NothingToRunError("; ".join([*layout.warnings, *warnings]), "export another format")
-    documents = [_document(layout, task, names[task.servings[0].replica.id]) for task in alike]
+    documents = [_document(layout, task, names[task.servings[0].replica.id]) for task in tasks]
     return yaml_documents(documents, heading=heading_of(layout, USAGE, warnings)), warnings
 
 
@@ -75,18 +76,13 @@ def _tasks(layout: Layout) -> list[_Task]:
 def _obstacle(task: _Task) -> str | None:
     kinds = {(m.rental.provider, m.rental.gpu, m.rental.gpus, m.rental.contract) for m in task.machines}
     if len(kinds) > 1:
-        return (
-            f"{task.title} left out: all nodes of a SkyPilot task are alike and these machines are not; "
-            "start from the vllm format"
-        )
+        return f"all nodes of a SkyPilot task are alike, those of {task.title} are not: export the vllm format"
+    if len({serving.server for serving in task.servings}) > 1:
+        return f"{task.title} share machines, and a SkyPilot task installs one engine: export the vllm format"
     return None
 
 
 def _warnings(task: _Task) -> Iterator[str]:
-    obstacle = _obstacle(task)
-    if obstacle is not None:
-        yield obstacle
-        return
     rental, cloud = task.machines[0].rental, task.cloud
     if cloud is None:
         yield f"SkyPilot has no cloud called {rental.provider}: it looks for {rental.gpu} on those you enabled"
@@ -113,7 +109,7 @@ def _document(layout: Layout, task: _Task, name: str) -> dict[str, Any]:
         "resources": _resources(task),
         "num_nodes": len(task.machines),
         "secrets": {"HF_TOKEN": "", "VLLM_API_KEY": ""},
-        "setup": f"pip install vllm=={VLLM_VERSION}{' nixl' if task.hands_over else ''}",
+        "setup": f"pip install {_PACKAGES[task.servings[0].server]}{' nixl' if task.hands_over else ''}",
         "run": Block("\n".join(_run(layout, task)) + "\n"),
     }
 

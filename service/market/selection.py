@@ -14,6 +14,7 @@ from service.plans.market_source import in_regions
 from service.plans.stored_market import StoredMarket
 
 CONTRACTS: Final = ("on_demand", "interruptible", "reserved")
+_ALSO_CALLED: Final = {"spot": "interruptible"}
 _AGO: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)\s*([smhdw])(?: ago)?", re.ASCII)
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -99,6 +100,7 @@ def provider_names(names: Sequence[str]) -> tuple[str, ...]:
 def contract_named(name: str) -> str:
     """Raises DocumentError."""
     plain = name.strip().lower().replace("-", "_")
+    plain = _ALSO_CALLED.get(plain, plain)
     if plain not in CONTRACTS:
         raise DocumentError.of("contract", f"must be {', '.join(CONTRACTS)}", value=name)
     return plain

@@ -28,7 +28,7 @@ class NodeDocument(Document):
     name: Name
     """The caller's own name for it, unique in the application."""
     model: ModelReference
-    """Id in the catalogue (`sutler catalog models`), or its architecture."""
+    """Id in the catalogue (`sutler catalog models`), its config.json, or its architecture."""
     precision: PrecisionName = "bf16"
     """Of the weights."""
     kv_precision: PrecisionName | None = None

@@ -24,7 +24,9 @@ from service.offline.requests_schema import DrawnRequests, RecordedRequests, Req
 from service.plans.csv_tables import read_csv
 from service.plans.documents import MOST_JSON_BYTES, read_document
 from service.plans.errors import DocumentError
+from service.plans.given_models import with_content
 from service.plans.market_source import resolve_path
+from service.plans.model_schema import ConfigDocument
 from service.plans.traces import read_trace_file
 from service.plans.validation import validate
 from solver.throughput.base import IntArray
@@ -53,7 +55,8 @@ def checked_application(data: object, *, field: str = "APPLICATION") -> Applicat
 
 
 def inlined(document: ApplicationDocument, *, folder: Path | None) -> ApplicationDocument:
-    """The same application without traces and lengths in files; paths are relative to `folder` (None: refused).
+    """The same application without traces, lengths and configs in files; paths are relative to `folder` (None:
+    refused).
 
     Raises DocumentError and InvalidProblemError, naming the field, for paths and files that are wrong.
     """
@@ -66,6 +69,8 @@ def _inlined(at: str, model: NodeDocument, folder: Path | None) -> NodeDocument:
         field: _without_file(f"{at}.{field}", getattr(model, field), folder)
         for field in ("prompt_tokens", "output_tokens")
     }
+    if isinstance(model.model, ConfigDocument):
+        changed["model"] = with_content(f"{at}.model", model.model, folder)
     if isinstance(model.requests, DrawnRequests):
         lengths = {
             field: _without_file(f"{at}.requests.{field}", getattr(model.requests, field), folder)

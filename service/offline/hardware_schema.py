@@ -17,7 +17,7 @@ GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 CardNumber = Annotated[int, Field(ge=0, le=MOST_GPUS - 1)]
 PositiveBandwidth = Annotated[float, Field(gt=0, le=1e6)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=1e7)]
-Usd = Annotated[float, Field(gt=0, le=1e9)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
 IslandNumbers = Annotated[tuple[CardNumber, ...], Field(strict=False, min_length=1, max_length=MOST_GPUS)]
 
 

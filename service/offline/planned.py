@@ -14,7 +14,7 @@ from service.offline.plan_schema import OfflinePlanDocument, ScheduledStage
 from service.offline.translate import to_application, to_loading
 from service.plans.documents import read_document
 from service.plans.errors import DocumentError
-from service.plans.translate import inline_spec
+from service.plans.given_models import inline_spec
 from service.plans.validation import field_problems
 from solver.catalog.entries import Gpu
 from solver.offline.application import Application

@@ -18,12 +18,11 @@ from service.offline.lengths import solver_lengths
 from service.offline.lengths_schema import LengthsDocument
 from service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestsDocument
 from service.plans.errors import DocumentError, FieldProblem
+from service.plans.given_models import given_spec
 from service.plans.gpu_choice import NEEDED_FOR_ESTIMATES
 from service.plans.market_source import path_refused
-from service.plans.model_schema import ModelSpecDocument
-from service.plans.translate import inline_spec, named_spec, usual_kv_precision
 from solver.catalog import load_gpus, resolve_gpu
-from solver.catalog.entries import Gpu, ModelSpec
+from solver.catalog.entries import Gpu, ModelSpec, usual_kv_precision
 from solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
 from solver.offline.hardware import PCIE4_GB_PER_S, Hardware, Island, Loading
 from solver.offline.machine_sets import RentalTerms
@@ -114,7 +113,7 @@ def to_options(document: ApplicationDocument) -> OfflineOptions:
 
 
 def _node(at: str, model: NodeDocument, specs: Mapping[str, ModelSpec], notes: list[str]) -> Node:
-    spec = specs.get(model.name) or _spec(at, model, notes)
+    spec = specs.get(model.name) or given_spec(f"{at}.model", model.name, model.model, None, notes)
     if model.precision not in spec.precisions:
         remedy = f"{spec.id} is served as {', '.join(spec.precisions)}"
         raise DocumentError.of(f"{at}.precision", remedy, value=model.precision)
@@ -122,19 +121,13 @@ def _node(at: str, model: NodeDocument, specs: Mapping[str, ModelSpec], notes: l
         name=model.name,
         spec=spec,
         precision=model.precision,
-        kv_precision=model.kv_precision or usual_kv_precision(model.precision),
+        kv_precision=model.kv_precision or usual_kv_precision(spec, model.precision),
         output_tokens=_answers(at, model),
         requests=_requests(f"{at}.requests", model.requests),
         prompt_tokens=solver_lengths(model.prompt_tokens, field=f"{at}.prompt_tokens", least=0),
         max_output_tokens=model.max_output_tokens,
         weights_gb=model.weights_gb,
     )
-
-
-def _spec(at: str, model: NodeDocument, notes: list[str]) -> ModelSpec:
-    if isinstance(model.model, ModelSpecDocument):
-        return inline_spec(model.name, model.model)
-    return named_spec(f"{at}.model", model.model, notes)
 
 
 def _answers(at: str, model: NodeDocument) -> Lengths:

@@ -11,7 +11,8 @@ from typing import Final
 
 from service.plans.errors import DocumentError
 from solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
-from solver.estimate import Estimate, estimate, one_layout, usual_kv_precision
+from solver.catalog.entries import usual_kv_precision
+from solver.estimate import Estimate, estimate, one_layout
 from solver.problem import ServedModel, Workload
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, shipped_calibration
 from solver.throughput.roofline import Roofline
@@ -57,26 +58,32 @@ class Configuration:
     output_tokens: float
     concurrency: int | None
     engine: str
+    data_parallel: int = 1
 
 
-def configuration(values: Mapping[str, str]) -> Configuration:
-    """From texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), concurrency
-    (the largest batch), kv_precision (what engines usually do) and engine (vllm). An empty text counts as absent.
+def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
+    """From texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
+    concurrency (the largest batch), kv_precision (what engines choose) and engine (vllm). An empty text counts as
+    absent. `spec`: the model, in place of its name.
 
     Raises DocumentError and InvalidProblemError, which name the field.
     """
     gpu = resolve_gpu(_required(values, "gpu"))
-    spec = resolve_model(_required(values, "model"))
+    spec = spec or resolve_model(_required(values, "model"))
     precision = precision_of("precision", _required(values, "precision"))
     kv_text = values.get("kv_precision", "").strip()
-    stages = _whole(values, "pp", most=MOST_GPUS) if values.get("pp", "").strip() else 1
+    stages, ranks = (
+        _whole(values, name, most=MOST_GPUS) if values.get(name, "").strip() else 1 for name in ("pp", "dp")
+    )
+    if ranks > 1 and stages > 1:
+        raise DocumentError.of("dp", "attention data parallelism goes with one pipeline stage", value=ranks)
     if stages > spec.layers:
         raise DocumentError.of("pp", f"{spec.id} has only {spec.layers} layers to split", value=stages)
     return Configuration(
         gpu=gpu,
         spec=spec,
         precision=precision,
-        kv_precision=_kv_precision(kv_text, gpu, precision),
+        kv_precision=_kv_precision(kv_text, spec, precision),
         tensor_parallel=_whole(values, "tp", most=MOST_GPUS),
         pipeline_parallel=stages,
         input_tokens=_tokens(values, "input_tokens"),
@@ -85,6 +92,7 @@ def configuration(values: Mapping[str, str]) -> Configuration:
         if values.get("concurrency", "").strip()
         else None,
         engine=engine_of(values.get("engine", "")),
+        data_parallel=ranks,
     )
 
 
@@ -93,7 +101,12 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
     cannot serve the traffic."""
     workload = Workload("estimate", asked.input_tokens, asked.output_tokens, 1.0)
     model = ServedModel(asked.spec.id, asked.spec, asked.precision, asked.kv_precision, (workload,))
-    layouts = one_layout(asked.gpu, tensor_parallel=asked.tensor_parallel, pipeline_parallel=asked.pipeline_parallel)
+    layouts = one_layout(
+        asked.gpu,
+        tensor_parallel=asked.tensor_parallel,
+        pipeline_parallel=asked.pipeline_parallel,
+        data_parallel=asked.data_parallel,
+    )
     if calibration is not None and calibration.serves != asked.engine:
         remedy = f"{calibration.name} was fitted to runs of {calibration.serves}: estimate that, or leave it out"
         raise DocumentError.of("engine", remedy, value=asked.engine)
@@ -116,9 +129,9 @@ def engine_of(text: str) -> str:
     return _ENGINE_SPELLINGS.get(plain, plain) or REFERENCE_ENGINE
 
 
-def _kv_precision(text: str, gpu: Gpu, precision: Precision) -> Precision:
+def _kv_precision(text: str, spec: ModelSpec, precision: Precision) -> Precision:
     if not text or text.lower() == "auto":
-        return usual_kv_precision(gpu, precision)
+        return usual_kv_precision(spec, precision)
     return precision_of("kv_precision", text)
 
 

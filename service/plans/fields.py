@@ -55,7 +55,7 @@ Seconds = Annotated[float, Field(gt=0, le=1e7)]
 Rate = Annotated[float, Field(ge=0, le=1e7)]
 PositiveRate = Annotated[float, Field(gt=0, le=1e7)]
 Requests = Annotated[float, Field(gt=0, le=1e12)]
-UsdPerHour = Annotated[float, Field(gt=0, le=1e7)]
+UsdPerHour = Annotated[float, Field(ge=0, le=1e7)]  # what is owned, prepaid or committed costs nothing
 Bandwidth = Annotated[float, Field(ge=0, le=1e6)]
 Gigabytes = Annotated[float, Field(ge=0, le=1e9)]
 PositiveGigabytes = Annotated[float, Field(gt=0, le=1e6)]

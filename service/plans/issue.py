@@ -17,6 +17,7 @@ from service.plans.plan_schema import (
     ObjectiveResult,
     PhaseDocument,
     PlanDocument,
+    PrecisionAlternativeDocument,
     ProviderUsed,
     RentalDocument,
     ReplicaDocument,
@@ -28,7 +29,18 @@ from service.plans.plan_schema import (
 )
 from service.plans.planned import planned_gpus, planned_models
 from service.plans.translate import Translation
-from solver.plan import Alternative, Combo, Plan, Rental, Replica, RobustAlternative, Robustness, Route, SolveReport
+from solver.plan import (
+    Alternative,
+    Combo,
+    Plan,
+    PrecisionAlternative,
+    Rental,
+    Replica,
+    RobustAlternative,
+    Robustness,
+    Route,
+    SolveReport,
+)
 
 
 def issue_plan(
@@ -65,6 +77,7 @@ def issue_plan(
         calibration=translation.calibration,
         warnings=plan.warnings,
         notes=translation.notes,
+        precision_alternative=_precision_alternative(plan.precision_alternative),
     )
 
 
@@ -89,6 +102,7 @@ def objective_result(plan: Plan) -> ObjectiveResult:
         value=finite(plan.value),
         bound=finite(plan.bound),
         relative_gap=finite(plan.relative_gap),
+        optimum_value=finite(plan.optimum_value),
     )
 
 
@@ -117,6 +131,12 @@ def _replica(replica: Replica) -> ReplicaDocument:
         throughput_rps={rate.workload: rate.rps for rate in replica.throughput_rps},
         engine_args=dict(replica.engine_args),
         engine_env=dict(replica.engine_env),
+        engine=replica.engine,
+        max_load_fraction=finite(replica.max_load_fraction),
+        data_parallel=replica.data_parallel,
+        expert_parallel=replica.expert_parallel,
+        precision=replica.precision,
+        checkpoint=replica.checkpoint,
     )
 
 
@@ -140,13 +160,23 @@ def _alternative(alternative: Alternative) -> AlternativeDocument:
 
 
 def _robustness(found: Robustness) -> RobustnessDocument:
-    other = None if found.alternative is None else _robust_alternative(found.alternative)
-    return RobustnessDocument(**{**_fields(found), "bound_at_low": finite(found.bound_at_low), "alternative": other})
+    fields = {**_fields(found), "bound_at_low": finite(found.bound_at_low)}
+    fields["alternative"] = _robust_alternative(found.alternative)
+    fields["near_optimum"] = _robust_alternative(found.near_optimum)
+    return RobustnessDocument(**fields)
 
 
-def _robust_alternative(alternative: RobustAlternative) -> RobustAlternativeDocument:
+def _robust_alternative(alternative: RobustAlternative | None) -> RobustAlternativeDocument | None:
+    if alternative is None:
+        return None
     rentals = _rentals(alternative.rentals)
     return RobustAlternativeDocument(**{**_fields(alternative), "rentals": rentals})
+
+
+def _precision_alternative(found: PrecisionAlternative | None) -> PrecisionAlternativeDocument | None:
+    if found is None:
+        return None
+    return PrecisionAlternativeDocument(**{**_fields(found), "checkpoints": dict(found.checkpoints)})
 
 
 def _report(report: SolveReport) -> SolverReport:

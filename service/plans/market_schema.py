@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from service.plans.errors import FieldProblem, short_repr
 from service.plans.fields import (
@@ -18,7 +18,16 @@ from service.plans.fields import (
     reject,
 )
 
-ContractName = Literal["on_demand", "interruptible", "reserved"]
+
+def _interruptible(value: object) -> object:
+    """What clouds call spot."""
+    return "interruptible" if value == "spot" else value
+
+
+ContractName = Annotated[
+    Literal["on_demand", "interruptible", "reserved"],
+    BeforeValidator(_interruptible, json_schema_input_type=Literal["on_demand", "interruptible", "reserved", "spot"]),
+]
 AvailabilityBasis = Literal["count", "lower_bound", "list"]
 MARKET_SCHEMA: Final = "sutler/market/v1"
 MOST_OFFERS = 100_000
@@ -39,9 +48,9 @@ class OfferDocument(Document):
     available: Annotated[int, Field(ge=0, le=10_000)]
     """How many such offers can be rented; 1 where `machine_id` is given."""
     price_usd_per_hour: UsdPerHour
-    """USD per hour for the whole offer, all its GPUs."""
+    """USD per hour for the whole offer, all its GPUs; 0 for machines that are owned, prepaid or committed."""
     contract: ContractName
-    """`interruptible` covers bid and spot offers."""
+    """`interruptible` covers bid and spot offers; `spot` is read as `interruptible`."""
     availability_basis: AvailabilityBasis | None = None
     """How `available` is known: counted by the provider, a lower bound from what it says (stock words, pod sizes), or
     a list price with nothing known to be for rent; unset: not said."""

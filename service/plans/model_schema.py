@@ -1,11 +1,12 @@
 """GPUs and models that a caller describes in the problem itself, beside those of the catalogue."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from service.plans.errors import FieldProblem
-from service.plans.fields import Document, Name, PositiveGigabytes, Watts, reject
+from service.plans.fields import Document, FilePath, Name, PositiveGigabytes, Watts, reject
 
 PrecisionName = Literal["bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -41,7 +42,7 @@ class GpuDocument(Document):
 
 
 class MoeDocument(Document):
-    """Mixture of experts: after `dense_layers` ordinary layers, each layer routes a token to a few experts."""
+    """Mixture of experts: each layer but `dense_layers` ordinary ones routes a token to a few experts."""
 
     experts: Size
     """Routed experts of a layer."""
@@ -54,7 +55,7 @@ class MoeDocument(Document):
     shared_expert_intermediate_size: SizeOrZero = 0
     """Width of one shared expert."""
     dense_layers: SizeOrZero = 0
-    """Leading layers with an ordinary feed-forward part."""
+    """Layers with an ordinary feed-forward part, leading or in between."""
 
 
 class MlaDocument(Document):
@@ -79,6 +80,53 @@ class SlidingWindowDocument(Document):
     """How many tokens they see."""
     global_layers: SizeOrZero
     """Layers that see everything."""
+
+
+class LinearAttentionDocument(Document):
+    """Gated DeltaNet in all layers but some, with a state of fixed size per sequence; names of Qwen's config.json."""
+
+    full_layers: SizeOrZero
+    """Layers with full attention."""
+    key_heads: Size
+    """linear_num_key_heads"""
+    value_heads: Size
+    """linear_num_value_heads"""
+    key_head_dim: Size
+    """linear_key_head_dim"""
+    value_head_dim: Size
+    """linear_value_head_dim"""
+    conv_kernel_tokens: Size
+    """linear_conv_kernel_dim"""
+    state_value_bytes: Annotated[int, Field(ge=1, le=8)] = 2
+    """Bytes per value of the state; 4 where mamba_ssm_dtype is float32"""
+
+
+class SparseAttentionDocument(Document):
+    """An indexer picks the tokens that are attended to, by the names of DeepSeek's config.json."""
+
+    top_tokens: Size
+    """index_topk"""
+    index_heads: Size
+    """index_n_heads"""
+    index_head_dim: Size
+    """index_head_dim"""
+
+
+class ConfigDocument(Document):
+    """A model as its publisher describes it: the content of config.json, or where that file is."""
+
+    config: dict[str, Any] | None = None
+    """The content of the repository's config.json, as it is."""
+    config_file: FilePath | None = None
+    """Path of a config.json, relative to this file (command line only)."""
+    hf_id: Name | None = None
+    """The repository that it is from, which the serving engine loads; unset: the model's name"""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.config is None) == (self.config_file is None):
+            reject([FieldProblem("config", None, "give the content of a config.json, or config_file, not both")])
+        return self
 
 
 class ModelSpecDocument(Document):
@@ -114,6 +162,16 @@ class ModelSpecDocument(Document):
     """Sliding-window attention"""
     hf_id: Name | None = None
     """What the serving engine loads; unset: the model's name"""
+    linear_attention: LinearAttentionDocument | None = None
+    """Linear attention beside full attention"""
+    sparse_attention: SparseAttentionDocument | None = None
+    """Sparse attention behind an indexer"""
+    gated_attention: bool = False
+    """attn_output_gate: full attention has a projection more, which gates its output."""
+    checkpoints: Mapping[PrecisionName, Name] = {}
+    """What the serving engine loads at a precision, in place of hf_id: weights that are quantised already"""
+    kv_schemes: Mapping[PrecisionName, PrecisionName] = {}
+    """KV caches that these ask for in their own configuration, by the precision of the weights"""
 
     @model_validator(mode="after")
     def _check_shape(self) -> Self:
@@ -132,6 +190,11 @@ def _head_rules(spec: ModelSpecDocument) -> list[FieldProblem]:
         shown = str(spec.sliding_window.global_layers)
         remedy = f"must be at most layers ({spec.layers})"
         problems.append(FieldProblem("sliding_window.global_layers", shown, remedy))
+    if spec.linear_attention is not None and spec.linear_attention.full_layers > spec.layers:
+        shown = str(spec.linear_attention.full_layers)
+        problems.append(
+            FieldProblem("linear_attention.full_layers", shown, f"must be at most layers ({spec.layers})")
+        )
     return problems
 
 

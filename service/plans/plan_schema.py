@@ -28,6 +28,9 @@ class ObjectiveResult(Document):
     """Proven: no plan is better than this; same unit."""
     relative_gap: float | None
     """|bound - value| / |value|."""
+    optimum_value: float | None = None
+    """With `objective.give_up_fraction`: the value of which a fraction was given up; `status` says how well that is
+    proven. With `objective.robust`: the best value at the rates themselves, null where time ran out. Else null."""
 
 
 class RentalDocument(Document):
@@ -63,7 +66,7 @@ class StageDocument(Document):
     gpu: str
     """Slug of the GPU."""
     tensor_parallel: int
-    """GPUs of the stage."""
+    """GPUs that share a layer: those of the stage, of each rank where the replica has several (`data_parallel`)."""
     layers: int | None
     """Layers of the model on this stage; null where the architecture is unknown."""
     rental: int
@@ -81,6 +84,11 @@ class StageDocument(Document):
     power_cap_watts: float | None = None
     """What each of its GPUs is to be capped to (`nvidia-smi -pl`); null: not at all."""
 
+    @property
+    def gpus(self) -> int:
+        """Of the stage."""
+        return len(self.gpu_indices)
+
 
 class ReplicaDocument(Document):
     """One running replica of a model."""
@@ -96,13 +104,27 @@ class ReplicaDocument(Document):
     max_batch: int | None
     """Most concurrent sequences; null where unknown."""
     utilisation_fraction: float
-    """Sum over workloads of routed rate / sustainable rate."""
+    """Sum over workloads of routed rate / rate that it sustains at `max_batch` (`evidence`)."""
     throughput_rps: Fractions
     """Requests/s routed to it, by workload."""
     engine_args: dict[str, str | int | float | bool]
-    """How to start it, by vLLM's names."""
+    """How to start it, by vLLM's names whatever the engine."""
     engine_env: dict[str, str]
     """Environment variables to start it with."""
+    engine: Literal["vllm", "sglang", "tensorrt-llm", "any-layout"] = "vllm"
+    """What serves it; `any-layout`: an engine that runs the stages as they are."""
+    max_load_fraction: float | None = None
+    """The utilisation up to which requests in these proportions keep all their limits; null in plans of versions
+    before this field."""
+    data_parallel: Annotated[int, Field(ge=1)] = 1
+    """Ranks of attention, each with the requests of its own on `tensor_parallel` GPUs; GPUs are
+    tensor_parallel x stages x data_parallel."""
+    expert_parallel: Annotated[int, Field(ge=1)] = 1
+    """GPUs between which whole experts are spread; 1: each is split like all other weights."""
+    precision: PrecisionName | None = None
+    """Of its weights; null in plans of versions before this field: the model's."""
+    checkpoint: str | None = None
+    """The repository whose weights are at that precision; null where none is known."""
 
 
 class PlannedWorkload(Document):
@@ -118,6 +140,17 @@ class PlannedWorkload(Document):
     """Requests/s; null under min_makespan."""
     requests: float | None = None
     """Number of requests; min_makespan only."""
+    slo: SloDocument | None = None
+    """All its limits; null: those of the model."""
+
+
+class PlannedPrecision(Document):
+    """One of several precisions that replicas may have."""
+
+    precision: PrecisionName
+    """Of the weights."""
+    kv_precision: PrecisionName
+    """Of the KV cache."""
 
 
 class PlannedModel(Document):
@@ -130,7 +163,7 @@ class PlannedModel(Document):
     model: str | None = None
     """Its id, by which measured runs know it: of the catalogue, or the name; null where rates alone are known."""
     precision: PrecisionName
-    """Of the weights."""
+    """Of the weights; the first where several were searched."""
     kv_precision: PrecisionName
     """Of the KV cache."""
     prefix_cache_hit_fraction: float
@@ -140,7 +173,9 @@ class PlannedModel(Document):
     workloads: tuple[PlannedWorkload, ...]
     """Its traffic."""
     slo: SloDocument
-    """Its limits."""
+    """The limits of workloads that have none of their own."""
+    more_precisions: Annotated[tuple[PlannedPrecision, ...], Field(strict=False)] = ()
+    """Those that replicas may have besides, where a list was given."""
 
 
 class RouteDocument(Document):
@@ -226,6 +261,22 @@ class AlternativeDocument(Document):
     """What it rents."""
 
 
+class PrecisionAlternativeDocument(Document):
+    """A fleet with the weights of some models at a smaller precision; better ones may exist."""
+
+    precision: PrecisionName
+    """Of their weights."""
+    checkpoints: dict[str, str | None]
+    """By the caller's name of the model: the repository with those weights; null where none is known, and the engine
+    quantises what it loads."""
+    value: float
+    """In the objective's unit."""
+    cost_usd_per_hour: float
+    """USD per hour."""
+    better_by_fraction: float
+    """By how much its value is better than the plan's; requests/s: higher, else lower."""
+
+
 class RobustAlternativeDocument(Document):
     """The best plan when every rate is at the low end of its band, within the same budget and limits."""
 
@@ -263,14 +314,20 @@ class RobustnessDocument(Document):
     """The plan that is best there; null unless the verdict is `better`."""
     most_load_multiple_at_low: float | None
     """Where no fleet carries the load there: the largest multiple of it that was found."""
+    near_optimum: RobustAlternativeDocument | None = None
+    """The fleet found that carries the most there for `near_optimum_fraction` of the objective; null where none
+    carries more than the plan's own. `objective.give_up_fraction` (`--give-up`) takes it."""
+    near_optimum_fraction: float | None = None
+    """Null where none was sought: rates taken as given, or no time left."""
 
 
 class ConflictDocument(Document):
-    """What has to give in a problem without a plan."""
+    """What has to give in a problem without a plan. All conflicts together are enough: those of load (`rps`),
+    headroom and tokens per request by lowering these to `available`, the others by raising to `needed`."""
 
     constraint: str
-    """Named as in `binding`; besides, network, limit/slo/<model>/<limit>, limit/slo_split/<model> (the share of an
-    end-to-end limit that prefill gets) and demand/<model>/<workload>/<role>."""
+    """Named as in `binding`; besides, headroom, network, limit/slo/<model>/<limit>, limit/slo_split/<model> (the
+    share of an end-to-end limit that prefill gets) and demand/<model>/<workload>/<role>."""
     needed: float
     """What a plan would need."""
     available: float
@@ -355,7 +412,7 @@ class SolverReport(Document):
 
 
 class ValidatedLimit(Document):
-    """One latency limit of a model, as the simulated plan kept it."""
+    """One latency limit of a model or a workload, as the simulated plan kept it."""
 
     model: str
     """The caller's name of the model."""
@@ -369,6 +426,13 @@ class ValidatedLimit(Document):
     """Share of the requests within it."""
     met: bool
     """Whether as many as asked for are within it."""
+    workload: str | None = None
+    """Which workload has it for itself; null: all that are under the model's limit, together."""
+
+    @property
+    def owner(self) -> str:
+        """`chat`, or `chat/batch`."""
+        return self.model if self.workload is None else f"{self.model}/{self.workload}"
 
 
 class DeratedStage(Document):
@@ -381,7 +445,7 @@ class DeratedStage(Document):
 
 
 class DeratedConfiguration(Document):
-    """Replicas that missed limits at their full rate, and were planned for less of it."""
+    """Replicas that missed limits at the load that they were planned for, and were counted on for less."""
 
     model: str
     """The caller's name of the model."""
@@ -391,6 +455,30 @@ class DeratedConfiguration(Document):
     """In pipeline order."""
     fraction: float
     """Share of the estimated rate that is counted on."""
+    workload: str | None = None
+    """For which workload; null: for all."""
+    data_parallel: int = 1
+    """Ranks of attention."""
+    precision: PrecisionName | None = None
+    """Of their weights; null in plans of versions before this field."""
+
+
+class TriedPlan(Document):
+    """One plan that was replayed."""
+
+    round: int
+    """0: as planned at first; after that, the round of corrections. A plan that meets its limits is followed, in its
+    round, by plans with less of them."""
+    fleet: Literal["any", "same"]
+    """Planned over all configurations, or over those of the first plan alone."""
+    value: float | None
+    """In the objective's unit."""
+    cost_usd_per_hour: float | None
+    """USD per hour."""
+    meets_all_limits: bool
+    """Whether it met every limit."""
+    most_missed_fraction: float
+    """Share of the requests that the limit which was missed the most lacked; 0 where all were met."""
 
 
 class ValidationDocument(Document):
@@ -408,6 +496,8 @@ class ValidationDocument(Document):
     """Each limit."""
     derated: tuple[DeratedConfiguration, ...]
     """What was counted on for less than estimated."""
+    tried: Annotated[tuple[TriedPlan, ...], Field(strict=False)] = ()
+    """Every plan that was replayed, in order; this one is the best of them."""
 
 
 class PlanDocument(Document):
@@ -474,3 +564,6 @@ class PlanDocument(Document):
     """What to know before trusting it."""
     notes: tuple[str, ...]
     """How the input was read: buckets of a trace, offers that passed with unknown reliability, ..."""
+    precision_alternative: PrecisionAlternativeDocument | None = None
+    """What 8-bit weights would bring to models that are asked for at 16 bits; null where that is less than 1 %, where
+    rates are measured, without alternatives and in plans of a running fleet. Quality is the caller's to judge."""

@@ -9,13 +9,14 @@ from typing import Any
 
 from service.plans.calibrations import calibration_of
 from service.plans.errors import DocumentError
+from service.plans.given_models import inline_spec
 from service.plans.model_schema import GpuDocument, ModelSpecDocument
-from service.plans.plan_schema import ComboDocument, PlanDocument, PlannedModel, PlannedWorkload
+from service.plans.plan_schema import ComboDocument, PlanDocument, PlannedModel, PlannedPrecision, PlannedWorkload
 from service.plans.problem_schema import SloDocument
-from service.plans.translate import inline_spec, latency_limits
+from service.plans.translate import latency_limits
 from solver.catalog.entries import Gpu, ModelSpec
 from solver.plan import Combo, KvTransfer, Plan, Rental, Replica, Route, Share, SolveReport, Stage, WorkloadRate
-from solver.problem import Problem, ServedModel, Workload
+from solver.problem import LatencyLimit, Problem, ServedModel, Workload
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.roofline import Roofline
 
@@ -54,6 +55,7 @@ def roofline_of(plan: PlanDocument) -> Roofline:
 
 def solver_plan(document: PlanDocument) -> Plan:
     """The parts of a stored plan that tell what runs where."""
+    first = {model.name: model.precision for model in document.models}
     return Plan(
         status=document.status,
         objective=document.objective.kind,
@@ -78,6 +80,12 @@ def solver_plan(document: PlanDocument) -> Plan:
                 throughput_rps=tuple(WorkloadRate(name, rps) for name, rps in replica.throughput_rps.items()),
                 engine_args=tuple(replica.engine_args.items()),
                 engine_env=tuple(replica.engine_env.items()),
+                engine=replica.engine,
+                max_load_fraction=replica.max_load_fraction,
+                data_parallel=replica.data_parallel,
+                expert_parallel=replica.expert_parallel,
+                precision=replica.precision or first.get(replica.model),
+                checkpoint=replica.checkpoint,
             )
             for replica in document.replicas
         ),
@@ -93,6 +101,7 @@ def solver_plan(document: PlanDocument) -> Plan:
         evidence=(),
         warnings=(),
         solver=SolveReport(document.solver.method, 0.0, 0, (), document.solver.version),
+        optimum_value=document.objective.optimum_value,
     )
 
 
@@ -117,17 +126,26 @@ def _planned_model(model: ServedModel, *, is_batch: bool) -> PlannedModel:
                 output_tokens=w.output_tokens,
                 rate_rps=None if is_batch else w.demand,
                 requests=w.demand if is_batch else None,
+                slo=None if w.slo is None else _slo(w.slo),
             )
             for w in model.workloads
         ),
-        slo=SloDocument(**{f"{limit.metric}_p{limit.percentile}_s": limit.seconds for limit in model.slo}),
+        slo=_slo(model.slo),
+        more_precisions=tuple(
+            PlannedPrecision(precision=weights, kv_precision=cache) for weights, cache in model.more_precisions
+        ),
     )
+
+
+def _slo(limits: Iterable[LatencyLimit]) -> SloDocument:
+    return SloDocument(**{f"{limit.metric}_p{limit.percentile}_s": limit.seconds for limit in limits})
 
 
 def architecture_of(spec: ModelSpec) -> ModelSpecDocument:
     """A model as a caller would describe it."""
     known = {name: value for name, value in asdict(spec).items() if name in ModelSpecDocument.model_fields}
-    return ModelSpecDocument.model_validate(known)
+    mappings = {"checkpoints": dict(spec.checkpoints), "kv_schemes": dict(spec.kv_schemes)}
+    return ModelSpecDocument.model_validate({**known, **mappings})
 
 
 def _served_model(model: PlannedModel) -> ServedModel:
@@ -137,12 +155,19 @@ def _served_model(model: PlannedModel) -> ServedModel:
         precision=model.precision,
         kv_precision=model.kv_precision,
         workloads=tuple(
-            Workload(w.name, w.input_tokens, w.output_tokens, w.rate_rps or w.requests or 0.0)
+            Workload(
+                w.name,
+                w.input_tokens,
+                w.output_tokens,
+                w.rate_rps or w.requests or 0.0,
+                None if w.slo is None else latency_limits(w.slo),
+            )
             for w in model.workloads
         ),
         slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
         prefill_share_fraction=model.prefill_share_fraction,
+        more_precisions=tuple((one.precision, one.kv_precision) for one in model.more_precisions),
     )
 
 

@@ -1,12 +1,14 @@
 """The rules of a problem document that several fields break together; each names a field, its value and a remedy."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from service.plans.errors import FieldProblem, short_repr
 
 if TYPE_CHECKING:
     from service.plans.problem_schema import ModelDocument, ProblemDocument, WorkloadDocument
+    from solver.problem import Workload
 
 NEEDS_BUDGET = ("max_throughput", "min_makespan")
 
@@ -32,6 +34,9 @@ def _objective_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
     if problem.solver.method == "binary_search" and kind not in NEEDS_BUDGET:
         remedy = f"searches on the makespan and cannot answer {kind}: use method: exact"
         yield FieldProblem("solver.method", "'binary_search'", remedy)
+    if problem.objective.robust and problem.objective.give_up_fraction:
+        remedy = "stands beside robust, which plans for the low end whatever that gives up: keep one of the two"
+        yield FieldProblem("objective.give_up_fraction", f"{problem.objective.give_up_fraction:g}", remedy)
 
 
 def repeated(path: str, names: Iterable[str]) -> Iterator[FieldProblem]:
@@ -51,6 +56,22 @@ def _model_rules(at: str, model: "ModelDocument") -> Iterator[FieldProblem]:
         shown = short_repr(model.trace.file)
         yield FieldProblem(f"{at}.trace", shown, "stands beside workloads: keep one of the two")
     yield from repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
+    yield from context_rule(at, model.max_context_tokens, model.workloads or ())
+    if len(set(model.precisions)) < len(model.precisions):
+        yield FieldProblem(f"{at}.precision", short_repr(list(model.precisions)), "names a precision twice")
+
+
+def context_rule(
+    at: str, max_context_tokens: int | None, workloads: "Sequence[WorkloadDocument | Workload]"
+) -> Iterator[FieldProblem]:
+    """Servers must accept the requests that the model at `at` is planned for."""
+    if max_context_tokens is None or not workloads:
+        return
+    longest = max(workloads, key=lambda workload: workload.input_tokens + workload.output_tokens)
+    needed = longest.input_tokens + longest.output_tokens
+    if needed > max_context_tokens:
+        remedy = f"is less than input and output of workload {_plain(longest.name)}: give at least {ceil(needed)}"
+        yield FieldProblem(f"{at}.max_context_tokens", str(max_context_tokens), remedy)
 
 
 def _demand_rules(at: str, model: "ModelDocument", problem: "ProblemDocument") -> Iterator[FieldProblem]:
@@ -88,6 +109,10 @@ def _search_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
 def _table_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
     """Rows must speak of models and workloads that exist; buckets of a trace are checked once it is read."""
     table = problem.throughput.table
+    for i, model in enumerate(problem.models):
+        if problem.throughput.only and len(model.precisions) > 1:
+            remedy = "is for estimated rates to choose from: keep one, or set throughput.only to false"
+            yield FieldProblem(f"models[{i}].precision", short_repr(list(model.precisions)), remedy)
     if problem.throughput.only and not table:
         remedy = "is empty while throughput.only is true: no configuration would exist; add rows or drop `only`"
         yield FieldProblem("throughput.table", None, remedy)
@@ -96,7 +121,11 @@ def _table_rules(problem: "ProblemDocument") -> Iterator[FieldProblem]:
     for i, row in enumerate(table):
         at = f"throughput.table[{i}]"
         yield from _row_names(at, row.model, row.rps, models)
-        earlier = first.setdefault((row.model, row.role, row.stages), i)
+        listed = models[row.model].precisions if row.model in models else ()
+        if row.precision is not None and listed and row.precision not in listed:
+            remedy = f"is not among the precisions of {_plain(row.model)}: use {either(listed)}"
+            yield FieldProblem(f"{at}.precision", short_repr(row.precision), remedy)
+        earlier = first.setdefault((row.model, row.role, row.stages, row.precision or (listed or (None,))[0]), i)
         if earlier != i:
             remedy = f"repeats the model, role and stages of throughput.table[{earlier}]: merge the two rows"
             yield FieldProblem(f"{at}.stages", None, remedy)

@@ -27,7 +27,7 @@ from service.plans.fields import (
     reject,
 )
 from service.plans.market_schema import ContractName, MarketDocument
-from service.plans.model_schema import GpuDocument, ModelSpecDocument, PrecisionName
+from service.plans.model_schema import ConfigDocument, GpuDocument, ModelSpecDocument, PrecisionName
 from service.plans.problem_rules import broken_rules
 
 
@@ -49,21 +49,31 @@ def _off(value: Any) -> Any:
 DisaggregationChoice = Annotated[Literal["off", "auto", "only"], BeforeValidator(_off)]
 
 
-class MaxThroughput(Document):
+class _Objective(Document):
+    """What all objectives have in common."""
+
+    give_up_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of the optimum, how much may be given up for the most load at the low end of the rates' error bands. The plan's
+    value is then that of what it rents, and `objective.optimum_value` says what was given up. Not with `robust`."""
+    robust: bool = False
+    """Count on the low end of every rate's error band: the plan, its value and its bound are at those."""
+
+
+class MaxThroughput(_Objective):
     """Serve as many requests/s at the given mix as the budget allows."""
 
     kind: Literal["max_throughput"]
     """Which objective."""
 
 
-class MinMakespan(Document):
+class MinMakespan(_Objective):
     """Finish the given requests as early as the budget allows."""
 
     kind: Literal["min_makespan"]
     """Which objective."""
 
 
-class MinCost(Document):
+class MinCost(_Objective):
     """Carry the given load for the least USD per hour."""
 
     kind: Literal["min_cost"]
@@ -72,7 +82,7 @@ class MinCost(Document):
     """The fleet carries (1 + headroom) times the given load."""
 
 
-class MinPower(Document):
+class MinPower(_Objective):
     """Carry the given load with the least power: the TDP of all rented GPUs, or what they are capped to."""
 
     kind: Literal["min_power"]
@@ -126,6 +136,9 @@ class WorkloadDocument(Document):
     """Requests per second; for max_throughput only the mix counts. Not with min_makespan."""
     requests: Requests | None = None
     """Number of requests; with min_makespan only."""
+    slo: SloDocument | None = None
+    """Latency limits of its own. Those of a metric (ttft, tpot, e2e) replace all that the model has of it; null for
+    one of its percentiles lifts them. Metrics that it leaves out: as the model has them."""
 
 
 class TraceDocument(Document):
@@ -140,7 +153,10 @@ class TraceDocument(Document):
 
 
 def _kind_of_model(value: Any) -> str | None:
-    return _kind_of(value, text="catalogue", mapping="inline")
+    is_config = isinstance(value, ConfigDocument) or (
+        isinstance(value, dict) and {"config", "config_file"} & set(value)
+    )
+    return "published" if is_config else _kind_of(value, text="catalogue", mapping="inline")
 
 
 def _kind_of(value: Any, *, text: str, mapping: str) -> str | None:
@@ -150,13 +166,35 @@ def _kind_of(value: Any, *, text: str, mapping: str) -> str | None:
 
 
 ModelReference = Annotated[
-    Annotated[Name, Tag("catalogue")] | Annotated[ModelSpecDocument, Tag("inline")],
+    Annotated[Name, Tag("catalogue")]
+    | Annotated[ConfigDocument, Tag("published")]
+    | Annotated[ModelSpecDocument, Tag("inline")],
     Discriminator(
         _kind_of_model,
         custom_error_type="sutler_choice",
-        custom_error_message="must be an id of the catalogue (text) or an architecture (a mapping)",
+        custom_error_message="must be an id of the catalogue (text), a config.json or an architecture (mappings)",
     ),
 ]
+
+
+def _kind_of_precision(value: Any) -> str | None:
+    if isinstance(value, list | tuple):
+        return "list"
+    return _kind_of(value, text="one", mapping="other")
+
+
+PrecisionChoice = Annotated[
+    Annotated[PrecisionName, Tag("one")]
+    | Annotated[tuple[PrecisionName, ...], Field(strict=False, min_length=1), Tag("list")],
+    Discriminator(
+        _kind_of_precision,
+        custom_error_type="sutler_choice",
+        custom_error_message="must be a precision such as bf16, or a list of them to choose from",
+    ),
+]
+
+
+EngineChoice = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
 
 
 class ModelDocument(Document):
@@ -165,13 +203,14 @@ class ModelDocument(Document):
     name: Name
     """The caller's own name for it, unique in the problem."""
     model: ModelReference
-    """Id in the catalogue (`sutler catalog models`), or its architecture."""
-    precision: PrecisionName = "bf16"
-    """Of the weights."""
+    """Id in the catalogue (`sutler catalog models`), its config.json, or its architecture."""
+    precision: PrecisionChoice = "bf16"
+    """Of the weights: bf16, fp16, fp8, int8, int4 or fp4; or a list, of which each replica gets the one that serves
+    the objective best (estimated rates only). The first is what measured rates without a precision are of."""
     kv_precision: PrecisionName | None = None
     """Of the KV cache; unset: 16 bits, as serving engines do unless told otherwise."""
     slo: SloDocument = SloDocument()
-    """Latency limits."""
+    """Latency limits of each workload that has none of its own."""
     prefix_cache_hit_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the input tokens whose KV cache is already there."""
     prefill_share_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -183,6 +222,19 @@ class ModelDocument(Document):
     """The traffic as buckets; or `trace`."""
     trace: TraceDocument | None = None
     """The traffic as recorded requests; or `workloads`."""
+    engine: EngineChoice | None = None
+    """What serves this model; unset: the problem's `engine`."""
+    max_context_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Tokens of input and output that servers accept in one request, and that the KV cache of every replica holds; at
+    most the model's own context. Unset: about twice what the longest workload needs."""
+    max_utilisation_fraction: PositiveFraction | None = None
+    """Load of its replicas over what they sustain, at most; unset: as far as its limits and
+    `limits.max_utilisation_fraction` allow."""
+
+    @property
+    def precisions(self) -> tuple[PrecisionName, ...]:
+        """One, or those to choose from."""
+        return (self.precision,) if isinstance(self.precision, str) else self.precision
 
 
 class FilterDocument(Document):
@@ -194,8 +246,8 @@ class FilterDocument(Document):
     """Keep offers of these regions; `US` keeps `US-TX` too. Offers of unknown region do not pass."""
     gpus: Annotated[tuple[GpuName, ...], Field(strict=False)] = ()
     """Keep offers of these GPUs."""
-    contracts: Annotated[tuple[ContractName, ...], Field(strict=False)] = ("on_demand",)
-    """Keep offers under these contracts."""
+    contracts: Annotated[tuple[ContractName, ...], Field(strict=False)] = ("on_demand", "reserved")
+    """Keep offers under these contracts. What may be taken away (`interruptible`, `spot`) has to be asked for."""
     min_reliability_fraction: Fraction | None = None
     """Drop offers measured below this. Offers whose provider states no reliability pass, and the plan says so."""
     max_age_s: Seconds | None = None
@@ -239,7 +291,8 @@ class LimitsDocument(Document):
     max_share_per_provider_fraction: PositiveFraction = 1.0
     """Share of the routed requests/s that one provider may serve."""
     max_utilisation_fraction: PositiveFraction | None = None
-    """Load of a replica over what it sustains; unset: 0.85 for models with a TTFT or end-to-end limit, else 1."""
+    """Load of a replica over what it sustains, at most; unset: as far as the latency limits allow. Rates that you
+    measured say nothing of latencies: with a TTFT or end-to-end limit they count up to 0.85, else up to 1."""
     max_power_watts: Watts | None = None
     """The TDP of all rented GPUs, or what they are capped to, in sum."""
 
@@ -251,8 +304,9 @@ class SearchDocument(Document):
     """Tensor-parallel sizes of a stage."""
     max_pipeline_stages: Annotated[int, Field(ge=1, le=8)] = 4
     """Most pipeline stages of a replica."""
-    mixed_gpu_pipelines: bool = True
-    """Pipelines whose stages are of different GPU types."""
+    mixed_gpu_pipelines: bool | None = None
+    """Pipelines whose stages are of different GPU types; unset: what the engine is made for, so only with
+    `any-layout`. With true, others run them at one tensor-parallel size, with the smallest stage's KV cache."""
     disaggregation: DisaggregationChoice = "off"
     """Whether prompts (prefill) and answers (decode) run on replicas of their own, on sites with a network: `off`,
     never; `auto`, where that is better; `only`, always. Engines must be able to hand over KV caches."""
@@ -261,6 +315,9 @@ class SearchDocument(Document):
     ] = ()
     """Shares of the TDP to which GPUs may be capped, each replica to one of them or not at all: [0.5] for half. They
     count with min_power and limits.max_power_watts, and for estimated rates."""
+    expert_parallel: bool = True
+    """Mixtures of experts also with attention data parallelism, where the engine can (vllm, sglang): replicas of one
+    stage on as many GPUs as `tensor_parallel` allows, whose experts are spread over all of them."""
 
 
 class SolverDocument(Document):
@@ -299,6 +356,8 @@ class MeasuredRateDocument(Document):
     last two count with `search.disaggregation: auto` or `only`."""
     rps: Annotated[dict[Name, Rate], Field(min_length=1)]
     """Requests per second by workload; a workload left out has rate 0."""
+    precision: PrecisionName | None = None
+    """Of its weights; unset: the model's, the first where it lists several."""
 
 
 def _kind_of_calibration(value: Any) -> str | None:
@@ -360,6 +419,10 @@ class ProblemDocument(Document):
     """GPUs of the caller's own, by name; they replace those of the catalogue."""
     throughput: ThroughputDocument = ThroughputDocument()
     """Measured rates."""
+    engine: EngineChoice = "vllm"
+    """What serves the models, which decides the layouts that exist: `vllm`, `sglang` and `tensorrt-llm` have one
+    tensor-parallel size for all stages of a pipeline; `any-layout` stands for engines that run stages of any size on
+    any GPUs, such as HexGen. Layouts with measured rates exist in any case."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

@@ -5,17 +5,18 @@ filtered. The way back, from the solver's plan to a document, is in issue.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from service.plans.calibration_schema import CalibrationDocument, CalibrationFile
 from service.plans.calibrations import calibration_of
 from service.plans.errors import DocumentError, FieldProblem, short_repr
+from service.plans.given_models import given_spec
 from service.plans.gpu_choice import GpuChoice
 from service.plans.market_schema import OfferDocument
 from service.plans.market_source import MarketView, path_refused, read_market, resolve_path
-from service.plans.model_schema import ModelSpecDocument
+from service.plans.problem_rules import context_rule
 from service.plans.problem_schema import (
     MinCost,
     MinPower,
@@ -26,9 +27,7 @@ from service.plans.problem_schema import (
 )
 from service.plans.stored_market import MarketStore
 from service.plans.traces import bucket_trace_file
-from solver.catalog import load_models, resolve_model
-from solver.catalog.entries import LatentAttention, MixtureOfExperts, ModelSpec, Precision, SlidingWindow
-from solver.catalog.parameters import count_parameters
+from solver.catalog.entries import ModelSpec, usual_kv_precision
 from solver.errors import UnknownNameError
 from solver.problem import (
     Estimates,
@@ -47,7 +46,6 @@ from solver.problem import (
 )
 from solver.throughput.aiconfigurator import missing as operators_missing
 
-UNLIMITED_CONTEXT_TOKENS = 10_000_000
 METRICS: tuple[LatencyMetric, ...] = ("ttft", "tpot", "e2e")
 PERCENTILES = (50, 90, 95, 99)
 
@@ -138,9 +136,8 @@ def _models(
 
 def _objective(document: ProblemDocument) -> Objective:
     objective = document.objective
-    if isinstance(objective, MinCost | MinPower):
-        return Objective(objective.kind, objective.headroom_fraction)
-    return Objective(objective.kind)
+    headroom = objective.headroom_fraction if isinstance(objective, MinCost | MinPower) else 0.0
+    return Objective(objective.kind, headroom, objective.give_up_fraction, objective.robust)
 
 
 def _offer(offer: OfferDocument) -> Offer:
@@ -148,8 +145,15 @@ def _offer(offer: OfferDocument) -> Offer:
 
 
 def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:
+    first = {model.name: model.precisions[0] for model in document.models}
     return tuple(
-        MeasuredRate(row.model, tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages), row.rps, row.role)
+        MeasuredRate(
+            row.model,
+            tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages),
+            row.rps,
+            row.role,
+            row.precision or first[row.model],
+        )
         for row in document.throughput.table
     )
 
@@ -157,87 +161,41 @@ def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:
 def _model(
     at: str, model: ModelDocument, document: ProblemDocument, folder: Path | None, notes: list[str]
 ) -> ServedModel:
-    spec = _spec(at, model, notes, is_needed=not document.throughput.only)
-    if spec is not None and model.precision not in spec.precisions and not document.throughput.only:
-        remedy = f"{spec.id} is served as {', '.join(spec.precisions)}"
-        raise DocumentError.of(f"{at}.precision", remedy, value=model.precision)
+    spec = _spec(at, model, folder, notes, is_needed=not document.throughput.only)
+    for precision in model.precisions:
+        if spec is not None and precision not in spec.precisions and not document.throughput.only:
+            remedy = f"{spec.id} is served as {', '.join(spec.precisions)}"
+            raise DocumentError.of(f"{at}.precision", remedy, value=precision)
+    if spec is not None and (model.max_context_tokens or 0) > spec.max_context_tokens:
+        remedy = f"is beyond the context of {spec.id}: at most {spec.max_context_tokens}"
+        raise DocumentError.of(f"{at}.max_context_tokens", remedy, value=model.max_context_tokens)
+    caches = (model.kv_precision or usual_kv_precision(spec, weights) for weights in model.precisions)
+    first, *others = zip(model.precisions, caches, strict=True)
     return ServedModel(
         name=model.name,
         spec=spec,
-        precision=model.precision,
-        kv_precision=model.kv_precision or usual_kv_precision(model.precision),
+        precision=first[0],
+        kv_precision=first[1],
         workloads=_workloads(at, model, document, folder, notes),
         slo=latency_limits(model.slo),
         prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
         prefill_share_fraction=model.prefill_share_fraction,
+        engine=model.engine or document.engine,
+        max_context_tokens=model.max_context_tokens,
+        max_utilisation_fraction=model.max_utilisation_fraction,
+        more_precisions=tuple(others),
     )
 
 
-def usual_kv_precision(weights: Precision) -> Precision:
-    """vLLM keeps the KV cache in the activations' type unless told otherwise (`--kv-cache-dtype auto`)."""
-    return "fp16" if weights == "fp16" else "bf16"
-
-
-def _spec(at: str, model: ModelDocument, notes: list[str], *, is_needed: bool) -> ModelSpec | None:
-    if isinstance(model.model, ModelSpecDocument):
-        return inline_spec(model.name, model.model)
+def _spec(
+    at: str, model: ModelDocument, folder: Path | None, notes: list[str], *, is_needed: bool
+) -> ModelSpec | None:
     try:
-        return named_spec(f"{at}.model", model.model, notes)
+        return given_spec(f"{at}.model", model.name, model.model, folder, notes)
     except UnknownNameError:
         if is_needed:
             raise
         return None
-
-
-def named_spec(field: str, name: str, notes: list[str]) -> ModelSpec:
-    """The model of the catalogue that a name means; `notes` gets what it was read as.
-
-    Raises UnknownNameError naming the field.
-    """
-    spec = load_models().get(name) or resolve_model(name, field=field)
-    if spec.id != name:
-        notes.append(f"{field}: {name} is planned as {spec.id} of the catalogue.")
-    # a repository that the caller names is the one to load, whatever fine-tune of the architecture it holds
-    return replace(spec, hf_id=name) if "/" in name else spec
-
-
-def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
-    """An architecture that is described, with what it leaves out counted from the rest."""
-    kv_heads = given.kv_heads or given.heads
-    head_dim = given.head_dim or given.hidden_size // given.heads
-    moe = MixtureOfExperts(**given.moe.model_dump()) if given.moe else None
-    mla = LatentAttention(**given.mla.model_dump()) if given.mla else None
-    counted = count_parameters(
-        layers=given.layers,
-        hidden_size=given.hidden_size,
-        heads=given.heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=given.intermediate_size,
-        vocab_size=given.vocab_size,
-        tied_embeddings=given.tied_embeddings,
-        moe=moe,
-        mla=mla,
-    )
-    total = given.total_params or counted.total
-    return ModelSpec(
-        id=name,
-        layers=given.layers,
-        hidden_size=given.hidden_size,
-        heads=given.heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=given.intermediate_size,
-        vocab_size=given.vocab_size,
-        max_context_tokens=given.max_context_tokens or UNLIMITED_CONTEXT_TOKENS,
-        total_params=total,
-        active_params=given.active_params or min(total, counted.active),
-        tied_embeddings=given.tied_embeddings,
-        moe=moe,
-        mla=mla,
-        sliding_window=SlidingWindow(**given.sliding_window.model_dump()) if given.sliding_window else None,
-        hf_id=given.hf_id,
-    )
 
 
 def latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
@@ -246,14 +204,36 @@ def latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
     return tuple(LatencyLimit(metric, at, seconds) for metric, at, seconds in limits if seconds is not None)
 
 
+def own_limits(model: SloDocument, workload: SloDocument | None) -> tuple[LatencyLimit, ...] | None:
+    """All limits of a workload; None: those of its model.
+
+    What it says of a metric, be it that there is no limit, replaces what the model says of it.
+    """
+    stated = set() if workload is None else {name.partition("_")[0] for name in workload.model_fields_set}
+    if workload is None or not stated:
+        return None
+    kept = tuple(limit for limit in latency_limits(model) if limit.metric not in stated)
+    return (*kept, *latency_limits(workload))
+
+
 def _workloads(
     at: str, model: ModelDocument, document: ProblemDocument, folder: Path | None, notes: list[str]
 ) -> tuple[Workload, ...]:
     is_batch = document.objective.kind == "min_makespan"
     if model.trace is not None:
-        return _trace_workloads(f"{at}.trace", model.trace, folder, notes, is_batch=is_batch)
+        found = _trace_workloads(f"{at}.trace", model.trace, folder, notes, is_batch=is_batch)
+        too_long = [*context_rule(at, model.max_context_tokens, found)]  # of workloads it is in the document's rules
+        if too_long:
+            raise DocumentError(too_long)
+        return found
     return tuple(
-        Workload(w.name, w.input_tokens, w.output_tokens, w.requests if is_batch else w.rate_rps)  # type: ignore[arg-type]
+        Workload(
+            w.name,
+            w.input_tokens,
+            w.output_tokens,
+            w.requests if is_batch else w.rate_rps,  # type: ignore[arg-type]
+            own_limits(model.slo, w.slo),
+        )
         for w in model.workloads or ()
     )
 

@@ -16,8 +16,8 @@ from service.profiles.plausibility import impossible
 from service.profiles.readers import RejectedRun
 from service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
 from solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
+from solver.catalog.entries import usual_kv_precision
 from solver.errors import InvalidProblemError, UnknownNameError
-from solver.estimate import usual_kv_precision
 
 MOST_FAILED_FRACTION: Final = 0.05
 # Means of products are not products of means, and tools count TPOT in two ways; beyond this something is wrong.
@@ -123,7 +123,7 @@ def _served(run: BenchmarkRun) -> Served:
     if run.kv_precision and run.kv_precision.lower() != "auto":
         kv_precision = precision_of("kv_precision", run.kv_precision)
     else:
-        kv_precision = usual_kv_precision(gpu, precision)
+        kv_precision = usual_kv_precision(spec, precision)
     key = ProfileKey(
         gpu.slug, spec.id, precision, kv_precision, engine_of(run.engine or ""), run.engine_version or ""
     )

@@ -8,6 +8,7 @@ from solver.replanning import Switching
 from solver.units import SECONDS_PER_HOUR
 
 LOADS: Final = ("min_cost", "min_power")
+FREE_USD_PER_RPS: Final = 1.0  # of a fleet that costs nothing: what it serves is worth something all the same
 
 
 def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switching:
@@ -28,7 +29,7 @@ def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switchi
         horizon_s=policy.horizon_s,
         weight=urgent if is_urgent else usual,
         needed_weight=urgent,
-        usd_per_rps=cost / rate if rate > 0 else 1.0,
+        usd_per_rps=cost / rate if cost > 0 and rate > 0 else FREE_USD_PER_RPS,
     )
 
 

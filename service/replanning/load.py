@@ -118,8 +118,9 @@ def _workload(stated: WorkloadDocument, found: WorkloadTraffic | None, factor: f
 
 
 def _as_planned(model: ModelDocument, before: ModelDocument | None) -> ModelDocument:
-    """The traffic of the current plan, if it is of the same workloads."""
-    names = [workload.name for workload in model.workloads or ()]
-    if before is None or [workload.name for workload in before.workloads or ()] != names:
+    """The traffic of the current plan, if it is of the same workloads; their limits are those that are stated."""
+    stated, planned = model.workloads or (), () if before is None else before.workloads or ()
+    if [workload.name for workload in planned] != [workload.name for workload in stated]:
         return model
-    return model.model_copy(update={"workloads": before.workloads})
+    workloads = tuple(one.model_copy(update={"slo": own.slo}) for one, own in zip(planned, stated, strict=True))
+    return model.model_copy(update={"workloads": workloads})

@@ -7,10 +7,10 @@ time, and a look that dies leaves nothing behind but its being due.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -40,12 +40,16 @@ from service.replanning.market_view import MarketView
 from service.replanning.memory import remembered
 from service.replanning.repository import NewDecision, Watched
 from service.replanning.state import State
+from service.simulation.questions import ValidationQuestion
 from service.solving.errors import StoppingError
 from service.solving.solver_process import SolverProcess
 from service.traffic.service import traffic_of
 from service.webhooks.service import announce
+from solver.plan import Plan
 from solver.problem import Problem
 from solver.replanning import Consideration, Considered, Option
+
+T = TypeVar("T")
 
 logger = logging.getLogger("sutler.replanning")
 
@@ -80,7 +84,8 @@ class Looker:
         try:
             facts = await self.facts(watched, version)
             verdict = await self.verdict(facts)
-            await self._store(watched, facts, verdict)
+            document = None if verdict.plan is None else await self._document(facts, verdict, verdict.plan)
+            await self._store(watched, facts, verdict, document)
         except DatabaseError:
             raise
         except StoppingError:
@@ -176,22 +181,37 @@ class Looker:
         return await asyncio.to_thread(conclude, facts, prepared, considered)
 
     async def _considered(self, consideration: Consideration) -> Considered:
-        solver = await self.solvers.get()
         limit_s = 1.5 * consideration.problem.options.time_limit_s + SLACK_S
-        considering = asyncio.ensure_future(solver.consider(consideration, lambda progress: None, limit_s=limit_s))
+        return await self._asked(
+            lambda solver: solver.consider(consideration, lambda progress: None, limit_s=limit_s)
+        )
+
+    async def _document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
+        """What is issued, but for its revision; replayed where the policy asks for it."""
+        translation, now = verdict.translation, self.now()
+        if not facts.policy.validate_plans:
+            return issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
+        question = ValidationQuestion(translation, uuid4(), now, plan)
+        limit_s = translation.problem.options.time_limit_s + SLACK_S
+        return await self._asked(lambda solver: solver.validate(question, lambda progress: None, limit_s=limit_s))
+
+    async def _asked(self, ask: Callable[[SolverProcess], Coroutine[Any, Any, T]]) -> T:
+        """What a free solver process answers, unless this worker ends."""
+        solver = await self.solvers.get()
+        asking = asyncio.ensure_future(ask(solver))
         stopping = asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait({considering, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not considering.done():
+            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
                 raise StoppingError
-            return considering.result()
+            return asking.result()
         finally:
-            for task in (considering, stopping):
+            for task in (asking, stopping):
                 task.cancel()
-            await asyncio.wait({considering, stopping})
+            await asyncio.wait({asking, stopping})
             self.solvers.put_nowait(solver)
 
-    async def _store(self, watched: Watched, facts: Facts, verdict: Verdict) -> None:
+    async def _store(self, watched: Watched, facts: Facts, verdict: Verdict, document: PlanDocument | None) -> None:
         now = self.now()
         async with begun(self.engine) as connection:
             deployment = await deployments.find_by_id(connection, watched.deployment_id, lock=True)
@@ -206,8 +226,8 @@ class Looker:
                 logger.info("%s: what is held has changed meanwhile: this look is void", watched.name)
                 return
             issued = None
-            if verdict.plan is not None:
-                issued = await self._issue(connection, deployment, facts, verdict, now=now)
+            if document is not None:
+                issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
             await self._note(connection, watched, facts, verdict, issued, now=now)
             if verdict.alert:
                 await announce(
@@ -222,13 +242,13 @@ class Looker:
         deployment: deployments.Deployment,
         facts: Facts,
         verdict: Verdict,
+        document: PlanDocument,
         *,
         now: datetime,
     ) -> int:
-        assert verdict.plan is not None
         assert verdict.decision is not None
         revision, reason = deployment.revision + 1, verdict.decision.reason
-        document = issue_plan(verdict.plan, verdict.translation, plan_id=uuid4(), created_at=now, revision=revision)
+        document = document.model_copy(update={"created_at": now, "revision": revision})
         diff = difference(facts.plan, document, reason=reason, held=facts.holdings, of_running=True)
         await plans.add_finished(
             connection,
@@ -314,7 +334,11 @@ class Replan:
         """
         assert self.prepared.consideration is not None  # what is asked for is always considered
         problem = self.prepared.consideration.problem
-        return replace(problem, options=replace(self.prepared.translation.problem.options, robustness=False))
+        return replace(
+            problem,
+            objective=replace(problem.objective, give_up_fraction=0.0),
+            options=replace(self.prepared.translation.problem.options, robustness=False),
+        )
 
     def problem_json(self) -> dict[str, Any]:
         """With the traffic that it was made for."""

@@ -17,6 +17,7 @@ from service.replanning.fleet import Assessed, assess, settled_offers, supply
 from service.replanning.load import carries_load, seen
 from service.replanning.memory import Searched
 from service.replanning.repeats import repeated_search, something_has_come
+from service.simulation.validation import known_deratings
 from service.traffic.planned import stated_rps
 from solver.plan import Plan
 from solver.problem import Offer
@@ -93,7 +94,10 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     """With the market; where nothing of it is fresh, with what it was, so that what is held can be judged."""
 
     def translated(problem: ProblemDocument) -> Translation:
-        return to_problem(problem, folder=None, now=facts.now, store=facts.market, rented_gpus=rented)
+        found = to_problem(problem, folder=None, now=facts.now, store=facts.market, rented_gpus=rented)
+        names = {model.name for model in problem.models}
+        derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
+        return replace(found, problem=replace(found.problem, derated=(*found.problem.derated, *derated)))
 
     try:
         return translated(document), False

@@ -20,7 +20,7 @@ class LatencyResource(Document):
 
 
 class LimitResource(Document):
-    """One latency limit of a model."""
+    """One latency limit of a model or a workload."""
 
     metric: Literal["ttft", "tpot", "e2e"]
     """Time to first token, time per output token after the first, whole request."""
@@ -34,6 +34,8 @@ class LimitResource(Document):
     """What the limit's own percentile came to."""
     met: bool
     """Whether as many as asked for are within it."""
+    workload: str | None = None
+    """Of a model: which workload has it for itself; null: all that are under it, together."""
 
 
 class TrafficResource(Document):
@@ -56,7 +58,7 @@ class TrafficResource(Document):
     output_tokens_per_s: float
     """Of finished requests."""
     goodput_rps: float
-    """Requests/s that arrived and were served within every limit of their model."""
+    """Requests/s that arrived and were served within every limit of their workload."""
     ttft: LatencyResource
     """Time to first token."""
     tpot: LatencyResource
@@ -64,7 +66,8 @@ class TrafficResource(Document):
     e2e: LatencyResource
     """Whole request."""
     limits: tuple[LimitResource, ...]
-    """The model's limits, over these requests."""
+    """Of a model: its limits, over the requests that are under them, and those that workloads have for themselves; of
+    a workload: all that it is under, over its requests."""
 
 
 class SimulatedReplicaResource(Document):
@@ -118,7 +121,7 @@ class SimulationResource(Document):
     seconds: float
     """How long the simulation took."""
     meets_all_limits: bool
-    """Whether every limit of every model is met; true where there is none."""
+    """Whether every limit of every model and workload is met; true where there is none."""
     models: tuple[TrafficResource, ...]
     """Each model as a whole."""
     workloads: tuple[TrafficResource, ...]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from service.simulation.schemas import (
     TrafficResource,
 )
 from service.simulation.traffic import Drawn, Replayed, requests_for
+from solver.catalog.entries import Precision
 from solver.plan import Evidence
 from solver.problem import Derating, Role, ServedModel
 from solver.simulation import (
@@ -43,8 +45,8 @@ WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0
 
 
-Configuration = tuple[str, Role, tuple[tuple[str, int], ...]]
-"""(model, role, stages as (GPU, tensor-parallel degree))."""
+Configuration = tuple[str, Role, tuple[tuple[str, int], ...], int, Precision | None]
+"""(model, role, stages as (GPU, tensor-parallel degree), data_parallel, precision)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,7 @@ def simulated(
     warm_up_s = min(WARM_UP_FRACTION * end_s, MOST_WARM_UP_S) if choices.warm_up_s is None else choices.warm_up_s
     if warm_up_s >= end_s > 0:
         raise DocumentError.of("warm_up_s", f"the last request arrives at {end_s:.4g} s: use less", value=warm_up_s)
-    limits = {name: model.slo for name, model in models.items()}
-    summary = summarise(outcome, [replica.name for replica in replicas], limits, warm_up_s=warm_up_s)
+    summary = summarise(outcome, [replica.name for replica in replicas], models, warm_up_s=warm_up_s)
     resource = _resource(plan, traffic, choices, summary, len(requests), seconds=clock() - started)
     return Simulated(resource, outcome, summary)
 
@@ -161,22 +162,31 @@ def _evidence(plan: PlanDocument, derated: Sequence[Derating | DeratedConfigurat
     """With full rates: that a configuration is counted on for less makes no engine slower."""
     if derated is None:
         derated = () if plan.validation is None else plan.validation.derated
-    fractions = {derated_configuration(one): one.fraction for one in derated}
-    of_replica = {replica.id: fractions.get(configuration_of(replica), 1.0) for replica in plan.replicas}
+    configurations = {replica.id: configuration_of(replica) for replica in plan.replicas}
     return [
-        replace(found, rps=found.rps / of_replica[found.replica])
+        replace(found, rps=found.rps / counted_fraction(derated, configurations[found.replica], found.workload))
         for found in (Evidence(**evidence.model_dump()) for evidence in plan.evidence)
     ]
 
 
+def counted_fraction(
+    derated: Sequence[Derating | DeratedConfiguration], configuration: Configuration, workload: str
+) -> float:
+    """What a configuration is counted on for, of its rate of a workload."""
+    return prod(one.fraction for one in derated if _is_of(one, configuration) and one.workload in (None, workload))
+
+
 def configuration_of(replica: ReplicaDocument) -> Configuration:
     """What replicas are derated by."""
-    return (replica.model, replica.role, tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages))
+    stages = tuple((stage.gpu, stage.tensor_parallel) for stage in replica.stages)
+    return (replica.model, replica.role, stages, replica.data_parallel, replica.precision)
 
 
-def derated_configuration(one: Derating | DeratedConfiguration) -> Configuration:
-    """Which replicas are derated."""
-    return (one.model, one.role, tuple((stage.gpu, stage.tensor_parallel) for stage in one.stages))
+def _is_of(one: Derating | DeratedConfiguration, configuration: Configuration) -> bool:
+    """Whether a replica is derated by it; by one that names no precision, at any."""
+    stages = tuple((stage.gpu, stage.tensor_parallel) for stage in one.stages)
+    known = (one.model, one.role, stages, one.data_parallel)
+    return known == configuration[:-1] and one.precision in (None, configuration[-1])
 
 
 def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -> Lengths:
@@ -256,6 +266,7 @@ def _limit(result: LimitResult) -> LimitResource:
         within_fraction=result.within_fraction,
         at_percentile_s=finite(result.at_percentile_s),
         met=result.is_met,
+        workload=result.workload,
     )
 
 

@@ -1,47 +1,66 @@
-"""Plan, replay, correct: what misses its limits when it is replayed is counted on for less in another plan.
+"""Plan, replay, correct: what misses its limits when it is replayed is counted on for less in other plans.
 
-Flow: a plan -> simulated.py -> which configurations missed (here) -> Problem.derated -> solve again; a few rounds.
-
-How much less comes from the replay itself: the same traffic with requests left out, as if other replicas had them,
-until the configuration keeps its limits; that load, as a share of what it was estimated to sustain, is what it is
-counted on for.
+Flow: a plan -> simulated.py -> what it missed -> corrections.py -> Problem.derated -> solve again, over all
+configurations and over those of the first plan alone (same_fleet.py), so that more of the same is tried as well; a
+few rounds. Where a plan meets its limits then, corrections half way back to those of the round before are tried,
+since they may have been more than it takes. The best of all plans that were replayed is the one that is returned.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from service.plans.plan_schema import (
     DeratedConfiguration,
     DeratedStage,
     PlanDocument,
+    TriedPlan,
     ValidatedLimit,
     ValidationDocument,
 )
-from service.plans.planned import served_models
-from service.simulation.simulated import (
-    Choices,
-    Configuration,
-    Simulated,
-    configuration_of,
-    derated_configuration,
-    in_words,
-    simulated,
-)
+from service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
+from service.simulation.same_fleet import of_configurations
+from service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
 from service.simulation.traffic import Drawn, Replayed
 from solver.problem import Derating, MeasuredStage, Problem
-from solver.simulation import group_results
-from solver.throughput.roles import limits_in
 
-MOST_ROUNDS: Final = 4
-SHARES: Final = (0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+MOST_ROUNDS: Final = 3
+HALVINGS: Final = 2
+LEAST_GAIN: Final = 0.01
 
 
-class Tried(Protocol):
-    """A plan on its traffic, or on a share of it."""
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A plan that was replayed; `is_same`: of the configurations of the first plan alone."""
 
-    def __call__(self, *, share: float = 1.0) -> Simulated: ...
+    plan: PlanDocument
+    found: Simulated
+    fractions: Fractions
+    derated: tuple[Derating, ...]
+    round: int
+    is_same: bool
+    replay: Replay
+
+    @property
+    def meets_all_limits(self) -> bool:
+        return self.found.resource.meets_all_limits
+
+    @property
+    def most_missed_fraction(self) -> float:
+        limits = [limit for model in self.found.resource.models for limit in model.limits if not limit.met]
+        return max((limit.percentile / 100 - limit.within_fraction for limit in limits), default=0.0)
+
+    @property
+    def signed_value(self) -> float:
+        """The smaller, the better."""
+        value = self.plan.objective.value or 0.0
+        return -value if self.plan.objective.kind == "max_throughput" else value
+
+    @property
+    def rank(self) -> tuple[bool, int, float]:
+        """The smaller, the better: limits first, to a percent of the requests, then the objective's value."""
+        return (not self.meets_all_limits, round(100 * self.most_missed_fraction), self.signed_value)
 
 
 def validated(
@@ -51,76 +70,139 @@ def validated(
     choices: Choices,
     *,
     solve_again: Callable[[Problem], PlanDocument],
+    corrects: bool = True,
 ) -> PlanDocument:
-    """The plan, or the one that takes its place; where none does, the last that runs, with what it misses.
+    """The best plan of those that were tried, this one first, with what it misses; `corrects` False: this one.
 
     A plan that runs nothing is left as it is. Raises what `simulated` raises.
     """
     if not plan.replicas:
         return plan
-    number = 1
-    while True:
-        tried = partial(simulated, plan, traffic, choices, derated=_documents(problem.derated))
-        found = tried()
-        slower = {} if found.resource.meets_all_limits or number == MOST_ROUNDS else _slower(plan, found, tried)
-        stricter = replace(problem, derated=_joined(problem.derated, slower, plan))
-        following = solve_again(stricter) if slower else None
-        if following is None or not following.replicas:
-            return _with_validation(plan, found, traffic, problem.derated, number)
-        problem, plan, number = stricter, following, number + 1
+    search = _Search(problem, plan, traffic, choices, solve_again)
+    if corrects:
+        search.correct()
+        search.halve()
+    return _with_validation(search.best, search.every, traffic)
 
 
-def _slower(plan: PlanDocument, found: Simulated, tried: Tried) -> dict[Configuration, float]:
-    """For each configuration that misses its limits, the share of this load under which it keeps them.
-
-    Empty where less of it helps none of them.
-    """
-    open_ = _missing(plan, found)
-    slower: dict[Configuration, float] = {}
-    for share in SHARES:
-        if not open_:
-            break
-        still = _missing(plan, tried(share=share))
-        slower |= dict.fromkeys(open_ - still, share)
-        open_ &= still
-    return slower
-
-
-def _missing(plan: PlanDocument, found: Simulated) -> set[Configuration]:
-    configurations = list(dict.fromkeys(configuration_of(replica) for replica in plan.replicas))
-    models = served_models(plan)
-    results = group_results(
-        found.outcome,
-        [configurations.index(configuration_of(replica)) for replica in plan.replicas],
-        [limits_in(models[model], role) for model, role, _ in configurations],
-        warm_up_s=found.summary.warm_up_s,
-    )
-    return {
-        configuration
-        for configuration, limits in zip(configurations, results, strict=True)
-        if not all(limit.is_met for limit in limits)
-    }
-
-
-def _joined(
-    known: Sequence[Derating], slower: dict[Configuration, float], plan: PlanDocument
-) -> tuple[Derating, ...]:
-    busy: dict[Configuration, float] = {}
-    for replica in plan.replicas:
-        configuration = configuration_of(replica)
-        busy[configuration] = max(busy.get(configuration, 0.0), replica.utilisation_fraction)
-    fractions = {derated_configuration(one): one.fraction for one in known}
-    for configuration, share in slower.items():
-        fractions[configuration] = fractions.get(configuration, 1.0) * min(1.0, busy[configuration]) * share
+def known_deratings(plan: PlanDocument) -> tuple[Derating, ...]:
+    """What the validation of a plan has found, for plans that follow it."""
     return tuple(
-        Derating(model, tuple(MeasuredStage(gpu, degree) for gpu, degree in stages), fraction, role)
-        for (model, role, stages), fraction in fractions.items()
+        Derating(
+            one.model,
+            tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in one.stages),
+            one.fraction,
+            one.role,
+            one.workload,
+            one.data_parallel,
+            one.precision,
+        )
+        for one in (() if plan.validation is None else plan.validation.derated)
     )
 
 
-def _with_validation(
-    plan: PlanDocument, found: Simulated, traffic: Replayed | Drawn, derated: Sequence[Derating], rounds: int
-) -> PlanDocument:
+@dataclass(slots=True)
+class _Search:
+    """The plans that were tried, in `every`."""
+
+    problem: Problem
+    first: PlanDocument
+    traffic: Replayed | Drawn
+    choices: Choices
+    solve_again: Callable[[Problem], PlanDocument]
+    every: list[_Tried] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._replay(self.first, {}, 0, is_same=False)
+
+    @property
+    def best(self) -> _Tried:
+        return min(self.every, key=lambda one: one.rank)
+
+    def correct(self) -> None:
+        """Rounds of corrections, until a plan over all configurations meets its limits or is no better than one that
+        does."""
+        fractions: Fractions = {}
+        for number in range(1, MOST_ROUNDS + 1):
+            if not self._is_open():
+                return
+            latest = [one for one in self.every if one.round == number - 1 and not one.meets_all_limits]
+            found = [on_top(one.fractions, corrections(one.plan, one.found, one.replay)) for one in latest]
+            before, fractions = fractions, stricter(fractions, *found)
+            if fractions == before:
+                return
+            free = self._free(fractions, number)
+            if free is None:
+                return
+            if not any(one.is_same and one.meets_all_limits for one in self.every):
+                self._same(fractions, number, free=free)
+
+    def halve(self) -> None:
+        """Half of the last corrections, and half of what is left, where the best plan meets its limits by them."""
+        best = self.best
+        if not best.meets_all_limits or best.round == 0:
+            return
+        before = self._free_of(best.round - 1)
+        low, high = before.fractions, best.fractions
+        for _ in range(HALVINGS):
+            if self.best.signed_value - before.signed_value <= LEAST_GAIN * abs(self.best.signed_value):
+                return
+            middle, is_same = between(low, high), best.is_same
+            tried = self._same(middle, best.round, free=before) if is_same else self._free(middle, best.round)
+            low, high = (low, middle) if tried is not None and tried.meets_all_limits else (middle, high)
+
+    def _free_of(self, number: int) -> _Tried:
+        """The plan over all configurations that a round began with."""
+        return next(one for one in self.every if one.round == number and not one.is_same)
+
+    def _is_open(self) -> bool:
+        last = [one for one in self.every if not one.is_same][-1]
+        return not last.meets_all_limits and all(
+            last.signed_value < one.signed_value for one in self.every if one.meets_all_limits
+        )
+
+    def _stricter(self, fractions: Fractions) -> Problem:
+        return replace(self.problem, derated=(*self.problem.derated, *deratings(fractions)))
+
+    def _free(self, fractions: Fractions, number: int) -> _Tried | None:
+        """Over all configurations; None: there is no such plan."""
+        plan = self.solve_again(self._stricter(fractions))
+        return self._replay(plan, fractions, number, is_same=False) if plan.replicas else None
+
+    def _same(self, fractions: Fractions, number: int, *, free: _Tried) -> _Tried | None:
+        """Over the configurations of the first plan; None: there is no such plan, or it is `free`, which was made
+        over all configurations with these corrections or fewer."""
+        own = {configuration_of(replica) for replica in self.first.replicas}
+        plan = self.solve_again(of_configurations(self._stricter(fractions), own))
+        if not plan.replicas or _is_same_fleet(plan, free.plan):
+            return None
+        plan = _proven_by(free.plan, plan, relative_gap=self.problem.options.relative_gap)
+        return self._replay(plan, fractions, number, is_same=True)
+
+    def _replay(self, plan: PlanDocument, fractions: Fractions, number: int, *, is_same: bool) -> _Tried:
+        derated = (*self.problem.derated, *deratings(fractions))
+        replay = partial(simulated, plan, self.traffic, self.choices, derated=derated)
+        self.every.append(_Tried(plan, replay(), fractions, derated, number, is_same, replay))
+        return self.every[-1]
+
+
+def _is_same_fleet(one: PlanDocument, other: PlanDocument) -> bool:
+    return one.rentals == other.rentals and sorted(map(configuration_of, one.replicas)) == sorted(
+        map(configuration_of, other.replicas)
+    )
+
+
+def _proven_by(free: PlanDocument, same: PlanDocument, *, relative_gap: float) -> PlanDocument:
+    """What was searched over few configurations proves nothing of the others; what was over all does."""
+    value, bound = same.objective.value, free.objective.bound
+    gap = None if bound is None or not value else abs(bound - value) / abs(value)
+    objective = same.objective.model_copy(update={"bound": bound, "relative_gap": gap})
+    status = "optimal" if gap is not None and gap <= relative_gap + 1e-9 else "feasible"
+    return same.model_copy(update={"objective": objective, "status": status, "binding": free.binding})
+
+
+def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: Replayed | Drawn) -> PlanDocument:
+    resource = best.found.resource
     limits = tuple(
         ValidatedLimit(
             model=model.model,
@@ -129,20 +211,33 @@ def _with_validation(
             seconds=limit.seconds,
             within_fraction=limit.within_fraction,
             met=limit.met,
+            workload=limit.workload,
         )
-        for model in found.resource.models
+        for model in resource.models
         for limit in model.limits
     )
     document = ValidationDocument(
         traffic=in_words(traffic),
-        requests=found.resource.requests,
-        rounds=rounds,
-        meets_all_limits=found.resource.meets_all_limits,
+        requests=resource.requests,
+        rounds=len(every),
+        meets_all_limits=resource.meets_all_limits,
         limits=limits,
-        derated=_documents(derated),
+        derated=_documents(best.derated),
+        tried=tuple(_tried_document(one) for one in every),
     )
     missed = () if document.meets_all_limits else (_missed(limits),)
-    return plan.model_copy(update={"validation": document, "warnings": (*plan.warnings, *missed)})
+    return best.plan.model_copy(update={"validation": document, "warnings": (*best.plan.warnings, *missed)})
+
+
+def _tried_document(tried: _Tried) -> TriedPlan:
+    return TriedPlan(
+        round=tried.round,
+        fleet="same" if tried.is_same else "any",
+        value=tried.plan.objective.value,
+        cost_usd_per_hour=tried.plan.cost_usd_per_hour,
+        meets_all_limits=tried.found.resource.meets_all_limits,
+        most_missed_fraction=tried.most_missed_fraction,
+    )
 
 
 def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
@@ -152,6 +247,9 @@ def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
             role=one.role,
             stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
             fraction=one.fraction,
+            workload=one.workload,
+            data_parallel=one.data_parallel,
+            precision=one.precision,
         )
         for one in derated
     )
@@ -159,7 +257,7 @@ def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
 
 def _missed(limits: Sequence[ValidatedLimit]) -> str:
     words = "; ".join(
-        f"{limit.model}: {limit.metric} p{limit.percentile} {limit.seconds:g} s is kept by "
+        f"{limit.owner}: {limit.metric} p{limit.percentile} {limit.seconds:g} s is kept by "
         f"{100 * limit.within_fraction:.2f} %"
         for limit in limits
         if not limit.met

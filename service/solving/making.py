@@ -4,15 +4,17 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.api_tables import PlanRow
 from service.db.notices import notify, plan_topic
 from service.deployments import issuing
+from service.deployments import repository as deployments
 from service.deployments.diff import difference
 from service.deployments.repository import Deployment
+from service.deployments.schemas import PolicyDocument
 from service.plans import repository
 from service.plans.issue import issue_plan
 from service.plans.plan_schema import PlanDocument
@@ -23,11 +25,15 @@ from service.plans.validation import validate
 from service.profiles.references import with_calibration
 from service.replanning.concluding import Verdict, instead, issuable
 from service.replanning.looking import Looker, Replan
+from service.simulation.questions import ValidationQuestion
+from service.simulation.validation import HALVINGS, MOST_ROUNDS
 from service.solving import turns
 from service.solving.attempts import Attempts, DroppedError, limit_s
 from solver.plan import Plan
 from solver.problem import Problem as SolverProblem
 from solver.replanning import proven_by
+
+MOST_SOLVES: Final = 1 + 2 * MOST_ROUNDS + HALVINGS
 
 logger = logging.getLogger("sutler.solving")
 
@@ -71,8 +77,29 @@ class Maker(Attempts[Claim]):
         document = validate(ProblemDocument, claimed.problem)
         known = await self.persist(lambda connection: with_calibration(connection, document))
         read_at, translation = await self.patiently(lambda: self._translated(known))
-        plan = await self._solved(claimed, translation.problem, time_limit_s=document.solver.time_limit_s)
-        return Made(plan, translation, read_at)
+        time_limit_s = document.solver.time_limit_s
+        if await self._is_validated(claimed):
+            issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
+            return Made(issued, translation, read_at)
+        plan = await self._solved(claimed, translation.problem, time_limit_s=time_limit_s)
+        return Made(self._issued(claimed, plan, translation), translation, read_at)
+
+    async def _is_validated(self, claimed: Claim) -> bool:
+        """As the policy of the plan's deployment says."""
+        if claimed.deployment_id is None:
+            return False
+        deployment_id = claimed.deployment_id
+        deployment = await self.persist(lambda connection: deployments.find_by_id(connection, deployment_id))
+        return deployment is not None and validate(PolicyDocument, deployment.policy).validate_plans
+
+    async def _replayed(
+        self, claimed: Claim, translation: Translation, plan: Plan | None, *, time_limit_s: float
+    ) -> PlanDocument:
+        asked, longest_s = ValidationQuestion(translation, claimed.id, self.now(), plan), limit_s(time_limit_s)
+        return await self.solved(claimed, lambda solver, seen: solver.validate(asked, seen.add, limit_s=longest_s))
+
+    def _issued(self, claimed: Claim, plan: Plan, translation: Translation) -> PlanDocument:
+        return issue_plan(plan, translation, plan_id=claimed.id, created_at=self.now())
 
     async def _made_of(self, claimed: Claim, replan: Replan) -> "Made":
         """The best change of the running fleet, and the proof of how good any fleet could be."""
@@ -85,7 +112,12 @@ class Maker(Attempts[Claim]):
             plan = proven_by(verdict.plan, best, replan.problem)
         else:
             plan, verdict = best, instead(verdict, best)
-        return Made(plan, verdict.translation, replan.facts.now, replan, verdict)
+        if replan.facts.policy.validate_plans:
+            time_limit_s = replan.problem.options.time_limit_s
+            issued = await self._replayed(claimed, verdict.translation, plan, time_limit_s=time_limit_s)
+        else:
+            issued = self._issued(claimed, plan, verdict.translation)
+        return Made(issued, verdict.translation, replan.facts.now, replan, verdict)
 
     async def _translated(self, document: ProblemDocument) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""
@@ -100,7 +132,7 @@ class Maker(Attempts[Claim]):
         now = self.now()
         deployment = await issuing.locked(connection, claimed.deployment_id)
         revision = None if deployment is None else deployment.revision + 1
-        issued = issue_plan(made.plan, made.translation, plan_id=claimed.id, created_at=now, revision=revision or 1)
+        issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
         content = issued.model_dump_json(by_alias=True)
         is_ours = await repository.finish(
             connection, claimed, issued, content=content, now=now, market_read_at=made.read_at, revision=revision
@@ -134,7 +166,7 @@ class Maker(Attempts[Claim]):
 class Made:
     """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already."""
 
-    plan: Plan
+    plan: PlanDocument
     translation: Translation
     read_at: datetime
     replan: Replan | None = None

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, Final, Union
 
 from service.plans.errors import DocumentError
@@ -21,11 +22,12 @@ from solver.replanning import Consideration, consider
 
 if TYPE_CHECKING:
     from service.offline.questions import OfflineQuestion
+    from service.simulation.questions import ValidationQuestion
 
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1
 
-Question = Union[Problem, Consideration, "OfflineQuestion"]
+Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion"]
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
             return "considered", consider(question, on_progress=telling)
         if isinstance(question, Problem):
             return "plan", solve(question, on_progress=telling)
-        return "offline plan", _planned_offline(question)
+        return "document", _document(question, telling)
     except InvalidProblemError as error:
         return "invalid", (error.field, error.value, error.remedy)
     except DocumentError as error:
@@ -62,11 +64,14 @@ def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
         return "defect", traceback.format_exc()
 
 
-def _planned_offline(question: "OfflineQuestion") -> object:
-    """Its documents are imported with the first question: most solver processes never get one."""
-    from service.offline.questions import answered
+def _document(question: "OfflineQuestion | ValidationQuestion", on_progress: Callable[[Progress], None]) -> object:
+    """What these need is imported with the first question: most solver processes never get one."""
+    from service.offline import questions as offline
+    from service.simulation import questions as simulation
 
-    return answered(question)
+    if isinstance(question, simulation.ValidationQuestion):
+        return simulation.answered(question, on_progress)
+    return offline.answered(question)
 
 
 class _Telling:

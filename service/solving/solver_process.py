@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from service.offline.questions import OfflineAnswer, OfflineQuestion
 from service.plans.errors import DocumentError
+from service.plans.plan_schema import PlanDocument
+from service.simulation.questions import ValidationQuestion
 from service.solving.errors import SolverDefectError, SolverLostError
 from service.solving.frames import packed, receive
 from solver.errors import InvalidProblemError
@@ -21,7 +23,7 @@ from solver.replanning import Consideration, Considered
 
 MODULE: Final = "service.solving.solver_main"
 
-Question = Problem | Consideration | OfflineQuestion
+Question = Problem | Consideration | OfflineQuestion | ValidationQuestion
 
 
 class SolverProcess:
@@ -51,6 +53,13 @@ class SolverProcess:
         """The options of a running fleet; as `solve`."""
         considered: Considered = await self._answer(consideration, on_progress, limit_s=limit_s)
         return considered
+
+    async def validate(
+        self, question: ValidationQuestion, on_progress: Callable[[Progress], None], *, limit_s: float
+    ) -> PlanDocument:
+        """The plan, replayed; as `solve`. Raises DocumentError, too."""
+        document: PlanDocument = await self._answer(question, on_progress, limit_s=limit_s)
+        return document
 
     async def plan_offline(self, question: OfflineQuestion, *, limit_s: float) -> OfflineAnswer:
         """The plan of an offline application; as `solve`, without progress. Raises DocumentError, too."""

@@ -6,10 +6,11 @@ GPU conventions where a name leaves something open: `H100` and `H200` mean SXM, 
 
 from collections.abc import Mapping
 
+from solver.catalog.config_json import spec_of_config
 from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
 from solver.catalog.gpu_names import resolve_gpu
 from solver.catalog.gpus import gpu_catalog
-from solver.catalog.model_names import resolve_model
+from solver.catalog.model_names import resolve_model, with_repository
 from solver.catalog.models import model_catalog
 from solver.catalog.parameters import ParameterCount, count_parameters
 from solver.catalog.tables import CatalogError, Fact
@@ -32,6 +33,8 @@ __all__ = [
     "model_facts",
     "resolve_gpu",
     "resolve_model",
+    "spec_of_config",
+    "with_repository",
 ]
 
 

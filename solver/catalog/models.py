@@ -9,10 +9,12 @@ from typing import Final, cast
 from solver.catalog.entries import (
     PRECISIONS,
     LatentAttention,
+    LinearAttention,
     MixtureOfExperts,
     ModelSpec,
     Precision,
     SlidingWindow,
+    SparseAttention,
 )
 from solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, ParameterCount, count_parameters
 from solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
@@ -83,10 +85,20 @@ def _read_model(model: str, entry: Table, *, defaults: Mapping[str, str], as_of:
     provenance = take_provenance(entry, defaults=defaults, as_of=as_of, source=own_source)
     sizes = {figure: entry.integer(figure) for figure in SIZE_FIGURES}
     moe, mla, window = _read_moe(entry), _read_mla(entry), _read_window(entry)
+    linear, sparse = _read_linear(entry), _read_sparse(entry)
     tied = entry.boolean("tied_embeddings", default=False)
+    gated = entry.boolean("gated_attention", default=False)
     architecture = {figure: size for figure, size in sizes.items() if figure != "max_context_tokens"}
-    matrices = entry.integer("feed_forward_matrices", default=GATED_FEED_FORWARD_MATRICES)
-    counted = count_parameters(**architecture, tied_embeddings=tied, moe=moe, mla=mla, feed_forward_matrices=matrices)
+    counted = count_parameters(
+        **architecture,
+        tied_embeddings=tied,
+        moe=moe,
+        mla=mla,
+        linear_attention=linear,
+        sparse_attention=sparse,
+        gated_attention=gated,
+        feed_forward_matrices=entry.integer("feed_forward_matrices", default=GATED_FEED_FORWARD_MATRICES),
+    )
     total = entry.number("total_params")
     active = entry.optional_number("active_params") or (counted.active if moe else total)
     spec = ModelSpec(
@@ -100,6 +112,11 @@ def _read_model(model: str, entry: Table, *, defaults: Mapping[str, str], as_of:
         sliding_window=window,
         precisions=_read_precisions(entry),
         hf_id=hf_id,
+        linear_attention=linear,
+        sparse_attention=sparse,
+        gated_attention=gated,
+        checkpoints=_read_checkpoints(entry),
+        kv_schemes=_read_kv_schemes(entry),
     )
     aliases = entry.texts("aliases")
     entry.close()
@@ -148,6 +165,52 @@ def _read_window(entry: Table) -> SlidingWindow | None:
     return window
 
 
+def _read_linear(entry: Table) -> LinearAttention | None:
+    table = entry.optional_table("linear_attention")
+    if table is None:
+        return None
+    linear = LinearAttention(
+        full_layers=table.integer("full_layers", least=0),
+        key_heads=table.integer("key_heads"),
+        value_heads=table.integer("value_heads"),
+        key_head_dim=table.integer("key_head_dim"),
+        value_head_dim=table.integer("value_head_dim"),
+        conv_kernel_tokens=table.integer("conv_kernel_tokens"),
+        state_value_bytes=table.integer("state_value_bytes", default=2),
+    )
+    table.close()
+    return linear
+
+
+def _read_sparse(entry: Table) -> SparseAttention | None:
+    table = entry.optional_table("sparse_attention")
+    if table is None:
+        return None
+    sparse = SparseAttention(
+        top_tokens=table.integer("top_tokens"),
+        index_heads=table.integer("index_heads"),
+        index_head_dim=table.integer("index_head_dim"),
+    )
+    table.close()
+    return sparse
+
+
+def _read_checkpoints(entry: Table) -> tuple[tuple[Precision, str], ...]:
+    table = entry.optional_table("checkpoints")
+    named = table.text_map() if table is not None else {}
+    if unknown := set(named) - set(PRECISIONS):
+        raise CatalogError(f"{entry.path}.checkpoints: {sorted(unknown)}: use {', '.join(PRECISIONS)}")
+    return tuple(cast(Mapping[Precision, str], named).items())
+
+
+def _read_kv_schemes(entry: Table) -> tuple[tuple[Precision, Precision], ...]:
+    table = entry.optional_table("kv_schemes")
+    stated = table.text_map() if table is not None else {}
+    if unknown := {*stated, *stated.values()} - set(PRECISIONS):
+        raise CatalogError(f"{entry.path}.kv_schemes: {sorted(unknown)}: use {', '.join(PRECISIONS)}")
+    return tuple(cast(Mapping[Precision, Precision], stated).items())
+
+
 def _read_precisions(entry: Table) -> tuple[Precision, ...]:
     stated = entry.texts("precisions")
     if unknown := set(stated) - set(PRECISIONS):
@@ -161,8 +224,10 @@ def _facts(spec: ModelSpec, sizes: Mapping[str, int], provenance: Provenance) ->
         "total_params": spec.total_params,
         "active_params": spec.active_params,
     }
-    for part in ("moe", "mla", "sliding_window"):
+    for part in ("moe", "mla", "sliding_window", "linear_attention", "sparse_attention"):
         value = getattr(spec, part)
         if value is not None:
             figures[part] = ", ".join(f"{name} {getattr(value, name)}" for name in value.__slots__)
+    if spec.checkpoints:
+        figures["checkpoints"] = ", ".join(f"{precision} {name}" for precision, name in spec.checkpoints)
     return tuple(provenance.fact(spec.id, figure, value) for figure, value in figures.items())

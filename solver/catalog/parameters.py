@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from solver.catalog.entries import LatentAttention, MixtureOfExperts
+from solver.catalog.entries import LatentAttention, LinearAttention, MixtureOfExperts, SparseAttention
 
 GATED_FEED_FORWARD_MATRICES = 3  # gate, up and down (Shazeer, arXiv 2002.05202); older models have two
 
@@ -27,6 +27,9 @@ def count_parameters(
     tied_embeddings: bool = False,
     moe: MixtureOfExperts | None = None,
     mla: LatentAttention | None = None,
+    linear_attention: LinearAttention | None = None,
+    sparse_attention: SparseAttention | None = None,
+    gated_attention: bool = False,
     feed_forward_matrices: int = GATED_FEED_FORWARD_MATRICES,
 ) -> ParameterCount:
     """Weight matrices of a decoder-only transformer; biases and norms (below 0.1 %) are left out.
@@ -34,13 +37,23 @@ def count_parameters(
     Active parameters of a mixture of experts count the shared and the routed experts that a token uses, and both
     embedding matrices, as most publishers do.
     """
-    attention = _latent(hidden_size, heads, mla) if mla else _grouped(hidden_size, heads, kv_heads, head_dim)
+    attention = attention_parameters(
+        layers=layers,
+        hidden_size=hidden_size,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        mla=mla,
+        linear_attention=linear_attention,
+        sparse_attention=sparse_attention,
+        gated_attention=gated_attention,
+    )
     embeddings = vocab_size * hidden_size * (1 if tied_embeddings else 2)
     dense = feed_forward_matrices * hidden_size * intermediate_size
     if moe is None:
-        total = embeddings + layers * (attention + dense)
+        total = embeddings + attention + layers * dense
         return ParameterCount(float(total), float(total))
-    common = embeddings + layers * attention + moe.dense_layers * dense
+    common = embeddings + attention + moe.dense_layers * dense
     expert = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.expert_intermediate_size
     shared = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.shared_expert_intermediate_size * moe.shared_experts
     always = shared + hidden_size * moe.experts  # the router
@@ -51,8 +64,42 @@ def count_parameters(
     )
 
 
-def _grouped(hidden_size: int, heads: int, kv_heads: int, head_dim: int) -> int:
-    return 2 * hidden_size * head_dim * (heads + kv_heads)
+def attention_parameters(
+    *,
+    layers: int,
+    hidden_size: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    mla: LatentAttention | None = None,
+    linear_attention: LinearAttention | None = None,
+    sparse_attention: SparseAttention | None = None,
+    gated_attention: bool = False,
+) -> int:
+    """The projections around attention, of all layers together."""
+    full = hidden_size * head_dim * ((3 if gated_attention else 2) * heads + 2 * kv_heads)
+    if mla is not None:
+        full = _latent(hidden_size, heads, mla)
+    if sparse_attention is not None:
+        full += _indexer(hidden_size, mla, sparse_attention)
+    if linear_attention is None:
+        return layers * full
+    full_layers = linear_attention.full_layers
+    return full_layers * full + (layers - full_layers) * _delta_net(hidden_size, linear_attention)
+
+
+def _delta_net(hidden_size: int, linear: LinearAttention) -> int:
+    """Of one layer: in for queries, keys, values, their gate, and two rates per value head; out; the convolution."""
+    values = linear.value_heads * linear.value_head_dim
+    into = linear.channels + values + 2 * linear.value_heads
+    return hidden_size * (into + values) + linear.channels * linear.conv_kernel_tokens
+
+
+def _indexer(hidden_size: int, mla: LatentAttention | None, sparse: SparseAttention) -> int:
+    """Queries from where attention takes its own, one key per token, a weight per head."""
+    query_from = (mla.q_lora_rank if mla else None) or hidden_size
+    queries = query_from * sparse.index_heads * sparse.index_head_dim
+    return queries + hidden_size * (sparse.index_head_dim + sparse.index_heads)
 
 
 def _latent(hidden_size: int, heads: int, mla: LatentAttention) -> int:

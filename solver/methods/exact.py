@@ -38,7 +38,7 @@ _ONE_NETWORK_COLUMNS = 80
 _FEW_CANDIDATES = 400  # so few that the first MILP may as well have all of them
 _FINISH_COLUMNS = 20
 _FINISH_COLUMNS_PER_MODEL = 4
-_RENTAL_HEURISTIC_EFFORT = 0.2  # with rentals and routing in the MILP good plans are found late
+RENTAL_HEURISTIC_EFFORT = 0.2  # with rentals and routing in the MILP good plans are found late
 _CUTOFF_SHARE = 0.8  # of the allowed gap
 _MANY_SURVIVORS = 400
 _FLEET_STEPS = (40, 150, 500)  # columns on which inequalities are collected before all survivors are searched
@@ -46,6 +46,9 @@ _FLEET_ROUNDS = 25
 _RELAXED_ROUNDS = 40
 _RELAXED_CLOSE = 1e-5
 _LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
+_ROUTED_COLUMNS = 400
+_ROUTED_GAP = 0.02  # what is still open where fleets are searched with their routing
+_ROUTED_TIME_SHARE = 0.5
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched
 _FLEET_NODES = 500
 _FLEET_GAP_SHARE = 0.5
@@ -165,6 +168,18 @@ def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model:
     return np.unique(np.concatenate(chosen))
 
 
+def surviving(polytope: Polytope, relaxation: Relaxation, slack: float) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Candidates, least and most machines of plans whose goal is at most `slack` above the relaxation's bound."""
+    slack += 1e-9 * abs(relaxation.bound)
+    chosen = np.flatnonzero(relaxation.reduced_cost_use <= slack)
+    reduced, most = relaxation.reduced_cost_rent, polytope.rent_upper
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moves = np.where(np.abs(reduced) > 1e-12, np.floor(slack / np.abs(reduced) + 1e-9), np.inf)
+    upper = np.where(reduced > 0, np.minimum(most, moves), most)
+    lower = np.where(reduced < 0, np.maximum(0.0, most - moves), 0.0)
+    return chosen, lower, upper
+
+
 def _on_one_network(polytope: Polytope, relaxation: Relaxation) -> list[IntArray]:
     """Candidates that hand over on one network alone, or not at all, for each of the networks that the relaxation
     uses most: on many alike it spreads what a plan has on one, and a search among all of them finds little."""
@@ -200,14 +215,21 @@ class _Search:
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
 
-    def closed(self) -> bool:
-        """The incumbent is within the gap of what is proven."""
-        proven = max(self.bound, self.relaxation.bound)
-        return bool(np.isfinite(self.value)) and self.value - proven <= self.relative_gap * abs(self.value) + 1e-12
+    def __post_init__(self) -> None:
+        """What costs nothing is the best there is where no cost is negative, however the relaxation is rounded."""
+        costs = np.concatenate([[self.goal.lam_weight], self.goal.use_cost, self.goal.rent_cost])
+        if (costs >= 0).all():
+            self.bound = 0.0
 
-    def improve(self, chosen: IntArray, node_limit: int) -> None:
-        """Search among the chosen candidates only; proves nothing."""
-        self._solve(build_milp(self.polytope, self.goal, chosen), node_limit)
+    def closed(self, relative_gap: float | None = None) -> bool:
+        """The incumbent is within the gap of what is proven; None: the one that is asked for."""
+        gap = self.relative_gap if relative_gap is None else relative_gap
+        proven = max(self.bound, self.relaxation.bound)
+        return bool(np.isfinite(self.value)) and self.value - proven <= gap * abs(self.value) + 1e-12
+
+    def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
+        """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
+        self._solve(build_milp(self.polytope, self.goal, chosen), node_limit, time_share)
         self.report("incumbent", self.value, self.relaxation.bound)
 
     def prove(self, node_limit: int | None) -> None:
@@ -220,14 +242,14 @@ class _Search:
         self.exhausted = solution.status in ("optimal", "infeasible")
         self.report("proof", self.value, max(self.bound, self.relaxation.bound))
 
-    def _solve(self, milp: Milp, node_limit: int | None) -> MilpSolution:
+    def _solve(self, milp: Milp, node_limit: int | None, time_share: float = 1.0) -> MilpSolution:
         """Run a MILP with routing; a better solution becomes the incumbent."""
         solution = solve_milp(
             milp.program,
             relative_gap=self.relative_gap,
-            time_limit_s=self.seconds_left(),
+            time_limit_s=self.seconds_left() * time_share,
             node_limit=node_limit,
-            heuristic_effort=_RENTAL_HEURISTIC_EFFORT,
+            heuristic_effort=RENTAL_HEURISTIC_EFFORT,
         )
         if solution.x is not None and solution.objective < self.value:
             self.incumbent, self.value = milp.read(solution, self.polytope.rate.shape[1]), solution.objective
@@ -241,6 +263,8 @@ class _Search:
             bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
         for count in _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
+            if count == _FLEET_STEPS[0] and not self.closed(_ROUTED_GAP):
+                self._improve_among_survivors(bounds, node_limit)
             if self.closed() or self.seconds_left() <= 0:
                 return
             if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
@@ -251,6 +275,18 @@ class _Search:
             chosen = bounds.undominated(self.survivors()[0])
             if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
                 return
+
+    def _improve_among_survivors(self, bounds: FleetBounds, node_limit: int | None) -> None:
+        """Where replicas suit only some workloads, fleets look alike to inequalities long after routing tells them
+        apart."""
+        few = promising(self.polytope, self.relaxation, _ROUTED_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
+        few = np.intersect1d(few, self.survivors()[0])
+        if len(few) == 0 or self.seconds_left() <= 0:
+            return
+        nodes = min(node_limit or _INCUMBENT_NODES, _INCUMBENT_NODES)
+        self.improve(few, nodes, time_share=_ROUTED_TIME_SHARE)
+        if self.incumbent is not None:
+            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
 
     def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
         """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
@@ -341,14 +377,7 @@ class _Search:
 
     def survivors(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """Candidates and machine counts that a plan better than the cutoff can have."""
-        slack = self._cutoff() - self.relaxation.bound + 1e-9 * abs(self.relaxation.bound)
-        chosen = np.flatnonzero(self.relaxation.reduced_cost_use <= slack)
-        reduced, most = self.relaxation.reduced_cost_rent, self.polytope.rent_upper
-        with np.errstate(divide="ignore", invalid="ignore"):
-            moves = np.where(np.abs(reduced) > 1e-12, np.floor(slack / np.abs(reduced) + 1e-9), np.inf)
-        upper = np.where(reduced > 0, np.minimum(most, moves), most)
-        lower = np.where(reduced < 0, np.maximum(0.0, most - moves), 0.0)
-        return chosen, lower, upper
+        return surviving(self.polytope, self.relaxation, self._cutoff() - self.relaxation.bound)
 
     def outcome(self) -> Outcome:
         bound = min(max(self.bound, self.relaxation.bound), self.value)

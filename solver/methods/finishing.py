@@ -1,30 +1,47 @@
 """The later objectives of the lexicographic finish, one after the other; objectives.py says which they are.
 
-Flow: exact.minimise or binary_search.minimise -> finished (here) -> routing.without_idle.
+Flow: exact.minimise or binary_search.minimise -> finished (here), low_end.py -> routing.without_idle.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from solver.allocation import Polytope
 from solver.methods import exact
+from solver.methods.low_end import Room, fewest_parts, most_at_low
 from solver.milp import Allocation
-from solver.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, finishes
+from solver.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, finishes, held_at, kept_lam
+from solver.relaxation import Relaxation
+from solver.routing import without_idle
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An allocation of the polytope, without limits that the finish has held; `relaxation`: of its first goal."""
+
+    polytope: Polytope
+    allocation: Allocation
+    relaxation: Relaxation
 
 
 def finished(
     polytope: Polytope,
     allocation: Allocation,
     *,
+    relaxation: Relaxation,
     seconds_left: Callable[[], float],
     mark: Callable[[str], None] = lambda phase: None,
     least_lam: float = 0.0,
-) -> Allocation:
+    widen: Callable[[Polytope, Relaxation], tuple[Polytope, Relaxation]] | None = None,
+) -> Finished:
     """The allocation after the later objectives, the earlier ones held; what a phase does not improve stays.
 
-    `mark` is told the name of each phase at its end. No phase goes below `least_lam`, in the polytope's scale.
+    `widen` adds candidates that can only be better at low rates, at the end.
+    `relaxation`: of the first objective. `mark` is told the name of each phase at its end. No phase goes below
+    `least_lam`, in the polytope's scale.
     """
-    problem = polytope.problem
+    problem, free = polytope.problem, polytope
+    least_lam = max(least_lam, kept_lam(problem.objective, problem.options.relative_gap, allocation))
     for finish in finishes(problem.objective, problem.options.relative_gap):
         polytope, goal = finish.hold(polytope, allocation)
         if seconds_left() <= 0:
@@ -38,4 +55,13 @@ def finished(
             node_limit=FINISH_NODE_LIMIT,
         )
         mark(finish.name)
-    return allocation
+    allocation, _ = without_idle(polytope, allocation, at_low=False)
+    if seconds_left() <= 0:
+        return Finished(free, allocation, relaxation)
+    wide, relaxation = (free, relaxation) if widen is None else widen(free, relaxation)
+    room = Room(held_at(wide, allocation), least_lam, relaxation, seconds_left)
+    allocation = most_at_low(room, allocation)
+    mark("low end")
+    allocation = fewest_parts(room, allocation)
+    mark("fewest parts")
+    return Finished(wide, allocation, relaxation)

@@ -65,7 +65,7 @@ class RentalGoal:
     max_machines: int | None = None
 
     def is_met(self, makespan_s: float, usd: float) -> bool:
-        return usd <= (self.budget_usd or inf) and makespan_s <= (self.deadline_s or inf)
+        return usd <= _limit(self.budget_usd) and makespan_s <= _limit(self.deadline_s)
 
     def value(self, makespan_s: float, usd: float) -> tuple[float, float]:
         """Smaller is better."""
@@ -73,7 +73,10 @@ class RentalGoal:
 
     def rank(self, makespan_s: float, usd: float) -> tuple[float, float, float]:
         """The best first; behind all that meet the limits, those that miss them by least."""
-        missed = max(usd / (self.budget_usd or inf), makespan_s / (self.deadline_s or inf))
+        missed = max(
+            amount / limit if limit else inf
+            for amount, limit in ((usd, _limit(self.budget_usd)), (makespan_s, _limit(self.deadline_s)))
+        )
         return (0.0 if self.is_met(makespan_s, usd) else missed, *self.value(makespan_s, usd))
 
 
@@ -142,7 +145,7 @@ def rent(
     pile = sample(application, seed=options.seed)
     known = gpus_by_slug(offers, gpus)
     candidates = _bounded(application, offers, known, goal, terms, loading or Loading(), options, pile)
-    affordable = [one for one in candidates if one.price_usd_per_hour <= (goal.budget_usd_per_hour or inf)]
+    affordable = [one for one in candidates if one.price_usd_per_hour <= _limit(goal.budget_usd_per_hour)]
     possible = [one for one in affordable if goal.is_met(one.makespan_s, one.usd)]
     bound = min((goal.value(one.makespan_s, one.usd)[0] for one in possible), default=None)
     deadline_s = begun_s + options.time_limit_s
@@ -288,3 +291,7 @@ def _front(sets: Sequence[MachineSet]) -> tuple[MachineSet, ...]:
         if not found or one.usd < found[-1].usd:
             found.append(one)
     return tuple(found)
+
+
+def _limit(stated: float | None) -> float:
+    return inf if stated is None else stated

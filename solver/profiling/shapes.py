@@ -108,7 +108,13 @@ def measurements(
 
 def check_profiled(spec: ModelSpec) -> None:
     """Raises InvalidProblemError where a layer of `spec` is not grouped-query attention and a gated feed-forward."""
-    kinds = (("experts", spec.moe), ("latent attention", spec.mla), ("sliding windows", spec.sliding_window))
+    kinds = (
+        ("experts", spec.moe),
+        ("latent attention", spec.mla),
+        ("sliding windows", spec.sliding_window),
+        ("linear attention", spec.linear_attention),
+        ("sparse attention", spec.sparse_attention),
+    )
     found = [name for name, part in kinds if part is not None]
     if not found and not _is_gated(spec):
         found = ["a feed-forward part without a gate"]

@@ -57,6 +57,7 @@ OptionKind = Literal["keep", "reroute", "relayout", "refleet"]
 _CARRIES = 1e-6  # relative shortage below which a load counts as carried
 _STEADY_GAP = 0.002
 _SAME_CAPACITY = 1e-3
+_FREE_USD_PER_WATT = 0.002
 _NO_CHANGE = Change(0, 0, 0, 0.0, 0.0)
 
 
@@ -173,7 +174,7 @@ class _Run:
         steady = self._steady(self.problem)
         if steady is None:
             self._add_standing(running)
-            return self._ended(float("-inf"), searched=True, conflicts=find_conflicts(self.problem))
+            return self._ended(float("-inf"), searched=True, conflicts=self._conflicts())
         relaxation = relaxed(steady)
         if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
             steady = self._steady(_without_headroom(self.problem)) or steady
@@ -196,7 +197,7 @@ class _Run:
         if not searched:
             return self._ended(most, searched=False)
         best = self.options[-1]
-        conflicts = () if best.carries or maximises_rate(self.problem.objective) else find_conflicts(self.problem)
+        conflicts = () if best.carries or maximises_rate(self.problem.objective) else self._conflicts()
         return self._ended(most, searched=True, conflicts=conflicts)
 
     def _prove(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
@@ -294,10 +295,11 @@ class _Run:
         return -self.switching.usd_per_rps * option.capacity_rps
 
     def _usd_per_watt(self) -> float:
-        """What the fleet pays per watt now."""
+        """What the fleet pays per watt now; of one that costs nothing, about what a cloud asks."""
         standing = self.consideration.standing
         watts = sum((self.problem.gpus[r.gpu].tdp_watts or 0.0) * r.gpus * r.count for r in standing.rentals)
-        return standing.cost_usd_per_hour / watts if watts > 0 else 0.002
+        cost = standing.cost_usd_per_hour
+        return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
     def _option(self, kind: OptionKind, fleet: Fleet, plan: Plan, change: Change) -> Option:
         capacity = capacity_rps(fleet, total_demand(self.problem))
@@ -324,6 +326,9 @@ class _Run:
             benefit = watts * self._usd_per_watt() + self._unserved_usd(more_rps)
         else:
             benefit = saved + self._unserved_usd(more_rps)
+        spared = self.problem.objective.give_up_fraction * abs(self._usd_per_hour(keep))
+        if keep.carries and 0 < benefit <= spared:
+            benefit = 0.0  # what was given up is no reason to change what runs
         net = benefit * switching.horizon_h - switching.weight * option.change.usd
         return replace(option, benefit_usd_per_hour=benefit, net_usd=net)
 
@@ -342,6 +347,9 @@ class _Run:
         seconds = self.clock() - self.started
         phases = (PhaseSeconds("consider", seconds),)
         return SolveReport(self.problem.options.method, seconds, 0, phases, VERSION)
+
+    def _conflicts(self) -> tuple[Conflict, ...]:
+        return find_conflicts(self.problem, self._seconds_left)
 
     def _seconds_left(self) -> float:
         return self.problem.options.time_limit_s - (self.clock() - self.started)

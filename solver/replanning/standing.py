@@ -20,16 +20,18 @@ from solver.candidates import (
     power_cap_fractions,
     roles_of,
 )
+from solver.engines import ANY_LAYOUT
 from solver.errors import InvalidProblemError
 from solver.milp import Allocation
 from solver.packing import Pin, PinnedReplica, PlacedReplica, Placement
 from solver.plan import KvTransfer, Rental, Replica, Route
+from solver.pools import reserved_gpus
 from solver.power import power_cap_fraction
 from solver.problem import Problem, ServedModel
 from solver.report import Fleet, describe
 from solver.routing import Routing, balanced, route
 from solver.supply import Supply, build_supply
-from solver.throughput.base import FloatArray
+from solver.throughput.base import FloatArray, IntArray
 from solver.verify.view import is_measured, offer_key
 
 
@@ -122,20 +124,30 @@ def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
     engine = started.get(replica.id)
     if engine is None:
         return replica
-    return replace(replica, max_batch=engine.max_batch, engine_args=engine.engine_args, engine_env=engine.engine_env)
+    return replace(
+        replica,
+        max_batch=engine.max_batch,
+        engine_args=engine.engine_args,
+        engine_env=engine.engine_env,
+        engine=engine.engine,
+        precision=engine.precision or replica.precision,
+        checkpoint=engine.checkpoint,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StandingCandidates:
-    """One candidate per replica, by model, on the supply of a problem.
+    """One candidate per replica, by model, on the supply of a problem: the operating point at its cap that suits the
+    requests best that it is given.
 
-    `recapped`: the same engines under every other power cap, which `nvidia-smi -pl` sets while they run.
+    `others`: the same engines at their other points, and under every other power cap, which `nvidia-smi -pl` sets
+    while they run.
     """
 
     supply: Supply
     candidates: Candidates
     replicas: tuple[Replica, ...]
-    recapped: Candidates
+    others: Candidates
 
 
 def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidates) -> StandingFleet | None:
@@ -165,25 +177,59 @@ def standing_candidates(problem: Problem, standing: Standing) -> StandingCandida
     """
     supply = build_supply(problem)
     pools = _pools_of_rentals(problem, supply, standing)
-    parts, recapped, replicas = [], [], []
+    parts, others, replicas = [], [], []
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
         if members:
-            pipelines = [_pipeline(replica, pools, problem) for replica in members]
-            parts.append(candidates_of_pipelines(problem, supply, index, pipelines))
-            others = _under_other_caps(problem, model, pipelines)
-            if others:
-                recapped.append(candidates_of_pipelines(problem, supply, index, others))
+            pipelines = [_pipeline(replica, pools, standing.rentals, problem) for replica in members]
+            found, owner = candidates_of_pipelines(problem, supply, index, pipelines)
+            suited = _suited(model, members, found, owner)
+            parts.append(found.take(suited))
+            others.append(found.take(np.setdiff1d(np.arange(len(found)), suited)))
+            recapped = _under_other_caps(problem, model, pipelines)
+            if recapped:
+                others.append(candidates_of_pipelines(problem, supply, index, recapped)[0])
             replicas += members
     most_workloads = max(len(model.workloads) for model in problem.models)
-    return StandingCandidates(
-        supply, joined(parts, most_workloads), tuple(replicas), joined(recapped, most_workloads)
-    )
+    return StandingCandidates(supply, joined(parts, most_workloads), tuple(replicas), joined(others, most_workloads))
+
+
+def _suited(model: ServedModel, members: Sequence[Replica], found: Candidates, owner: IntArray) -> IntArray:
+    """Of the points of each replica the one that is the least busy with what it is given, among those that admit all
+    of that; where none does, the one that admits the most."""
+    chosen = np.zeros(len(members), dtype=np.int64)
+    for index, replica in enumerate(members):
+        rows = np.flatnonzero(owner == index)
+        given = {rate.workload: rate.rps for rate in replica.throughput_rps}
+        asked = np.array([given.get(workload.name, 0.0) for workload in model.workloads])
+        rps = found.rps[rows][:, : len(asked)]
+        unserved = np.where(rps > 0, 0.0, asked).sum(axis=1)
+        busy = np.divide(asked, rps, out=np.zeros_like(rps), where=rps > 0).sum(axis=1)
+        chosen[index] = rows[np.lexsort((-rps.sum(axis=1), busy, unserved))[0]]
+    return chosen
 
 
 def within_search(problem: Problem, standing: Standing) -> Standing:
-    """Without replicas that the search leaves out by now: they run, but no change of the fleet keeps them."""
-    return replace(standing, replicas=tuple(r for r in standing.replicas if _is_sought(problem, r)))
+    """Without replicas that the search leaves out by now: they run, but no change of the fleet keeps them.
+
+    So it is with those on another engine or at a precision that is not listed any more, and those that accept too
+    little context. No layout is left out because of its engine: it runs.
+    """
+    models = {model.name: model for model in problem.models}
+    sought = (r for r in standing.replicas if _is_sought(problem, r) and _is_as_wanted(models.get(r.model), r))
+    return replace(standing, replicas=tuple(sought))
+
+
+def _is_as_wanted(model: ServedModel | None, replica: Replica) -> bool:
+    if model is None:
+        return True
+    if replica.precision not in (None, *model.precisions):
+        return False
+    if ANY_LAYOUT in (model.engine, replica.engine):
+        return True
+    accepts = dict(replica.engine_args).get("max_model_len")
+    is_too_short = isinstance(accepts, int) and accepts < (model.max_context_tokens or 0)
+    return model.engine == replica.engine and not is_too_short
 
 
 def _is_sought(problem: Problem, replica: Replica) -> bool:
@@ -193,7 +239,8 @@ def _is_sought(problem: Problem, replica: Replica) -> bool:
     is_searched = (
         all(stage.tensor_parallel in search.tensor_parallel for stage in replica.stages)
         and len(replica.stages) <= search.max_pipeline_stages
-        and (len(gpus) == 1 or search.mixed_gpu_pipelines)
+        and (len(gpus) == 1 or search.mixed_gpu_pipelines is not False)
+        and (replica.data_parallel == 1 or search.expert_parallel)
     )
     return is_searched or is_measured(problem, replica)
 
@@ -241,10 +288,14 @@ def _pools_of_rentals(problem: Problem, supply: Supply, standing: Standing) -> l
     return [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
 
 
-def _pipeline(replica: Replica, pools: Sequence[int], problem: Problem) -> Pipeline:
+def _pipeline(replica: Replica, pools: Sequence[int], rentals: Sequence[Rental], problem: Problem) -> Pipeline:
     stages = tuple((pools[stage.rental], stage.tensor_parallel, stage.layers or 0) for stage in replica.stages)
     one_piece = len({stage.piece for stage in replica.stages}) == 1
-    return Pipeline(stages, one_piece, replica.role, power_cap_fraction(replica, problem))
+    gpus = sum(stage.gpus for stage in replica.stages)
+    size = reserved_gpus(gpus, rentals[replica.stages[0].rental].gpus) if one_piece else 0
+    power_cap = power_cap_fraction(replica, problem)
+    batch, ranks = replica.max_batch or 0, replica.data_parallel
+    return Pipeline(stages, one_piece, replica.role, power_cap, batch, ranks, size, replica.precision)
 
 
 def _under_other_caps(problem: Problem, model: ServedModel, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
@@ -256,13 +307,15 @@ def _under_other_caps(problem: Problem, model: ServedModel, pipelines: Sequence[
 
 
 def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
-    """What candidates have in common that are the same replica: their engine and their power cap."""
-    caps = candidates.power_cap_fraction.tolist()
-    return [(cap, *engine) for cap, engine in zip(caps, engines_of(candidates), strict=True)]
+    """What candidates have in common that are the same replica: their engine, power cap and operating point."""
+    caps, points = candidates.power_cap_fraction.tolist(), candidates.rps.tolist()
+    engines = engines_of(candidates)
+    return [(cap, tuple(point), *engine) for cap, point, engine in zip(caps, points, engines, strict=True)]
 
 
 def engines_of(candidates: Candidates) -> list[tuple[object, ...]]:
-    """What candidates have in common that need no other engine: model, role, stages and pieces."""
+    """What candidates have in common that need no other engine: model, role, stages, pieces, sequences at most and
+    precision."""
     return [
         (
             int(candidates.model[c]),
@@ -271,6 +324,10 @@ def engines_of(candidates: Candidates) -> list[tuple[object, ...]]:
             tuple(candidates.tensor_parallel[c].tolist()),
             tuple(candidates.layers[c].tolist()),
             bool(candidates.one_piece[c]),
+            int(candidates.max_batch[c]),
+            int(candidates.data_parallel[c]),
+            tuple(candidates.piece_size[c].tolist()),
+            int(candidates.precision[c]),
         )
         for c in range(len(candidates))
     ]

@@ -120,7 +120,7 @@ def steady_problem(
     supply = found.supply
     workloads = max(len(model.workloads) for model in problem.models)
     enumerated = prune_dominated(enumerate_candidates(problem, supply))
-    known = joined([part for part in (found.candidates, found.recapped) if len(part)], workloads)
+    known = joined([part for part in (found.candidates, found.others) if len(part)], workloads)
     variant = _distinct(shapes_of(known))
     variants = known.take(np.unique(variant, return_index=True)[1])
     candidates = joined([part for part in (enumerated, variants) if len(part)], workloads)

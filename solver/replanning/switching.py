@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from solver.plan import Plan, Rental, Replica, Stage
-from solver.pools import disk_needed_gb
+from solver.pools import checkpoint_disk_gb
 from solver.problem import Problem
 from solver.replanning.standing import Standing
 from solver.units import SECONDS_PER_HOUR
@@ -88,11 +88,12 @@ class Change:
 def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switching) -> Change:
     """From what stands to the plan. Engines of the same name run on."""
     offers = {offer_key(offer): offer for offer in problem.offers}
-    needs = dict(zip((model.name for model in problem.models), disk_needed_gb(problem), strict=True))
+    models = {model.name: model for model in problem.models}
     start_usd, ready_s = 0.0, 0.0
     for index, rental in enumerate(plan.rentals):
         if not rental.held:
-            weights = max((needs[r.model] for r in plan.replicas if _stands_on(r.stages, index)), default=0.0)
+            here = [models[r.model].at(r.precision) for r in plan.replicas if _stands_on(r.stages, index)]
+            weights = max(map(checkpoint_disk_gb, here), default=0.0)
             seconds = switching.start_s(weights, offers[offer_key(rental)].inet_down_gb_per_s)
             start_usd += rental.count * switching.start_usd(rental.price_usd_per_hour, seconds)
             ready_s = max(ready_s, seconds)
@@ -130,5 +131,5 @@ def _machines(rentals: Iterable[Rental]) -> "Counter[OfferKey]":
 
 
 def _gpu_usd_per_hour(plan: Plan, stages: Iterable[Stage]) -> float:
-    rented = [(plan.rentals[stage.rental], stage.tensor_parallel) for stage in stages]
+    rented = [(plan.rentals[stage.rental], stage.gpus) for stage in stages]
     return sum(rental.price_usd_per_hour * gpus / rental.gpus for rental, gpus in rented)

@@ -57,10 +57,11 @@ def simulated_replicas(
     known: dict[object, StepTimes] = {}
     found = []
     for replica in replicas:
-        model = models[replica.model]
+        model = models[replica.model].at(replica.precision)
         rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
         most = replica.max_batch or MAX_SEQUENCES
-        key = (model.name, replica.role, tuple(map(_shape, replica.stages)), most, rates)
+        kind = (model.name, model.precision, replica.role, replica.data_parallel)
+        key = (kind, tuple(map(_shape, replica.stages)), most, rates)
         if key not in known:
             known[key] = _times(replica, model, gpus, lengths[model.name], dict(rates), most, roofline)
         settings = EngineSettings(
@@ -109,7 +110,7 @@ def _times(
         raise InvalidProblemError(f"replicas[{replica.id}]", replica.id, remedy)
     if measured_rps:
         if replica.role == "aggregated":
-            rates = roofline.rates(model, layouts, utilisation_fraction=1.0).rps[0].tolist()
+            rates = roofline.rates(model, layouts).rps[0].tolist()
         else:
             rates = [sustained_rps(times, replica.role, max_sequences, workload) for workload in model.workloads]
         return times.scaled(_slower(model, rates, measured_rps))
@@ -162,6 +163,7 @@ def layouts_of_replica(replica: Replica, gpus: Mapping[str, Gpu]) -> Layouts:
         hop_gb_per_s=np.array([hops], dtype=np.float64),
         cross_machine=np.array([across]),
         layers=np.array([[stage.layers for stage in stages]]),
+        data_parallel=np.array([replica.data_parallel]),
     )
 
 

@@ -19,7 +19,7 @@ from solver.problem import ServedModel
 from solver.throughput.base import FloatArray, Layouts
 from solver.throughput.composer import Pipelines, pipelines
 from solver.throughput.factors import Calibration
-from solver.throughput.memory import kv_capacity_tokens, stage_memory
+from solver.throughput.memory import sequences_in_memory, stage_memory
 from solver.throughput.prepare import known_spec
 from solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
@@ -186,9 +186,11 @@ def _lines(seconds: FloatArray, contexts: FloatArray) -> list[Line]:
 
 
 def _kv_tokens(source: ModelStages, kinds: StageKinds, layouts: Layouts, typical_tokens: float) -> int:
-    """Where a window bounds what is kept, the cache holds longer sequences by as much as they exceed it."""
+    """Where a window bounds what is kept, the cache holds longer sequences by as much as they exceed it; a state of
+    fixed size counts as the tokens that it takes the place of."""
     assert layouts.layers is not None
     _, kind = stage_kinds(layouts)
     stages = (layouts.gpu >= 0).sum(axis=1)
-    capacity = float(kv_capacity_tokens(stage_memory(source.work, kinds), kind, layouts.layers, stages)[0])
-    return int(capacity * typical_tokens / float(source.work.seen_context(np.array([typical_tokens]))[0]))
+    held = source.work.held_context(np.array([typical_tokens]))
+    sequences = sequences_in_memory(stage_memory(source.work, kinds), kind, layouts.layers, stages, held)
+    return int(float(sequences[0, 0]) * typical_tokens) * int(layouts.ranks[0])

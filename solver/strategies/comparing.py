@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from solver.engines import ANY_LAYOUT
 from solver.plan import Plan
 from solver.problem import Disaggregation, Problem, Search
 
@@ -78,3 +79,10 @@ def settings_beyond(own: Search, callers: Search) -> tuple[str, ...]:
         caps = sorted({*own.power_caps_fraction, *callers.power_caps_fraction})
         settings.append(f"search.power_caps_fraction: [{', '.join(f'{cap:g}' for cap in caps)}]")
     return tuple(settings)
+
+
+def engines_beyond(own: Problem, callers: Problem) -> tuple[str, ...]:
+    """The engine that a strategy plans for, where the caller's run fewer layouts."""
+    pairs = zip(own.models, callers.models, strict=True)
+    is_freer = any(mine.engine == ANY_LAYOUT != theirs.engine for mine, theirs in pairs)
+    return (f"engine: {ANY_LAYOUT}",) if is_freer else ()

@@ -3,8 +3,9 @@ GPUs are given, their deployment is optimised, and neither deployment nor routin
 
 The deployment is the one that carries the most requests of mean length, found by sutler's own search with every
 workload rated as that request (measured tables know no other lengths: there the mean over the mix of the time per
-request). Every workload is then routed in proportion to the replicas' rates of the mean request. A replica that
-cannot serve some workload of its model would be sent it all the same, so none such is deployed.
+request), for an engine like its own, which runs stages of any degree on any GPUs. Every workload is then routed in
+proportion to the replicas' rates of the mean request. A replica that cannot serve some workload of its model would be
+sent it all the same, so none such is deployed.
 
 `even` is given the uniform composition (composition.py); `ours` GPUs of the types and in the numbers that sutler
 rents, for no more money. For the least cost or power the composition grows until the load is carried under these
@@ -18,7 +19,9 @@ import numpy as np
 
 from solver import planner, throughput
 from solver.candidates import Candidates, enumerate_candidates, layouts_of
+from solver.catalog.entries import PRECISIONS
 from solver.dominance import undominated
+from solver.engines import ANY_LAYOUT
 from solver.objectives import cost_of, maximises_rate
 from solver.pools import Pool
 from solver.preparation import of_possible, prepare
@@ -40,6 +43,7 @@ from solver.strategies.straight_line import (
 )
 from solver.supply import build_supply
 from solver.throughput.base import FloatArray
+from solver.throughput.memory import MAX_SEQUENCES
 
 _MEAN = "mean"
 _REMEDY = "its replicas take every kind of request, whatever they are good at: add offers or raise the budget"
@@ -48,6 +52,7 @@ _REMEDY = "its replicas take every kind of request, whatever they are good at: a
 def plan_even(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     """On the uniform composition. Raises NotApplicableError."""
     refuse_provider_shares(problem)
+    problem = _on_its_engine(problem)
     own = aggregated(problem)
     run, carried = started(problem, seconds_left), 0.0
 
@@ -75,16 +80,21 @@ def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     def deployed(load: float) -> Ruled | None:
         objective = replace(own.objective, headroom_fraction=load - 1.0)
         fleet = bought(run, replace(polytope, problem=replace(own, objective=objective)))
-        return None if fleet is None else _deployed(run, _on_the_gpus_of(own, fleet))
+        return None if fleet is None else _deployed(run, _on_its_engine(_on_the_gpus_of(own, fleet)))
 
     wanted = 1.0 + own.objective.headroom_fraction
     if maximises_rate(problem.objective):
         found = deployed(wanted)
     else:
         found, carried = raised_until_carried(wanted, deployed, own, run.first_phase_seconds_left)
+    problem = _on_its_engine(problem)
     if found is None:
         return Planned(refused(run, problem, "hexgen/ours", carried=carried, remedy=_REMEDY), problem)
     return Planned(ruled(run, problem, found), problem)
+
+
+def _on_its_engine(problem: Problem) -> Problem:
+    return replace(problem, models=tuple(replace(model, engine=ANY_LAYOUT) for model in problem.models))
 
 
 def _on_the_gpus_of(problem: Problem, fleet: Ruled) -> Problem:
@@ -112,9 +122,6 @@ def _deployed(run: planner.Run, problem: Problem) -> Ruled | None:
     polytope = of_possible(blind_problem, supply, enumerated.take(useful[undominated(blind)]))
     run.candidates = max(run.candidates, len(polytope.candidates))
     rps = _mean_rps(blind_problem, supply.pools, polytope.candidates)
-    rps *= np.array([throughput.max_utilisation_fraction(problem.limits, m) for m in problem.models])[
-        polytope.candidates.model
-    ]
     deployed = best_fleet(run, replace(polytope, rate=_as_every_workload(blind_problem, polytope.candidates, rps)))
     if deployed is None:
         return None
@@ -131,22 +138,25 @@ def _as_every_workload(problem: Problem, candidates: Candidates, rps: FloatArray
 
 
 def _mean_rps(problem: Problem, pools: Sequence[Pool], candidates: Candidates) -> FloatArray:
-    """[C] requests/s of mean length at full utilisation; 0 where some workload of the model cannot be served."""
+    """[C] requests/s of mean length within all limits; 0 where some workload of the model cannot be served."""
     mean = replace(
         problem,
         models=tuple(_of_mean_length(model) for model in problem.models),
         measured=tuple(_of_the_mix(problem, row) for row in problem.measured),
     )
     rps = np.zeros(len(candidates))
-    for index, model in enumerate(mean.models):
-        rows = np.flatnonzero(candidates.model == index)
+    each = [(index, one) for index, model in enumerate(mean.models) for one in model.at_each_precision]
+    for index, model in each:
+        is_at = candidates.precision == PRECISIONS.index(model.precision)
+        rows = np.flatnonzero((candidates.model == index) & is_at)
         if len(rows) == 0:
             continue
         part = candidates.take(rows)
         layers = part.layers if part.layers.any() else None
-        rates, _ = throughput.rates(mean, model, layouts_of(mean, pools, part, layers))
+        layouts = layouts_of(mean, pools, part, layers)
+        points = throughput.points(mean, model, layouts, caps=np.where(part.max_batch, part.max_batch, MAX_SEQUENCES))
         serves_all = (part.rps[:, : len(problem.models[index].workloads)] > 0).all(axis=1)
-        rps[rows] = np.where(serves_all & rates.fits, rates.rps[:, 0], 0.0)
+        rps[rows] = np.where(serves_all, points.rps[:, 0], 0.0)
     return rps
 
 

@@ -64,7 +64,8 @@ def _most_gpus(problem: Problem, gpu: str) -> float:
     if caps:
         return min(caps)
     if maximises_rate(problem.objective):
-        raise NotApplicableError(f"unlimited {gpu} serve any load where nothing bounds them: set budget_usd_per_hour")
+        remedy = "set budget_usd_per_hour" if cheapest > 0 else f"they cost nothing, so set limits.max_gpus.{gpu}"
+        raise NotApplicableError(f"unlimited {gpu} serve any load where nothing bounds them: {remedy}")
     return _gpus_of_a_plain_fleet(problem, cheapest)
 
 

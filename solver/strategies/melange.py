@@ -99,7 +99,7 @@ def _profiled(problem: Problem, candidates: Candidates, gpus: list[str]) -> IntA
     keys = [
         (int(model), gpus[pool]) for model, pool in zip(candidates.model, candidates.pool[:, 0].tolist(), strict=True)
     ]
-    degrees = candidates.tensor_parallel[:, 0].tolist()
+    degrees = candidates.gpus[:, 0].tolist()
     for row, (key, degree) in enumerate(zip(keys, degrees, strict=True)):
         rated = _worth(problem, key[0], candidates.rps[row], degree)
         worth[key][degree] = max(rated, worth[key].get(degree, rated))

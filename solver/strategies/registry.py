@@ -32,6 +32,7 @@ from solver.strategies.comparing import (
     Ran,
     SecondsLeft,
     Strategy,
+    engines_beyond,
     settings_beyond,
 )
 from solver.strategies.straight_line import solved
@@ -52,7 +53,7 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
     """All strategies, sutler first; those of one GPU type for every type on the market.
 
     All but those with an own market restrict what sutler may do under the settings of their own problems. Where these
-    allow more than the caller's, `Ran.beyond` says so: roles and power caps that sutler has not.
+    allow more than the caller's, `Ran.beyond` says so: layouts, roles and power caps that sutler has not.
     """
     gpus = sorted({offer.gpu for offer in problem.offers})
     return (
@@ -175,9 +176,11 @@ def compare(
     """What each strategy does with the problem; sutler is always the first, since the others are measured by it.
 
     `names`: of strategies, of families, or patterns such as homogeneous/*; None: all. `time_limit_s` is each
-    strategy's; None: the problem's own. `on_ran` is told as soon as a strategy is done. Raises UnknownNameError.
+    strategy's; None: the problem's own. All are after the optimum: nothing of it is given up. `on_ran` is told as
+    soon as a strategy is done. Raises UnknownNameError.
     """
     check(problem)
+    problem = replace(problem, objective=replace(problem.objective, give_up_fraction=0.0))
     if time_limit_s is not None:
         problem = replace(problem, options=replace(problem.options, time_limit_s=time_limit_s))
     results: list[Ran] = []
@@ -217,7 +220,8 @@ def _ran(strategy: Strategy, problem: Problem, clock: Clock) -> Ran:
         return Ran(strategy, None, "its plan failed verification", clock() - started, error.violations)
     seconds = clock() - started
     violations = verify(planned.problem, planned.plan)
-    beyond = settings_beyond(planned.problem.search, problem.search)
+    own = planned.problem
+    beyond = (*engines_beyond(own, problem), *settings_beyond(own.search, problem.search))
     return Ran(strategy, planned, None, seconds, violations, beyond=beyond)
 
 

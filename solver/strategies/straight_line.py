@@ -104,7 +104,7 @@ def optimum(run: Run, polytope: Polytope, *, most_replicas: int | None = None) -
 
 def for_the_most_load(problem: Problem) -> Problem:
     """The same market and limits, asked how much they carry."""
-    return replace(problem, objective=Objective("max_throughput"))
+    return replace(problem, objective=Objective("max_throughput", robust=problem.objective.robust))
 
 
 def _limited(problem: Problem, seconds_left: SecondsLeft) -> Problem:

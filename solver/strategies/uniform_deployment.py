@@ -92,8 +92,7 @@ def _degrees(problem: Problem, enumerated: Candidates) -> Mapping[int, list[int]
     """By model the degrees of its replicas without pipeline."""
     plain = _without_pipeline(enumerated)
     return {
-        m: np.unique(enumerated.tensor_parallel[plain & (enumerated.model == m), 0]).tolist()
-        for m in range(len(problem.models))
+        m: np.unique(enumerated.gpus[plain & (enumerated.model == m), 0]).tolist() for m in range(len(problem.models))
     }
 
 
@@ -104,7 +103,7 @@ def _without_pipeline(candidates: Candidates) -> BoolArray:
 
 def _rated(problem: Problem, supply: Supply, enumerated: Candidates, degrees: Degrees) -> _Choice | None:
     """None: not even the relaxation serves everything."""
-    kept = _without_pipeline(enumerated) & (enumerated.tensor_parallel[:, 0] == np.array(degrees)[enumerated.model])
+    kept = _without_pipeline(enumerated) & (enumerated.gpus[:, 0] == np.array(degrees)[enumerated.model])
     polytope = of_possible(problem, supply, prune_dominated(enumerated.take(kept)))
     scaled = scaled_to_one(polytope)
     if scaled is None:

@@ -4,69 +4,186 @@ Sources, best first: the caller's measured rates, then the calibrated roofline. 
 simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.problem import Limits, Problem, ServedModel
-from solver.throughput.base import Layouts, Rates, Source
+from solver.problem import Problem, ServedModel, Workload
+from solver.throughput.base import IntArray, Layouts, Points, Rates, Source
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.measured import matching, measured_of
 from solver.throughput.roles import Handover
 from solver.throughput.roofline import Roofline
 
 __all__ = [
-    "QUEUED_UTILISATION_FRACTION",
+    "MEASURED_LOAD_FRACTION",
     "Handover",
     "Layouts",
+    "Points",
     "RateBasis",
     "Rates",
     "Source",
+    "ceilings",
+    "counted",
     "evidence",
     "handover",
-    "max_utilisation_fraction",
+    "max_load_fraction",
+    "measured_load_fraction",
+    "points",
     "rates",
     "roofline_of",
+    "stated_ceiling",
+    "stated_rates",
 ]
 
-# At 0.98 the p90 request of a replica with 200 slots waits 20 s for one, at 0.9 0.2 s (M/M/b, latency.py).
-QUEUED_UTILISATION_FRACTION: Final = 0.85
+# Measured rates come without latencies: with a limit that includes a queue they are not counted on to the full. At
+# 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
+MEASURED_LOAD_FRACTION: Final = 0.85
+# Operating points interpolate step times on other grids than ceilings do: within some per cent of the load.
+_CEILING_TOLERANCE: Final = 0.02
 
 
-def max_utilisation_fraction(limits: Limits, model: ServedModel) -> float:
-    """The load up to which replicas of `model` are used: what the caller set; else 0.85 where a limit includes a
-    queue (TTFT, end to end), else 1."""
-    if limits.max_utilisation_fraction is not None:
-        return limits.max_utilisation_fraction
-    queued = any(limit.metric in ("ttft", "e2e") for limit in model.slo)
-    return QUEUED_UTILISATION_FRACTION if queued else 1.0
+def max_load_fraction(problem: Problem, model: ServedModel) -> float:
+    """What load ceilings are capped to: what the caller set for the model or for all, else 1."""
+    stated = (problem.limits.max_utilisation_fraction, model.max_utilisation_fraction)
+    return min((fraction for fraction in stated if fraction is not None), default=1.0)
 
 
-def rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates, NDArray[np.bool_]]:
-    """Rates of `layouts` on the workloads of `model`, and which layouts are measured [num_layouts].
+def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workload) -> float:
+    """Up to which load a measured rate of the workload is counted on: 0.85 where a limit includes a queue (TTFT, end
+    to end), else 1; no more than the caller set."""
+    queued = any(limit.metric in ("ttft", "e2e") for limit in model.limits_of(workload))
+    return min(max_load_fraction(problem, model), MEASURED_LOAD_FRACTION if queued else 1.0)
+
+
+def rates(
+    problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
+) -> tuple[Rates, NDArray[np.bool_]]:
+    """As `stated_rates`, but as plans count on them."""
+    found, measured = stated_rates(problem, model, layouts, caps=caps)
+    return counted(problem, found), measured
+
+
+def counted(problem: Problem, stated: Rates) -> Rates:
+    """What plans count on: the rates, or where the objective is robust the low end of their bands."""
+    return replace(stated, rps=stated.low_rps) if problem.objective.robust else stated
+
+
+def stated_rates(
+    problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
+) -> tuple[Rates, NDArray[np.bool_]]:
+    """Rates of `layouts` with their bands on the workloads of `model` with all sequences busy, at most `caps`
+    [num_layouts] of them (None: as many as fit), and which layouts are measured [num_layouts].
 
     With measured rates only, or without an architecture, other layouts have rate 0 and do not fit. The memory of
     measured layouts is not checked.
     """
-    found, measured = _rates(problem, model, layouts)
-    found = _within_link(problem, model, layouts, found)
+    measured = measured_of(model, problem.measured).rates(model, layouts)
+    found = measured
+    if _estimated(problem, model):
+        found = roofline_of(problem, layouts).rates(model, layouts, caps=caps)
+        if measured.fits.any():
+            found = _overridden(found, measured, layouts, model.spec.layers if model.spec else 0)
+    most = _most_of_link(problem, model, layouts, found.layers)
     factor = _derating(problem, model, layouts)
-    if factor is None:
-        return found, measured
-    derated = {name: getattr(found, name) * factor[:, None] for name in ("rps", "low_rps", "high_rps")}
-    return replace(found, **derated), measured
+    capped = {name: np.minimum(getattr(found, name), most) * factor for name in ("rps", "low_rps", "high_rps")}
+    return replace(found, **capped), measured.fits
 
 
-def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray[np.float64] | None:
-    """[num_layouts] what of its rate each layout is counted on for; None: all of it."""
-    mine = [one for one in problem.derated if (one.model, one.role) == (model.name, layouts.role)]
-    if not mine:
-        return None
-    factor = np.ones(len(layouts))
-    for one in mine:
-        factor[matching(one.stages, layouts)] *= one.fraction
+def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Points:
+    """Operating points of `layouts`: what they are counted on for within all limits. With `caps` [num_layouts], at
+    those alone, and every layout has one at least, if only one that admits nothing."""
+    most_load = max_load_fraction(problem, model)
+    measured = measured_of(model, problem.measured).rates(model, layouts)
+    parts = [_measured_points(problem, model, layouts, measured)]
+    if _estimated(problem, model):
+        rest = np.flatnonzero(~measured.fits)
+        roofline, some = roofline_of(problem, layouts), None if caps is None else caps[rest]
+        found = roofline.points(model, layouts.take(rest), caps=some, most_load=most_load)
+        parts.append(replace(found, layout=rest[found.layout]))
+    joined = _joined_points(parts, len(layouts), is_complete=caps is not None)
+    most = _most_of_link(problem, model, layouts, joined.layers, joined.layout)
+    most = np.where(measured.fits[joined.layout, None], _measured_loads(problem, model), most_load) * most
+    factor = _derating(problem, model, layouts)[joined.layout]
+    low_rps = np.minimum(joined.low_rps, most) * factor
+    rps = low_rps if problem.objective.robust else np.minimum(joined.rps, most) * factor
+    return replace(joined, rps=rps, low_rps=low_rps)
+
+
+def ceilings(
+    problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
+    keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
+    rps = rps * problem.objective.carried_load
+    measured = measured_of(model, problem.measured).rates(model, layouts).fits
+    known = np.where(rps > 0, _measured_loads(problem, model), 1.0).min(axis=1)
+    if not _estimated(problem, model):
+        return np.asarray(known)
+    most_load, caps = max_load_fraction(problem, model), np.maximum(caps, 1)
+    if problem.objective.robust:  # as busy as the stated rates would be with as much more as the bands are wide
+        stated, _ = stated_rates(problem, model, layouts, caps=caps)
+        rps = rps * np.divide(stated.rps, stated.low_rps, out=np.ones_like(rps), where=stated.low_rps > 0)
+    roofline, rps = roofline_of(problem, layouts), rps / _derating(problem, model, layouts)
+    found = roofline.ceilings(model, layouts, caps=caps, rps=rps, most_load=most_load)
+    if layouts.role != "aggregated":  # a load is of what the links carry, too
+        full = roofline.rates(model, layouts, caps=caps)
+        linked_rps = np.minimum(full.rps, _most_of_link(problem, model, layouts, full.layers))
+        busy, linked = (
+            np.divide(rps, of, out=np.zeros_like(rps), where=(rps > 0) & (of > 0)).sum(axis=1)
+            for of in (full.rps, linked_rps)
+        )
+        found = np.minimum(found * np.divide(linked, busy, out=np.ones_like(busy), where=busy > 0), most_load)
+    return np.where(measured, known, found)
+
+
+def stated_ceiling(problem: Problem, ceiling: float, utilisation_fraction: float) -> float:
+    """What a plan states of a replica: its ceiling, or the load that it is promised to carry where that lies above by
+    no more than the two ways to compute them differ."""
+    load = utilisation_fraction * problem.objective.carried_load
+    return load if ceiling < load <= ceiling * (1 + _CEILING_TOLERANCE) else ceiling
+
+
+def _measured_loads(problem: Problem, model: ServedModel) -> NDArray[np.float64]:
+    """[W] up to which load measured rates are counted on."""
+    return np.array([measured_load_fraction(problem, model, workload) for workload in model.workloads])
+
+
+def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, measured: Rates) -> Points:
+    rows = np.flatnonzero(measured.fits)
+    split = np.zeros((len(rows), layouts.gpu.shape[1]), dtype=np.int64)
+    if _estimated(problem, model) and model.spec is not None:
+        split = _even_split(layouts, model.spec.layers)[rows] if layouts.layers is None else layouts.layers[rows]
+    rps = measured.rps[rows] * _measured_loads(problem, model)
+    return Points(rows, np.zeros(len(rows), dtype=np.int64), rps, rps.copy(), split)
+
+
+def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) -> Points:
+    """By layout. `is_complete`: with a point that admits nothing for each layout that has none."""
+    names = Points.__slots__
+    if is_complete:
+        there = np.concatenate([part.layout for part in parts])
+        missing = np.setdiff1d(np.arange(layouts), there)
+        empty = [
+            np.zeros((len(missing), *getattr(parts[0], name).shape[1:]), getattr(parts[0], name).dtype)
+            for name in names
+        ]
+        parts = [*parts, replace(Points(*empty), layout=missing)]
+    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+    order = np.argsort(arrays[0], kind="stable")
+    return Points(*(array[order] for array in arrays))
+
+
+def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray[np.float64]:
+    """[num_layouts, W] what of its rate each layout is counted on for."""
+    factor = np.ones((len(layouts), len(model.workloads)))
+    for one in problem.derated:
+        if (one.model, one.role) == (model.name, layouts.role) and one.precision in (None, model.precision):
+            columns = np.flatnonzero([one.workload in (None, workload.name) for workload in model.workloads])
+            factor[np.ix_(np.flatnonzero(matching(one.stages, layouts, one.data_parallel)), columns)] *= one.fraction
     return factor
 
 
@@ -77,31 +194,26 @@ def handover(problem: Problem, model: ServedModel, layouts: Layouts) -> Handover
     return roofline_of(problem, layouts).handover(model, layouts)
 
 
-def _within_link(problem: Problem, model: ServedModel, layouts: Layouts, found: Rates) -> Rates:
-    """No more than the links of prefill and decode replicas carry, request kind by request kind.
+def _most_of_link(
+    problem: Problem,
+    model: ServedModel,
+    layouts: Layouts,
+    layers: NDArray[np.int64],
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64] | float:
+    """What the links of prefill and decode replicas carry, request kind by request kind [rows, W]; inf for others.
 
     A replica is taken to be busy for the longer of its own and its link's time. Both could overlap across kinds of
-    requests that differ in what binds them; that is not counted on.
+    requests that differ in what binds them; that is not counted on. `layers` [rows, max_stages]: the split.
     """
-    handed_over = handover(problem, model, replace(layouts, layers=found.layers if found.layers.any() else None))
+    if layouts.role == "aggregated" or model.spec is None or layouts.kv_gb_per_s is None:
+        return np.inf
+    some = layouts if rows is None else layouts.take(rows)
+    handed_over = handover(problem, model, replace(some, layers=layers if layers.any() else None))
     if handed_over is None:
-        return found
+        return np.inf
     with np.errstate(divide="ignore"):
-        most = 1.0 / handed_over.link_s
-    capped = {name: np.minimum(getattr(found, name), most) for name in ("rps", "low_rps", "high_rps")}
-    return replace(found, **capped)
-
-
-def _rates(problem: Problem, model: ServedModel, layouts: Layouts) -> tuple[Rates, NDArray[np.bool_]]:
-    utilisation_fraction = max_utilisation_fraction(problem.limits, model)
-    table = measured_of(model, problem.measured)
-    measured = table.rates(model, layouts, utilisation_fraction=utilisation_fraction)
-    if not _estimated(problem, model):
-        return measured, measured.fits
-    estimated = roofline_of(problem, layouts).rates(model, layouts, utilisation_fraction=utilisation_fraction)
-    if not measured.fits.any():
-        return estimated, measured.fits
-    return _overridden(estimated, measured, layouts, model.spec.layers if model.spec else 0), measured.fits
+        return np.asarray(1.0 / handed_over.link_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +234,7 @@ def evidence(
     layout: int,
     workload: int,
 ) -> RateBasis:
-    """Of one rate; `rates` and `measured` as returned by `rates`."""
+    """Of one rate; `rates` and `measured` as returned by `stated_rates`."""
     if measured[layout] or not _estimated(problem, model):
         table = measured_of(model, problem.measured)
         found = RateBasis(table.name, "", table.detail(model, layouts, rates, layout, workload))
@@ -132,10 +244,10 @@ def evidence(
         found = RateBasis(source, version, roofline.detail(model, layouts, rates, layout, workload))
     if layouts.power_cap_fraction < 1:
         found = replace(found, detail=f"{found.detail}; GPUs capped to {layouts.power_cap_fraction:.0%} of their TDP")
-    factor = _derating(problem, model, layouts)
-    if factor is None or factor[layout] >= 1:
+    factor = _derating(problem, model, layouts)[layout, workload]
+    if factor >= 1:
         return found
-    counted = f"counted on for {factor[layout]:.0%} of that, since it missed limits when it was simulated"
+    counted = f"counted on for {factor:.0%} of that, since it missed limits when it was simulated"
     return replace(found, detail=f"{found.detail}; {counted}")
 
 

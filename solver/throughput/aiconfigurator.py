@@ -118,6 +118,8 @@ class OperatorStages(StagesOver):
         gpu, tensor_parallel = kinds.gpus[int(kinds.gpu[kind])], int(kinds.tensor_parallel[kind])
         if self.engine.name != ENGINE:
             return f"operators are asked for {ENGINE}, not for {self.engine.name}"
+        if kinds.ranks[kind] > 1:
+            return "operators are not asked for attention data parallelism"
         error = link_error(gpu, tensor_parallel, float(kinds.intra_gb_per_s[kind]))
         return error or operator_times(gpu, self.spec, self.precision, self.kv_precision, tensor_parallel)
 

@@ -25,7 +25,7 @@ class Layouts:
     """Replica layouts, all arrays [num_layouts, max_stages]; column 0 is always a stage.
 
     gpu: index into `gpus`, -1 where there is no such stage (padding at the end).
-    tensor_parallel: GPUs of the stage (0 in padding).
+    tensor_parallel: GPUs that share a layer (0 in padding).
     intra_gb_per_s: bandwidth one direction, per GPU, inside the stage's machine.
     hop_gb_per_s: bandwidth from this stage to the next; inf after the last stage and in padding.
     cross_machine: the hop leaves the machine (False after the last stage and in padding).
@@ -33,6 +33,8 @@ class Layouts:
     role: what all of them do; kv_gb_per_s [num_layouts, max_stages]: for prefill and decode what a stage has of its
     machine's link to hand over keys and values; None where that is not looked at.
     power_cap_fraction: share of their TDP to which all GPUs are capped; `gpus` are the capped ones.
+    data_parallel [num_layouts]: ranks of attention, each tensor_parallel GPUs with the requests of its own, while the
+    experts are spread over all of them; None: 1.
     """
 
     gpus: tuple[Gpu, ...]
@@ -45,9 +47,15 @@ class Layouts:
     role: Role = "aggregated"
     kv_gb_per_s: FloatArray | None = None
     power_cap_fraction: float = 1.0
+    data_parallel: IntArray | None = None
 
     def __len__(self) -> int:
         return int(self.gpu.shape[0])
+
+    @property
+    def ranks(self) -> IntArray:
+        """[num_layouts] of attention."""
+        return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
     def only(self, layout: int) -> "Layouts":
         """One of them."""
@@ -64,19 +72,21 @@ class Layouts:
             cross_machine=self.cross_machine[rows],
             layers=None if self.layers is None else self.layers[rows],
             kv_gb_per_s=None if self.kv_gb_per_s is None else self.kv_gb_per_s[rows],
+            data_parallel=None if self.data_parallel is None else self.data_parallel[rows],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What the layouts do. W is the number of workloads of the model, in their order.
+    """What the layouts do with all of their sequences busy. W: workloads of the model, in their order.
 
-    rps [num_layouts, W]: sustained requests/s of one replica within the SLO, at full utilisation; 0: cannot.
+    rps [num_layouts, W]: sustained requests/s of one replica that serves nothing else; 0: cannot.
     batch [num_layouts, W]: concurrent sequences at that rate (0 where rps is 0 or unknown).
     ttft_s, tpot_s [num_layouts, W]: mean latencies at that batch (nan where rps is 0 or unknown).
     low_rps, high_rps [num_layouts, W]: the stated error band.
     layers [num_layouts, max_stages]: the split used; 0 in padding, all 0 where the architecture is unknown.
-    fits [num_layouts]: weights plus the KV cache of one sequence of some workload fit on every stage.
+    fits [num_layouts]: weights plus the KV cache of one sequence of some workload, and of the model's
+    max_context_tokens, fit on every stage.
     """
 
     rps: FloatArray
@@ -89,6 +99,30 @@ class Rates:
     fits: BoolArray
 
 
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Operating points of layouts: under a cap, with some workloads admitted, at the load that keeps their limits.
+
+    layout [num_points]: index; max_batch [num_points]: sequences at most, 0: unknown.
+    rps [num_points, W]: requests/s of one replica that serves nothing else, within all limits; 0: not admitted. Any
+    mixture with sum rate / rps <= 1 is within them. low_rps: the low end of the band.
+    layers [num_points, max_stages]: as in Rates.
+    """
+
+    layout: IntArray
+    max_batch: IntArray
+    rps: FloatArray
+    low_rps: FloatArray
+    layers: IntArray
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def take(self, rows: IntArray) -> "Points":
+        """Some of them, in the order of `rows`."""
+        return Points(*(getattr(self, name)[rows] for name in Points.__slots__))
+
+
 class Source(Protocol):
     """One way to know throughput."""
 
@@ -97,9 +131,9 @@ class Source(Protocol):
         """What evidence calls it."""
         ...
 
-    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
-        """Rates of every layout on every workload; `utilisation_fraction` (0, 1] is the load at which the
-        percentile limits of `model.slo` have to hold."""
+    def rates(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Rates:
+        """Rates of every layout on every workload, with at most `caps` [num_layouts] sequences at a time; None: as
+        many as fit."""
         ...
 
     def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:

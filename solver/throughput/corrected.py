@@ -30,7 +30,7 @@ PROFILES: Final = "profiles"
 # Below this share of the variance a rate rests on the user's runs more than on the roofline.
 MOST_LEFT: Final = 0.25
 
-Key = tuple[tuple[tuple[str, int], ...], tuple[float, ...], tuple[float, ...]]
+Key = tuple[tuple[tuple[str, int, int], ...], tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CorrectedStages(StagesOver):
         """Mean and share left, both [num_kinds, W, len(BAND_BATCHES)], computed once: tables, bands and evidence ask
         for the same ones."""
         slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
-        shards = tuple(zip(slugs, kinds.tensor_parallel.tolist(), strict=True))
+        shards = tuple(zip(slugs, kinds.tensor_parallel.tolist(), kinds.ranks.tolist(), strict=True))
         key: Key = (shards, tuple(traffic.input_tokens.tolist()), tuple(traffic.output_tokens.tolist()))
         if key not in self.known:
             shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
@@ -116,7 +116,7 @@ class CorrectedStages(StagesOver):
             axis.ravel() for axis in np.indices((len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
         )
         lengths = [traffic.input_tokens[workload], traffic.output_tokens[workload], BAND_BATCHES[which]]
-        degrees = kinds.tensor_parallel[kind].astype(np.float64)
+        degrees = (kinds.tensor_parallel * kinds.ranks)[kind].astype(np.float64)
         slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
         spread = self.calibration.spread(self.base.bands(kinds, traffic)[:, 0, 0])
         labels = tuple((slugs[int(one)], self.spec.id, self.precision) for one in kind)

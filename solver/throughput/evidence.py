@@ -8,17 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.problem import LatencyLimit, ServedModel
+from solver.problem import ServedModel
 from solver.throughput.aiconfigurator import BAND as OPERATOR_BAND
 from solver.throughput.aiconfigurator import would_help
 from solver.throughput.base import Layouts, Rates
-from solver.throughput.composer import Pairs
-from solver.throughput.latency import QUEUEING_NOTE, FirstToken, limit_parts
-from solver.throughput.limits import BATCH_STEPS, load_at
+from solver.throughput.behaviour import at_worst, own_of
+from solver.throughput.composer import Pairs, compose
+from solver.throughput.latency import QUEUEING_NOTE, FirstToken, LimitOfEach, longest_wait_s
+from solver.throughput.loaded import GRID, loaded_of
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
 from solver.throughput.speeds import arithmetic
 from solver.throughput.stages import ROOFLINE, Basis, ModelStages
+
+_HARDLY_ANY = 0.005  # of the sequences run
 
 
 def served_detail(
@@ -37,9 +40,9 @@ def served_detail(
     prepared = _prepared(model, layouts, rates, layout, source)
     pairs, batch = _pair(workload), int(rates.batch[layout, workload])
     bases = _bases(prepared, source, workload, batch)
-    load = load_at(prepared, pairs, np.array([batch]))
-    stage = int(load.composed.bottleneck[0])
-    share = float(load.composed.rate_rps[0] * load.composed.slowest_prefill_s[0])
+    composed = compose(prepared.pipes, pairs, np.array([float(batch)]))
+    stage = int(composed.bottleneck[0])
+    share = float(composed.rate_rps[0] * composed.slowest_prefill_s[0])
     parts = [
         f"{' and '.join(dict.fromkeys(one.title for one in bases))}, {engine}",
         f"{', '.join(dict.fromkeys(one.sentence for one in bases))}; {_band_text(prepared, source, workload, batch)}",
@@ -91,7 +94,7 @@ def unserved_detail(
     if prepared.max_batch[0, workload] < 1:
         return _memory_reason(prepared, model, workload)
     broken = ", ".join(_limit_name(limit) for limit in _broken(prepared, workload, first))
-    return f"no batch holds {broken or 'all limits at once'} ({QUEUEING_NOTE})"
+    return f"no batch and no load keep {broken or 'all limits at once'} ({QUEUEING_NOTE})"
 
 
 def _one_workload(model: ServedModel, rates: Rates, workload: int) -> tuple[ServedModel, Rates, int]:
@@ -117,6 +120,9 @@ def _stage_name(prepared: Prepared, stage: int) -> str:
     gpu = prepared.kinds.gpus[int(prepared.kinds.gpu[kind])].slug
     degree, layers = int(prepared.kinds.tensor_parallel[kind]), int(prepared.layers[0, stage])
     stages = int(prepared.pipes.stages[0])
+    ranks = int(prepared.kinds.ranks[kind])
+    if ranks > 1:
+        return f"{gpu} x{degree * ranks} (DP{ranks}·EP{degree * ranks})"
     place = f" ({stage + 1} of {stages}, {layers} layers)" if stages > 1 else ""
     return f"{gpu} x{degree}{place}"
 
@@ -181,15 +187,16 @@ def _memory_reason(prepared: Prepared, model: ServedModel, workload: int) -> str
     return f"{need} and the KV cache of one sequence of {tokens:g} tokens do not fit with this layer split"
 
 
-def _broken(prepared: Prepared, workload: int, first: FirstToken) -> list[LatencyLimit]:
-    """The limits that no batch holds on its own, without any wait for a free sequence."""
-    largest = int(prepared.max_batch[0, workload])
-    batches = np.unique(np.append(BATCH_STEPS[largest >= BATCH_STEPS], largest))
-    pairs = Pairs(layout=np.zeros(len(batches), dtype=np.int64), workload=np.full(len(batches), workload))
-    load = load_at(prepared, pairs, batches)
-    each = {limit: limit_parts(load, first, limit, 1e-9).growing for limit in prepared.limits}
-    return [limit for limit, seconds in each.items() if (seconds > limit.seconds).all()]
+def _broken(prepared: Prepared, workload: int, first: FirstToken) -> list[LimitOfEach]:
+    """The limits that no cap keeps on its own at hardly any load."""
+    loaded, caps = loaded_of(prepared, np.zeros(len(GRID), dtype=np.int64)), GRID
+    capped = loaded.capped(caps)
+    running = capped.running(np.full(len(GRID), _HARDLY_ANY))
+    behaviour, own = at_worst(running, running.rps), own_of(capped, first.base_s)
+    waits = [longest_wait_s(behaviour, own, limit)[:, workload] for limit in prepared.limits]
+    return [limit for limit, longest_s in zip(prepared.limits, waits, strict=True) if (longest_s < 0).all()]
 
 
-def _limit_name(limit: LatencyLimit) -> str:
-    return f"{limit.metric}_p{limit.percentile}_s {limit.seconds:g}"
+def _limit_name(limit: LimitOfEach) -> str:
+    """Of the one workload."""
+    return f"{limit.metric}_p{limit.percentile}_s {limit.seconds[0]:g}"

@@ -1,6 +1,4 @@
-"""First-token and per-token latencies, in a closed loop and under a load with a queue, and the limits on them.
-
-Flow: composer.py -> latencies (here) -> roofline.py lowers the batch until the limits hold.
+"""First-token and per-token latencies: in a closed loop, and of random arrivals on a replica that is partly busy.
 
 Closed loop (as many clients as sequences, each sending its next request when the last ends; how engines are
 benchmarked): a request takes  T = b / rate + base (1 - rate slowest_prefill)  in all (Little), of which the first
@@ -11,40 +9,53 @@ token takes
 with base, k and w calibrated: base is spent outside the engine's steps, where a busy GPU does not miss it; w is the
 share of the other prompts that arrive in the same wave.
 
-Open loop: requests arrive at random at `utilisation_fraction` u of the rate, and limits hold for a percentile q:
+Open loop: requests arrive at random; limits hold for a percentile q, tail = 1 - q. On a replica on which a share of
+the sequences runs (loaded.py), with rho the share of time that prompts keep others from, D the step and m the sum of
+rate s^2 over what is served:
 
-    waiting for a free sequence   M/M/b: P(wait) = u^(sqrt(2 (b + 1)) - 1) (Sakasegawa 1977), then exponential
-                                  with mean 1 / (rate (1 - u))
-    waiting for other prefills    M/D/1 at load v = u rate slowest_prefill: P(wait) = v, then exponential with mean
-                                  slowest_prefill / (2 (1 - v)) (Kingman 1961, heavy traffic)
-    TTFT_q = base + k prefill + step + both q-quantiles
-    TPOT_q = TPOT + z_q sqrt(b) slowest_prefill / (output - 1): about b prefills interrupt a request, Poisson
-                                  with a normal tail (z = 0, 1.28, 1.64, 2.33 at 50, 90, 95, 99 %)
-    E2E_q  = TTFT_q + (output - 1) TPOT_q
+    the wait for other prompts   M/G/1 in its effective bandwidths (Kelly 1991): where sum rate (e^(theta s) - 1) =
+                                 theta, P(W > t) decays as e^(-theta t); W_q = ln(sqrt(rho_s) / tail) / theta, 0 where
+                                 prompts are under way for less than a share tail of the time
+    the wait for a sequence      birth and death around the mean n, normal with variance n / ((1 - e)(1 - rho)) below
+                                 the cap (e: elasticity of D) and geometric above it, exponential once one waits
+    TTFT_q  =  base + prefill + D + token of the others + W_q + rho_s / 2 min(W_q + D, full step) + slot_q
+    ITL     =  D / (1 - rho)
+    TPOT_q  =  ITL + sqrt((W_q / (1 - rho))^2 + z_q^2 (interruptions + fluctuation of n)) / (output - 1)
+    E2E_q   =  the means of both parts and the root of the sum of squares of what they may take longer
 
-Adding quantiles of parts overstates that of the sum, which is the safe side.
+and a full replica is no slower per token than b sequences that interrupt each other in turn, whatever waits outside.
+The shapes are derived, the constants 1/2, sqrt, and those named below are chosen against the event simulation (docs/
+estimates.md says how well it does).
 
 Prefill and decode apart (roles.py), x what of the handing over is exposed to each:
 
-    prefill: TTFT_q = base + k prefill + x + the wait for other prefills, which bounds its load
-    decode:  TPOT_q = decode step + (x + the wait for a free sequence) / (output - 1): nothing interrupts it
+    prefill: TTFT_q = base + prefill + x + W_q
+    decode:  TPOT_q with no prompts; the second token also waits for x and for a sequence
     E2E_q    shared: prefill's TTFT_q and decode's (output - 1) TPOT_q each within its part of the limit
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from scipy.special import ndtr
 
-from solver.problem import LatencyLimit, Role
-from solver.throughput.base import BoolArray, FloatArray
+from solver.problem import LatencyMetric, Role
+from solver.throughput.base import FloatArray
 from solver.throughput.composer import Composed
 from solver.throughput.factors import Engine, Factors
 
 # Standard normal quantiles.
 Z: Final = {50: 0.0, 90: 1.2816, 95: 1.6449, 99: 2.3263}
-_BISECTIONS: Final = 30
-QUEUEING_NOTE: Final = "M/M/b slots, M/D/1 prefills and Poisson interruptions"
+QUEUEING_NOTE: Final = "random arrivals: effective bandwidths of prompts, birth and death of sequences"
+_SPREAD: Final = 1.15  # of the number of running sequences, over that of the birth-and-death process
+_DRAIN: Final = 0.8  # the answers have lengths of little variance, so that a queue drains the sooner
+# Share of the load at which limits are looked at that is counted on: queues near saturation are sharp, and what the
+# closed form does not know (chunks, blocks, clumps of long prompts) costs some per cent of the load, seldom more.
+QUEUED_SHARE: Final = 0.93
+_UNLIMITED_S: Final = 1e12
+_TAIL: Final = 1.4  # of the fluctuations of a token's time, over normal ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +69,11 @@ class FirstToken:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs].
-
-    handover_s: what of handing over is exposed; share: of an end-to-end limit. Both are prefill's and decode's alone.
-    """
+    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs]."""
 
     composed: Composed
     batch: FloatArray
     decode_steps: FloatArray
-    role: Role = "aggregated"
-    handover_s: FloatArray | float = 0.0
-    share: FloatArray | float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,102 +109,184 @@ def closed_loop(load: Load, first: FirstToken) -> ClosedLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitParts:
-    """The percentile of a limit's metric in two parts, seconds [num_pairs]: `growing` with the batch, and `slot`,
-    the wait for a free sequence, which falls with it (inf where the queue never ends)."""
+class LimitOfEach:
+    """One metric at one percentile: seconds [W], or [num_layouts, W], inf where a workload has no such limit."""
 
-    growing: FloatArray
-    slot: FloatArray
+    metric: LatencyMetric
+    percentile: int
+    seconds: FloatArray
+
+    @property
+    def tail(self) -> float:
+        return 1.0 - self.percentile / 100.0
 
 
-def limit_parts(load: Load, first: FirstToken, limit: LatencyLimit, utilisation_fraction: float) -> LimitParts:
-    """What has to stay under `limit.seconds` in sum."""
-    tail = 1.0 - limit.percentile / 100.0
-    if load.role == "prefill":
-        return _prefill_parts(load, first, limit)
-    if load.role == "decode":
-        return _decode_parts(load, limit, tail, utilisation_fraction)
-    tpot = _tpot_quantile(load, first, limit.percentile)
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a replica behaves at a load, arrays [num_layouts]: at worst, or on average over what it is given.
+
+    step_s, written_s, chunk_s, full_s: a step, a token of all beside a prompt, a step full of prompts, and a token
+    when all sequences run. delay, queue: shares of time that prompts keep others' tokens and others' prompts waiting.
+    interruption_s: sum of rate x s^2; full_interruption_s: its variance when all sequences run. spread_s: by how much
+    a step varies with the number of sequences; most_spread_s: at most, up to the cap. waits: probability that no
+    sequence is free; drain_rps: how fast a queue
+    shrinks. through_s: what a prompt takes longer through all stages than on the slowest.
+    """
+
+    step_s: FloatArray
+    written_s: FloatArray
+    chunk_s: FloatArray
+    full_s: FloatArray
+    delay: FloatArray
+    queue: FloatArray
+    interruption_s: FloatArray
+    full_interruption_s: FloatArray
+    spread_s: FloatArray
+    most_spread_s: FloatArray
+    waits: FloatArray
+    drain_rps: FloatArray
+    through_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Of the requests themselves, arrays [num_layouts, W]; share: of an end-to-end limit."""
+
+    role: Role
+    base_s: float
+    prefill_s: FloatArray
+    handover_s: FloatArray
+    chunks: FloatArray
+    through_s: FloatArray
+    decode_steps: FloatArray
+    share: FloatArray
+
+
+def spread(n: FloatArray, elasticity: FloatArray, delay: FloatArray) -> FloatArray:
+    """Standard deviation of the number of running sequences around n."""
+    room = np.maximum(1.0 - elasticity, 0.05) * np.maximum(1.0 - delay, 1e-3)
+    return np.asarray(_SPREAD * np.sqrt(np.maximum(n, 0.05) / room))
+
+
+def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArray) -> FloatArray:
+    """That none of the sequences is free, `free` of them on average, at a load of what all of them carry."""
+    z = free / deviation
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.exp(-(z**2) / 2) / (deviation * np.sqrt(2 * np.pi) * np.maximum(1.0 - load, 0.0))
+        found = above / (ndtr(z) + above)
+    return np.where(load >= 1 - 1e-9, 1.0, np.nan_to_num(found, nan=1.0))
+
+
+def includes_queue(metric: LatencyMetric, role: Role) -> bool:
+    """Whether waiting for others counts: of tokens only where they are all that a replica writes."""
+    return metric != "tpot" or role == "decode"
+
+
+def counted_share(limits: Sequence[LimitOfEach], role: Role, rows: int) -> FloatArray:
+    """[rows] QUEUED_SHARE where a limit [rows, W] includes a queue; else 1, since all sequences may run."""
+    queued = np.zeros(rows, dtype=np.bool_)
+    for limit in limits:
+        if includes_queue(limit.metric, role):
+            queued |= np.isfinite(limit.seconds).any(axis=1)
+    return np.where(queued, QUEUED_SHARE, 1.0)
+
+
+def longest_wait_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
+    """How long the wait for other prompts may be at the limit's percentile [num_layouts, W]: inf where it does not
+    matter, below 0 where the limit is missed without any."""
+    if own.role == "prefill":
+        return _longest_of_prefill(behaviour, own, limit)
+    tokens = _Tokens(behaviour, own, limit.percentile)
+    slot_s = _slot_wait_s(behaviour, limit.tail)[:, None]
+    if own.role == "decode":
+        return _longest_of_decode(own, limit, tokens, slot_s)
     if limit.metric == "tpot":
-        return LimitParts(growing=tpot, slot=np.zeros(len(tpot)))
-    growing = _ttft_without_slot(load, first, tail, utilisation_fraction)
-    slot = _slot_wait(load, tail, utilisation_fraction)
-    if limit.metric == "e2e":
-        growing = growing + load.decode_steps * tpot
-    return LimitParts(growing=growing, slot=slot)
+        kept = tokens.full_s <= limit.seconds
+        return np.where(kept | (own.decode_steps <= 0), np.inf, tokens.longest_wait_s(limit.seconds))
+    first_s = _first_token_s(behaviour, own, limit.tail) + slot_s
+    queue, step_s = behaviour.queue[:, None], behaviour.step_s[:, None]
+    full_s = behaviour.chunk_s[:, None]
+    if limit.metric == "ttft":
+        room_s = np.minimum(limit.seconds, _UNLIMITED_S) - first_s
+        slowed = (room_s - queue / 2 * step_s) / (1 + queue / 2)
+        return _unlimited(np.maximum(slowed, room_s - queue / 2 * full_s), limit)
+    room_s = np.minimum(limit.seconds, _UNLIMITED_S) - first_s - own.decode_steps * tokens.mean_s
+    varying = room_s**2 - (own.decode_steps * tokens.deviation_s) ** 2
+    room_s = np.where(room_s > 0, np.sqrt(np.maximum(varying, 0.0)), room_s) - queue / 2 * step_s
+    room_s = np.where(varying >= 0, room_s, -1.0)
+    return _unlimited(room_s / np.hypot(1 + queue / 2, 1.0 / tokens.left), limit)
 
 
-def _prefill_parts(load: Load, first: FirstToken, limit: LatencyLimit) -> LimitParts:
-    """Without the wait for other prefills: that is a matter of load, see `prefill_utilisation_fraction`."""
-    own = first.base_s + first.prefills * load.composed.prefill_s + load.handover_s
-    growing = own / load.share if limit.metric == "e2e" else own
-    return LimitParts(growing=np.asarray(growing), slot=np.zeros(len(load.batch)))
-
-
-def prefill_utilisation_fraction(
-    load: Load, first: FirstToken, limits: tuple[LatencyLimit, ...], most: float
-) -> FloatArray:
-    """The load of prefill replicas, up to `most`, at which the wait for other prefills still leaves every limit
-    [num_pairs]; by bisection, since the wait grows with the load."""
-    low, high = np.zeros(len(load.batch)), np.full(len(load.batch), most)
-
-    def within(utilisation_fraction: FloatArray) -> BoolArray:
-        holds = np.ones(len(load.batch), dtype=np.bool_)
-        for limit in limits:
-            share = load.share if limit.metric == "e2e" else 1.0
-            own = _prefill_parts(load, first, limit).growing * share
-            wait = _prefill_wait(load.composed, 1.0 - limit.percentile / 100.0, utilisation_fraction)
-            holds &= own + wait <= limit.seconds * share
-        return holds
-
-    at_most = within(high)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        good = within(middle)
-        low, high = np.where(good, middle, low), np.where(good, high, middle)
-    return np.where(at_most, most, low)
-
-
-def _decode_parts(load: Load, limit: LatencyLimit, tail: float, utilisation_fraction: float) -> LimitParts:
-    """A fleet that is used to the full has no say in how long its queue is: then of TPOT only the tokens count."""
-    slot = np.zeros(len(load.batch))
-    if utilisation_fraction < 1 or limit.metric == "e2e":
-        slot = _slot_wait(load, tail, utilisation_fraction)
-    steps = load.decode_steps if limit.metric == "tpot" else np.asarray(load.share)
-    whole = load.decode_steps * load.composed.step_s + load.handover_s
-    return LimitParts(growing=whole / steps, slot=slot / steps)
-
-
-def _ttft_without_slot(load: Load, first: FirstToken, tail: float, utilisation_fraction: float) -> FloatArray:
-    composed = load.composed
-    base = first.base_s + first.prefills * composed.prefill_s + composed.step_s
-    return np.asarray(base + _prefill_wait(composed, tail, utilisation_fraction))
-
-
-def _prefill_wait(composed: Composed, tail: float, utilisation_fraction: FloatArray | float) -> FloatArray:
-    """inf where prefills alone take all the time there is."""
-    busy = np.minimum(utilisation_fraction * composed.rate_rps * composed.slowest_prefill_s, 1.0)
+def decay_needed(behaviour: Behaviour, longest_s: FloatArray, tail: float) -> FloatArray:
+    """theta [num_layouts, W] at which the wait is no longer than that at a percentile; inf where nothing does."""
+    queue = behaviour.queue[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = composed.slowest_prefill_s / (2.0 * (1.0 - busy))
-        prefills = np.maximum(np.log(busy / tail), 0.0) * mean
-    return np.nan_to_num(prefills, nan=np.inf, posinf=np.inf)
+        needed = np.log(np.sqrt(queue) / tail) / longest_s
+    waits = queue > tail
+    return np.where(longest_s < 0, np.inf, np.where(waits & np.isfinite(longest_s), np.maximum(needed, 0.0), 0.0))
 
 
-def _slot_wait(load: Load, tail: float, utilisation_fraction: float) -> FloatArray:
-    waits = utilisation_fraction ** (np.sqrt(2.0 * (load.batch + 1.0)) - 1.0)
+def _unlimited(seconds: FloatArray, limit: LimitOfEach) -> FloatArray:
+    found = np.where(np.isfinite(limit.seconds), np.nan_to_num(seconds, nan=-1.0), np.inf)
+    return np.asarray(found)
+
+
+def _first_token_s(behaviour: Behaviour, own: Own, tail: float) -> FloatArray:
+    """Without any wait for other prompts or for a sequence."""
+    behind = np.maximum(behaviour.through_s[:, None] - own.through_s, 0.0)  # pipelines pass prompts on in their order
+    behind = np.where(behaviour.queue[:, None] > tail, behind, 0.0)
+    started_s = behaviour.step_s[:, None] + own.chunks * behaviour.written_s[:, None]
+    return np.asarray(own.base_s + own.prefill_s + own.handover_s + started_s + behind)
+
+
+def _slot_wait_s(behaviour: Behaviour, tail: float) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
-        wait = np.maximum(np.log(waits / tail), 0.0) / ((1.0 - utilisation_fraction) * load.composed.rate_rps)
-    return np.nan_to_num(wait, nan=np.inf, posinf=np.inf)
+        wait = _DRAIN * np.log(behaviour.waits / tail) / behaviour.drain_rps
+    return np.where(behaviour.waits > tail, np.nan_to_num(wait, nan=np.inf, posinf=np.inf), 0.0)
 
 
-def _tpot_quantile(load: Load, first: FirstToken, percentile: int) -> FloatArray:
-    """With the shortest first token, so that the rest of a request's time is never understated and grows with the
-    batch."""
-    composed, steps = load.composed, np.maximum(load.decode_steps, 1e-9)
-    with np.errstate(divide="ignore"):
-        whole = load.batch / composed.rate_rps
-    ttft = first.base_s + first.prefills * composed.prefill_s
-    ttft = np.minimum(ttft, np.maximum(whole - load.decode_steps * composed.step_s, composed.prefill_s))
-    mean = (whole - ttft) / steps
-    tail = Z[percentile] * np.sqrt(load.batch) * composed.slowest_prefill_s / steps
-    return np.where(load.decode_steps > 0, mean + tail, composed.step_s)
+def full_token_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
+    """Seconds per token, or of a whole answer where that is limited, at the limit's percentile where all sequences
+    run, whatever waits outside [num_layouts, W]."""
+    full_s = _Tokens(behaviour, own, limit.percentile).full_s
+    if limit.metric == "tpot":
+        return full_s
+    return np.asarray(_first_token_s(behaviour, own, limit.tail) + own.decode_steps * full_s)
+
+
+class _Tokens:
+    """A token after the first: mean_s and deviation_s of it, times z at the percentile; left: the share of time that
+    prompts leave; full_s: at most, where all sequences run. Arrays [num_layouts, W] or [num_layouts, 1]."""
+
+    def __init__(self, behaviour: Behaviour, own: Own, percentile: int) -> None:
+        z, self._steps = Z[percentile], np.maximum(own.decode_steps, 1e-9)
+        self.left = np.maximum(1.0 - behaviour.delay, 1e-9)[:, None]
+        self.mean_s = behaviour.step_s[:, None] / self.left
+        interruption_s = np.sqrt(behaviour.interruption_s[:, None] * self.mean_s / self._steps) / self.left
+        spread_s = np.minimum(_TAIL * z * behaviour.spread_s, behaviour.most_spread_s)[:, None] / self.left
+        self.deviation_s = np.minimum(np.hypot(_TAIL * z * interruption_s, spread_s), _UNLIMITED_S)
+        full_s = behaviour.full_s[:, None]
+        self.full_s = full_s + z * np.sqrt(behaviour.full_interruption_s[:, None] * full_s / self._steps)
+
+    def longest_wait_s(self, seconds: FloatArray) -> FloatArray:
+        room_s = np.minimum(seconds, _UNLIMITED_S) - self.mean_s
+        varying = room_s**2 - self.deviation_s**2
+        kept = (room_s >= 0) & (varying >= 0)
+        return np.where(kept, np.sqrt(np.maximum(varying, 0.0)) * self.left * self._steps, -1.0)
+
+    def most_s(self) -> FloatArray:
+        """With no wait for prompts."""
+        return np.asarray(np.minimum(self.mean_s + self.deviation_s, self.full_s))
+
+
+def _longest_of_prefill(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
+    share = own.share if limit.metric == "e2e" else 1.0
+    own_s = own.base_s + own.prefill_s + own.handover_s
+    return _unlimited(limit.seconds * share - own_s, limit)
+
+
+def _longest_of_decode(own: Own, limit: LimitOfEach, tokens: _Tokens, slot_s: FloatArray) -> FloatArray:
+    """Nothing waits for prompts, but the second token for its turn."""
+    whole_s = own.decode_steps * tokens.most_s() + own.handover_s + slot_s
+    most_s = limit.seconds * (own.decode_steps if limit.metric == "tpot" else own.share)
+    return np.where(whole_s <= most_s, np.inf, -1.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.problem import MeasuredRate, MeasuredStage, ServedModel
-from solver.throughput.base import BoolArray, Layouts, Rates
+from solver.throughput.base import BoolArray, IntArray, Layouts, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Measured:
         as_measured = layouts.power_cap_fraction >= 1
         return tuple(matching(row.stages, layouts) & (row.role == layouts.role and as_measured) for row in self.table)
 
-    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
-        """See base.Source. Rates are taken as they were measured, whatever the limits of the model; batch,
-        latencies and layers are unknown. Layouts without a row do not fit and have rate 0."""
+    def rates(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Rates:
+        """See base.Source. Rates are taken as they were measured, whatever the cap; batch, latencies and layers are
+        unknown. Layouts without a row do not fit and have rate 0."""
         shape = (len(layouts), len(model.workloads))
         rps, known = np.zeros(shape), np.zeros(len(layouts), dtype=np.bool_)
         for row, match in zip(self.table, self.matches(layouts), strict=True):
@@ -55,12 +55,12 @@ class Measured:
 
 
 def measured_of(model: ServedModel, table: tuple[MeasuredRate, ...]) -> Measured:
-    """The rows of `table` that are about `model`."""
-    return Measured(tuple(row for row in table if row.model == model.name))
+    """The rows of `table` that are about `model` at its precision."""
+    return Measured(tuple(r for r in table if r.model == model.name and r.precision in (None, model.precision)))
 
 
-def matching(stages: Sequence[MeasuredStage], layouts: Layouts) -> BoolArray:
-    """Which layouts have these stages, in order [num_layouts]."""
+def matching(stages: Sequence[MeasuredStage], layouts: Layouts, data_parallel: int = 1) -> BoolArray:
+    """Which layouts have these stages, in order, and so many ranks [num_layouts]."""
     slugs = {gpu.slug: index for index, gpu in enumerate(layouts.gpus)}
     width = layouts.gpu.shape[1]
     if len(stages) > width or any(stage.gpu not in slugs for stage in stages):
@@ -69,4 +69,4 @@ def matching(stages: Sequence[MeasuredStage], layouts: Layouts) -> BoolArray:
     for index, stage in enumerate(stages):
         gpu[index], degree[index] = slugs[stage.gpu], stage.tensor_parallel
     same_degree = (layouts.tensor_parallel == degree) | (layouts.gpu < 0)
-    return np.asarray(((layouts.gpu == gpu) & same_degree).all(axis=1))
+    return np.asarray(((layouts.gpu == gpu) & same_degree).all(axis=1) & (layouts.ranks == data_parallel))

@@ -29,7 +29,8 @@ class StageMemory:
     """Bytes per GPU of each stage kind, arrays [num_kinds].
 
     free: usable memory less runtime and activations. layer: weights of one layer. first, last: embedding and
-    output head; tied: what is saved where one stage holds both. kv: per token and layer.
+    output head; tied: what is saved where one stage holds both. kv: per token and layer. state: per sequence and
+    layer, whatever its length.
     """
 
     free: FloatArray
@@ -38,6 +39,7 @@ class StageMemory:
     last: FloatArray
     tied: FloatArray
     kv: FloatArray
+    state: FloatArray
 
 
 def stage_memory(work: LayerWork, kinds: StageKinds) -> StageMemory:
@@ -47,11 +49,12 @@ def stage_memory(work: LayerWork, kinds: StageKinds) -> StageMemory:
     vocabulary = work.head_params * ACTIVATION_BYTES / tp
     return StageMemory(
         free=USABLE_FRACTION * total - RUNTIME_GB * BYTES_PER_GB - activations,
-        layer=(work.dense_params + work.expert_params) * work.weight_bytes / tp,
+        layer=(work.dense_params + work.expert_params / kinds.ranks) * work.weight_bytes / tp,
         first=vocabulary,
         last=vocabulary,
         tied=vocabulary if work.tied_embeddings else np.zeros_like(vocabulary),
         kv=work.kv_bytes_per_token(kinds.tensor_parallel),
+        state=work.state_bytes / tp,
     )
 
 
@@ -69,16 +72,23 @@ def free_after_vocabulary(memory: StageMemory, kind: IntArray, stages: IntArray)
     return np.asarray(free + (is_first & is_last) * padded(memory.tied)[kind])
 
 
-def kv_capacity_tokens(memory: StageMemory, kind: IntArray, layers: IntArray, stages: IntArray) -> FloatArray:
-    """Tokens whose keys and values every stage can hold [num_layouts]; 0 where the weights do not fit.
+def sequences_in_memory(
+    memory: StageMemory, kind: IntArray, layers: IntArray, stages: IntArray, held_tokens: FloatArray
+) -> FloatArray:
+    """Sequences whose cache every stage can hold, of one rank [num_layouts, W]; 0 where the weights do not fit.
 
-    `kind`, `layers` [num_layouts, max_stages], as in `free_after_vocabulary`.
+    `kind`, `layers` [num_layouts, max_stages], as in `free_after_vocabulary`; `held_tokens` [W] as of
+    LayerWork.held_context.
     """
     free = free_after_vocabulary(memory, kind, stages) - layers * padded(memory.layer)[kind]
-    per_token = layers * padded(memory.kv)[kind]
+    state_tokens = padded(memory.state / memory.kv)[kind]
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = np.where(kind < len(memory.kv), free / per_token, np.inf).min(axis=1)
-    return np.asarray(np.maximum(np.nan_to_num(tokens), 0.0))
+        tokens = np.where(kind < len(memory.kv), free / (layers * padded(memory.kv)[kind]), np.inf)
+        sequences = np.full((len(kind), len(held_tokens)), np.inf)
+        for stage in range(kind.shape[1]):
+            per_sequence = held_tokens[None, :] + state_tokens[:, stage, None]
+            np.minimum(sequences, tokens[:, stage, None] / per_sequence, out=sequences)
+    return np.asarray(np.maximum(np.nan_to_num(sequences), 0.0))
 
 
 def padded(values: FloatArray) -> FloatArray:

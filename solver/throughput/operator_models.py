@@ -78,8 +78,13 @@ def model_error(spec: ModelSpec) -> str | None:
     """What of the architecture the package cannot express, or None."""
     if _is_gpt_oss(spec):
         return None
-    if spec.sliding_window is not None:
-        return f"the sliding windows of {spec.id} cannot be expressed"
+    for kind, part in (
+        ("linear attention", spec.linear_attention),
+        ("sparse attention", spec.sparse_attention),
+        ("sliding windows", spec.sliding_window),
+    ):
+        if part is not None:
+            return f"the {kind} of {spec.id} cannot be expressed"
     if spec.mla is not None:
         latent = spec.mla
         dims = (latent.kv_lora_rank, latent.qk_rope_head_dim, latent.qk_nope_head_dim, latent.v_head_dim)

@@ -9,11 +9,11 @@ import numpy as np
 
 from solver.catalog.entries import ModelSpec
 from solver.errors import InvalidProblemError
-from solver.problem import LatencyLimit, ServedModel
-from solver.throughput.architecture import LayerWork
+from solver.problem import ServedModel
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
 from solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
-from solver.throughput.memory import StageMemory, free_after_vocabulary, kv_capacity_tokens, padded, stage_memory
+from solver.throughput.latency import LimitOfEach
+from solver.throughput.memory import StageMemory, free_after_vocabulary, padded, sequences_in_memory, stage_memory
 from solver.throughput.roles import (
     Handover,
     asked_of,
@@ -39,7 +39,7 @@ class Prepared:
     """What does not depend on limits. Layouts are sorted by depth; order [num_layouts] is the caller's index.
 
     max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
-    [num_layouts]: weights and one sequence of some workload.
+    [num_layouts]: weights and one sequence of some workload, or of all the context that servers are to accept.
 
     What the role of the layouts makes of the model: limits, share [W] of an end-to-end limit, handover.
     """
@@ -53,7 +53,7 @@ class Prepared:
     pipes: Pipelines
     max_batch: IntArray
     fits: BoolArray
-    limits: tuple[LatencyLimit, ...]
+    limits: tuple[LimitOfEach, ...]
     share: FloatArray
     handover: Handover
 
@@ -92,9 +92,16 @@ def prepare(
         max_batch=max_sequences,
     )
     held = traffic.mean_context if paged else traffic.full_context
-    in_memory = _memory_batches(source.work, held, kind, layers, memory, pipes.stages)
+
+    def in_cache(tokens: FloatArray) -> FloatArray:
+        return sequences_in_memory(memory, kind, layers, pipes.stages, source.work.held_context(tokens))
+
+    in_memory = np.floor(np.minimum(in_cache(held), max_sequences)) * layouts.ranks[:, None]
     in_memory = in_memory * np.equal(layers.sum(axis=1, keepdims=True), spec.layers)
     in_context = traffic.full_context <= spec.max_context_tokens
+    # vLLM refuses to start where one sequence of max_model_len exceeds the cache
+    wanted = float(model.max_context_tokens or 0)
+    holds_context = (in_cache(np.array([wanted]))[:, 0] >= 1) if wanted else np.ones(len(layers), dtype=np.bool_)
     running = np.minimum(in_memory, max_sequences)
     if layouts.role == "prefill":
         running = np.minimum(running, prompts_in_flight(traffic.new_tokens, pipes.stages))
@@ -108,7 +115,7 @@ def prepare(
         layers=layers,
         pipes=pipes,
         max_batch=batch.astype(np.int64),
-        fits=possible & (in_memory >= 1).any(axis=1),
+        fits=possible & (in_memory >= 1).any(axis=1) & holds_context,
         limits=limits_in(model, layouts.role),
         share=share_of_limit(model, layouts.role),
         handover=_handover(model, layouts, layers, source, pipes),
@@ -131,14 +138,17 @@ def _handover(
     return handing_over(model, layouts, layers, source.work, priors, prefill_s=alone_s, activation_s=activation_s)
 
 
-def stated_bands(prepared: Prepared, source: ModelStages, batch: IntArray) -> FloatArray:
-    """The error of every rate as a factor [num_layouts, W], in the order of `prepared`, at `batch` of that shape: the
-    widest among what a layout rests on."""
+def stated_bands(
+    prepared: Prepared, source: ModelStages, batch: IntArray, rows: IntArray | None = None
+) -> FloatArray:
+    """The error of every rate as a factor [num_layouts, W] at `batch` of that shape: the widest among what a layout
+    rests on. In the order of `prepared`, or of its layouts `rows`."""
+    kinds = prepared.kind if rows is None else prepared.kind[rows]
     of_kind = source.bands(prepared.kinds, prepared.pipes.traffic)
     of_kind = np.concatenate([of_kind, np.ones((1, *of_kind.shape[1:]))])
     at, workload = nearest_band_batch(batch), np.arange(batch.shape[1])[None, :]
-    widest = np.max([of_kind[stage[:, None], workload, at] for stage in prepared.kind.T], axis=0)
-    is_pipeline = (prepared.kind < len(prepared.kinds)).sum(axis=1) > 1
+    widest = np.max([of_kind[stage[:, None], workload, at] for stage in kinds.T], axis=0)
+    is_pipeline = (kinds < len(prepared.kinds)).sum(axis=1) > 1
     least = np.where(is_pipeline, source.calibration.priors.pipeline_band, 1.0)
     return np.asarray(np.maximum(widest, least[:, None]))
 
@@ -156,14 +166,6 @@ def known_spec(model: ServedModel) -> ModelSpec:
         remedy = "give a catalogue model or an inline architecture, or use measured rates only"
         raise InvalidProblemError("models[].model", model.name, remedy)
     return model.spec
-
-
-def _memory_batches(
-    work: LayerWork, held_tokens: FloatArray, kind: IntArray, layers: IntArray, memory: StageMemory, stages: IntArray
-) -> FloatArray:
-    """Sequences of `held_tokens` [W] that every stage can hold [num_layouts, W]; 0 where the weights do not fit."""
-    tokens = kv_capacity_tokens(memory, kind, layers, stages)
-    return np.asarray(np.floor(tokens[:, None] / work.seen_context(held_tokens)))
 
 
 def _balanced(
@@ -189,8 +191,9 @@ def _balanced(
     stages = (layouts.gpu >= 0).sum(axis=1)
     is_last = np.arange(kind.shape[1])[None, :] == stages[:, None] - 1
     steps = float(typical.decode_steps[0])
-    seen = source.work.seen_context(np.append(typical.full_context, traffic.full_context))
-    kv = padded(memory.kv)[kind]
+    contexts = [*typical.full_context, *traffic.full_context, *filter(None, [model.max_context_tokens])]
+    held = source.work.held_context(np.array(contexts))
+    kv, state = padded(memory.kv)[kind], padded(memory.state)[kind]
     costs = SplitCosts(
         is_stage=layouts.gpu >= 0,
         prefill_s=padded(prefill.per_layer[:, 0])[kind],
@@ -202,9 +205,9 @@ def _balanced(
         decode_steps=steps,
         free_bytes=free_after_vocabulary(memory, kind, stages),
         layer_bytes=padded(memory.layer)[kind],
-        sequence_bytes=kv * seen[0],
-        longest_bytes=kv * seen[1:].max(),
-        shortest_bytes=kv * seen[1:].min(),
+        sequence_bytes=kv * held[0] + state,
+        longest_bytes=kv * held[1:].max() + state,
+        shortest_bytes=kv * held[1:].min() + state,
     )
     return balanced_layers(costs, source.work.layers)
 

@@ -25,10 +25,11 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import LatencyLimit, Role, ServedModel
+from solver.problem import LatencyMetric, Role, ServedModel
 from solver.throughput.architecture import LayerWork
 from solver.throughput.base import FloatArray, IntArray, Layouts
 from solver.throughput.factors import Priors
+from solver.throughput.latency import LimitOfEach
 from solver.throughput.memory import CHUNK_TOKENS
 from solver.units import BYTES_PER_GB
 
@@ -73,10 +74,16 @@ def prompts_in_flight(new_tokens: FloatArray, stages: IntArray) -> FloatArray:
     return np.asarray(stages[:, None] * in_a_batch + (stages > 1)[:, None])
 
 
-def limits_in(model: ServedModel, role: Role) -> tuple[LatencyLimit, ...]:
+def limits_in(model: ServedModel, role: Role) -> tuple[LimitOfEach, ...]:
     """The limits that a role can break: TTFT is prefill's, TPOT decode's, an end-to-end limit is shared."""
     others = {"aggregated": None, "prefill": "tpot", "decode": "ttft"}[role]
-    return tuple(limit for limit in model.slo if limit.metric != others)
+    seconds: dict[tuple[LatencyMetric, int], FloatArray] = {}
+    for index, workload in enumerate(model.workloads):
+        for limit in model.limits_of(workload):
+            if limit.metric != others:
+                row = seconds.setdefault((limit.metric, limit.percentile), np.full(len(model.workloads), np.inf))
+                row[index] = min(row[index], limit.seconds)
+    return tuple(LimitOfEach(metric, percentile, row) for (metric, percentile), row in seconds.items())
 
 
 def share_of_limit(model: ServedModel, role: Role) -> FloatArray:
@@ -108,8 +115,8 @@ def handing_over(
 ) -> Handover:
     """prefill_s [num_layouts, W]: one prompt alone; activation_s [num_layouts, W]: what a request's activations take
     on the same links. Aggregated replicas hand nothing over."""
-    tokens = work.seen_context(np.array([max(workload.input_tokens, 1.0) for workload in model.workloads]))
-    bytes_per_layer = float(work.kv_bytes_per_token(np.array([1]))[0]) * tokens
+    tokens = work.held_context(np.array([max(workload.input_tokens, 1.0) for workload in model.workloads]))
+    bytes_per_layer = float(work.kv_bytes_per_token(np.array([1]))[0]) * tokens + work.state_bytes
     kv_gb = bytes_per_layer * work.layers / BYTES_PER_GB
     if layouts.role == "aggregated" or layouts.kv_gb_per_s is None:
         nothing = np.zeros((len(layouts), len(model.workloads)))

@@ -1,30 +1,33 @@
-"""The calibrated roofline as a source of rates: the largest batch that fits, lowered until the limits hold.
+"""The calibrated roofline as a source of rates: at the largest batch that fits, and within the limits.
 
-Flow: Layouts -> prepare.py -> composer.py -> latency.py -> Rates. Layouts are handled together: python loops run
-over blocks of thousands of them, stages and batch sizes.
+Flow: Layouts -> prepare.py -> composer.py -> Rates; and loaded.py -> points.py, ceilings.py -> Points, load ceilings.
+Layouts are handled together: python loops run over blocks of thousands of them, stages, caps and loads.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from solver.problem import Estimates, ServedModel
 from solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages
-from solver.throughput.base import FloatArray, IntArray, Layouts, Rates
-from solver.throughput.composer import Pairs
+from solver.throughput.base import FloatArray, IntArray, Layouts, Points, Rates
+from solver.throughput.ceilings import load_ceilings
+from solver.throughput.composer import Pairs, compose
 from solver.throughput.corrected import CorrectedStages
 from solver.throughput.evidence import served_detail, source_names, unserved_detail
 from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
-from solver.throughput.latency import FirstToken, closed_loop, first_token, prefill_utilisation_fraction
-from solver.throughput.limits import batches_within_limits, load_at
+from solver.throughput.latency import FirstToken, Load, closed_loop, first_token
+from solver.throughput.loaded import loaded_of
 from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.points import Found, operating_points
 from solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
 from solver.throughput.roles import Handover
 from solver.throughput.stages import ROOFLINE, ModelStages, RooflineStages, roofline_stages, stage_kinds, traffic_of
 
 PAIRS_PER_BLOCK: Final = 1 << 15
+POINT_PAIRS_PER_BLOCK: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,50 @@ class Roofline:
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
         return prepared.handover.take(np.argsort(prepared.order))
 
-    def rates(self, model: ServedModel, layouts: Layouts, *, utilisation_fraction: float) -> Rates:
+    def rates(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Rates:
         """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
-        first = self.first_token
-        blocks = [_block(prepared, pairs, first, utilisation_fraction) for pairs in _blocks(prepared.max_batch.shape)]
-        return _rates(prepared, stages, blocks)
+        batch = prepared.max_batch
+        if caps is not None:
+            batch = np.minimum(batch, caps[prepared.order][:, None])
+        blocks = [_block(prepared, pairs, batch, self.first_token) for pairs in _blocks(batch.shape)]
+        return _rates(prepared, stages, batch, blocks)
+
+    def points(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None, most_load: float) -> Points:
+        """Operating points of every layout, those of `caps` [num_layouts] alone where they are given; `most_load`: of
+        what a cap carries. Raises InvalidProblemError where the model's architecture is unknown."""
+        stages = self.planning_stages(model)
+        prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
+        demand = np.array([workload.demand for workload in model.workloads])
+        mix = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+        found = []
+        for block in _layout_blocks(*prepared.max_batch.shape):
+            runs = prepared.fits[block] if caps is None else np.ones(len(block), dtype=np.bool_)
+            rows = block[runs & (prepared.max_batch[block] > 0).any(axis=1)]
+            known = None if caps is None else caps[prepared.order[rows]]
+            points = operating_points(
+                loaded_of(prepared, rows),
+                prepared.limits,
+                mix,
+                base_s=self.first_token.base_s,
+                most_load=most_load,
+                caps=known,
+            )
+            found.append(replace(points, layout=rows[points.layout]))
+        return _points(prepared, stages, found)
+
+    def ceilings(
+        self, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray, most_load: float
+    ) -> FloatArray:
+        """[num_layouts] the largest load, as a share of what its cap carries, at which each layout keeps all limits
+        of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
+        prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
+        capped = loaded_of(prepared, np.arange(len(layouts))).capped(caps[prepared.order])
+        found = load_ceilings(
+            capped, rps[prepared.order], prepared.limits, base_s=self.first_token.base_s, most_load=most_load
+        )
+        return found[np.argsort(prepared.order)]
 
     def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
         """See base.Source."""
@@ -123,7 +163,6 @@ class Block:
     """Results of consecutive pairs, arrays [num_pairs]."""
 
     rps: FloatArray
-    batch: IntArray
     ttft_s: FloatArray
     tpot_s: FloatArray
 
@@ -136,22 +175,22 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
         yield Pairs(layout=index // workloads, workload=index % workloads)
 
 
-def _block(prepared: Prepared, pairs: Pairs, first: FirstToken, utilisation_fraction: float) -> Block:
-    largest = prepared.max_batch[pairs.layout, pairs.workload]
-    batch = largest
-    if prepared.limits:
-        batch = batches_within_limits(prepared, pairs, largest, prepared.limits, first, utilisation_fraction)
+def _layout_blocks(layouts: int, workloads: int) -> Iterator[IntArray]:
+    """All layouts in order, in blocks that stay in the processor's cache."""
+    size = max(1, POINT_PAIRS_PER_BLOCK // workloads)
+    for start in range(0, layouts, size):
+        yield np.arange(start, min(start + size, layouts))
+
+
+def _block(prepared: Prepared, pairs: Pairs, batches: IntArray, first: FirstToken) -> Block:
+    batch = batches[pairs.layout, pairs.workload]
     served = np.flatnonzero(batch)
-    load = load_at(prepared, pairs.only(served), batch[served])
-    latencies = closed_loop(load, first)
-    rps = load.composed.rate_rps
-    if load.role == "prefill" and prepared.limits:
-        most = prefill_utilisation_fraction(load, first, prepared.limits, utilisation_fraction)
-        rps = rps * most / utilisation_fraction
+    running, only = batch[served].astype(np.float64), pairs.only(served)
+    composed = compose(prepared.pipes, only, running)
+    latencies = closed_loop(Load(composed, running, prepared.pipes.traffic.decode_steps[only.workload]), first)
     size = len(pairs)
     return Block(
-        rps=_scattered(rps, served, size, 0.0),
-        batch=batch,
+        rps=_scattered(composed.rate_rps, served, size, 0.0),
         ttft_s=_scattered(latencies.ttft_s, served, size, np.nan),
         tpot_s=_scattered(latencies.tpot_s, served, size, np.nan),
     )
@@ -163,24 +202,40 @@ def _scattered(values: FloatArray, where: IntArray, size: int, missing: float) -
     return out
 
 
-def _rates(prepared: Prepared, stages: ModelStages, blocks: list[Block]) -> Rates:
+def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: list[Block]) -> Rates:
     """Back to the caller's order of layouts."""
     back = np.argsort(prepared.order)
-    shape = prepared.max_batch.shape
+    shape = batch.shape
 
-    def joined(parts: list[FloatArray]) -> FloatArray:
-        return np.concatenate([*parts, np.empty(0)]).reshape(shape)[back]
+    def joined(name: str) -> FloatArray:
+        return np.concatenate([*(getattr(block, name) for block in blocks), np.empty(0)]).reshape(shape)[back]
 
-    rps, batch = (joined([getattr(block, name) for block in blocks]) for name in ("rps", "batch"))
-    sorted_batch = np.concatenate([*(block.batch for block in blocks), np.empty(0)]).reshape(shape)
-    band = stated_bands(prepared, stages, sorted_batch)[back]
+    rps, band = joined("rps"), stated_bands(prepared, stages, batch)[back]
     return Rates(
         rps=rps,
-        batch=batch.astype(np.int64),
-        ttft_s=joined([block.ttft_s for block in blocks]),
-        tpot_s=joined([block.tpot_s for block in blocks]),
+        batch=batch[back],
+        ttft_s=joined("ttft_s"),
+        tpot_s=joined("tpot_s"),
         low_rps=rps / band,
         high_rps=rps * band,
         layers=prepared.layers[back],
         fits=prepared.fits[back],
+    )
+
+
+def _points(prepared: Prepared, stages: ModelStages, found: list[Found]) -> Points:
+    """In the caller's order of layouts."""
+    rows = np.concatenate([*(one.layout for one in found), np.empty(0, dtype=np.int64)])
+    order = np.argsort(prepared.order[rows], kind="stable")
+    rows = rows[order]
+    workloads = prepared.max_batch.shape[1]
+    cap = np.concatenate([*(one.cap for one in found), np.empty(0, dtype=np.int64)])[order]
+    rps = np.concatenate([*(one.rps for one in found), np.empty((0, workloads))])[order]
+    batch = np.minimum(prepared.max_batch[rows], cap[:, None])
+    return Points(
+        layout=prepared.order[rows],
+        max_batch=cap,
+        rps=rps,
+        low_rps=rps / stated_bands(prepared, stages, batch, rows),
+        layers=prepared.layers[rows],
     )

@@ -126,7 +126,7 @@ def _group(runs: Sequence[ServingRun], index: FloatArray) -> RunGroup:
     context = inputs + outputs / 2
     memory = stage_memory(work, kinds)
     free = memory.free - memory.first - memory.last + memory.tied - work.layers * memory.layer
-    room = free / (work.layers * memory.kv * work.seen_context(context))
+    room = free / (work.layers * memory.kv * (work.held_context(context) + memory.state / memory.kv))
     return RunGroup(
         index=index,
         kinds=kinds,

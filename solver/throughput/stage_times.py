@@ -8,11 +8,18 @@ Per layer, with p the ridge exponent:
     gemm(n)    = (compute^p + memory^p)^(1/p)       compute = flops(n) / speed, memory = weights read / bandwidth
     shared(n)  = gemm(n) + activations + all-reduce + overhead
     prefill(n) = shared(n) + causal attention
-    decode(b)  = shared(b) + max(KV read, attention operations)
+    decode(b)  = shared(b) + max(KV read, attention operations) + states read and written
+
+Layers with linear attention add operations to a prefill and their states to a decode step.
 
 The roofline is Williams, Waterman & Patterson (2009); a ring all-reduce moves 2 (tp - 1) / tp of the message per GPU
 (Patarasuk & Yuan 2009), twice per layer (Megatron-LM, arXiv 1909.08053 §3). A batch of b tokens meets
 E (1 - (1 - k/E)^b) of E experts when every token picks k of them evenly.
+
+With attention data parallelism every rank of tp GPUs computes attention and dense parts for its own sequences, and
+the experts stand on the GPUs of all dp ranks. Then the tokens of all are gathered before the experts, and what these
+make of them is reduced and scattered back (docs.vllm.ai/en/latest/serving/expert_parallel_deployment, the default):
+on rings 2 (dp - 1) / dp of all their hidden states per GPU, as in the two halves of an all-reduce.
 """
 
 from dataclasses import dataclass, fields
@@ -31,7 +38,7 @@ HIDDEN_PASSES = 8.0
 @dataclass(frozen=True, slots=True)
 class StageWork:
     """What one GPU of a stage does per layer; arrays of one shape [num_kinds]. Flops and bytes are per token
-    (dense_bytes, expert_bytes and head_bytes: per pass)."""
+    (dense_bytes, expert_bytes and head_bytes: per pass; state_bytes: per sequence)."""
 
     dense_flops: FloatArray
     expert_flops: FloatArray
@@ -45,6 +52,8 @@ class StageWork:
     attention_flops: FloatArray
     decode_attention_flops: FloatArray
     kv_bytes: FloatArray
+    state_bytes: FloatArray
+    state_flops: FloatArray
     head_bytes: FloatArray
     head_flops: FloatArray
 
@@ -66,25 +75,34 @@ class StageSpeeds:
     ridge_exponent: FloatArray
 
 
-def stage_work(work: LayerWork, tensor_parallel: IntArray) -> StageWork:
-    """Divides a layer over `tensor_parallel` [num_kinds] GPUs."""
+def stage_work(
+    work: LayerWork, tensor_parallel: IntArray, data_parallel: IntArray | None = None, *, spread: bool = False
+) -> StageWork:
+    """Divides a layer over `tensor_parallel` [num_kinds] GPUs, and its experts over those of `data_parallel` ranks.
+
+    `spread`: tokens belong to all ranks evenly, else to one of them.
+    """
     tp = np.maximum(tensor_parallel, 1).astype(np.float64)
+    dp = np.ones_like(tp) if data_parallel is None else data_parallel.astype(np.float64)
+    own = 1.0 / dp if spread else np.ones_like(tp)  # share of the tokens on the busiest rank
     ones = np.ones_like(tp)
     expert_share = work.experts_per_token / work.experts
     message = ACTIVATION_BYTES * work.hidden_size
     return StageWork(
-        dense_flops=2.0 * work.dense_params / tp,
-        expert_flops=2.0 * work.expert_params * expert_share / tp,
+        dense_flops=own * 2.0 * work.dense_params / tp,
+        expert_flops=2.0 * work.expert_params * expert_share / (tp * dp),
         dense_bytes=work.dense_params * work.weight_bytes / tp,
-        expert_bytes=work.expert_params * work.weight_bytes / tp,
+        expert_bytes=work.expert_params * work.weight_bytes / (tp * dp),
         experts=work.experts * ones,
         experts_per_token=work.experts_per_token * ones,
-        activation_bytes=ACTIVATION_BYTES * (HIDDEN_PASSES * work.hidden_size + work.activation_width / tp),
-        allreduce_bytes=2.0 * message * 2.0 * (tp - 1.0) / tp,
-        allreduce_doublings=2.0 * np.log2(tp),
-        attention_flops=work.attention_flops / tp,
-        decode_attention_flops=work.decode_attention_flops / tp,
-        kv_bytes=work.kv_bytes_per_token(tensor_parallel),
+        activation_bytes=own * ACTIVATION_BYTES * (HIDDEN_PASSES * work.hidden_size + work.activation_width / tp),
+        allreduce_bytes=message * 2.0 * (own * 2.0 * (tp - 1.0) / tp + (dp - 1.0) / dp),
+        allreduce_doublings=2.0 * np.log2(tp) + np.log2(dp),
+        attention_flops=own * work.attention_flops / tp,
+        decode_attention_flops=own * work.decode_attention_flops / tp,
+        kv_bytes=own * work.kv_bytes_per_token(tensor_parallel),
+        state_bytes=own * work.state_bytes / tp,
+        state_flops=own * work.state_flops / tp,
         head_bytes=work.head_params * ACTIVATION_BYTES / tp,
         head_flops=2.0 * work.head_params / tp,
     )
@@ -124,12 +142,14 @@ def shared_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatA
 
 def prefill_layer_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray, pairs: FloatArray) -> FloatArray:
     """One layer's prefill of `tokens` new tokens that attend to `pairs` (query, key) pairs."""
-    return np.asarray(shared_s(work, speeds, tokens) + prefill_attention_s(work, speeds, pairs))
+    states = tokens * work.state_flops / speeds.attention_flops
+    return np.asarray(shared_s(work, speeds, tokens) + prefill_attention_s(work, speeds, pairs) + states)
 
 
 def decode_layer_s(work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray) -> FloatArray:
     """One layer's decode step for `batch` sequences that each see `context` tokens."""
-    return np.asarray(shared_s(work, speeds, batch) + decode_attention_s(work, speeds, batch * context))
+    states = 2.0 * batch * work.state_bytes / speeds.kv_bandwidth
+    return np.asarray(shared_s(work, speeds, batch) + decode_attention_s(work, speeds, batch * context) + states)
 
 
 def prefill_attention_s(work: StageWork, speeds: StageSpeeds, pairs: FloatArray) -> FloatArray:
@@ -144,6 +164,6 @@ def decode_attention_s(work: StageWork, speeds: StageSpeeds, seen: FloatArray) -
 
 
 def head_s(work: StageWork, speeds: StageSpeeds, sequences: FloatArray) -> FloatArray:
-    """The output projection of the last stage for one token of each of `sequences`, and their sampling."""
+    """The output projection of the last stage for one token of each of a rank's `sequences`, and their sampling."""
     product = np.maximum(work.head_bytes / speeds.bandwidth, sequences * work.head_flops / speeds.flops)
     return np.asarray(product + sequences * speeds.sequence_overhead_s)

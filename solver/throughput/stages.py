@@ -1,8 +1,8 @@
 """The two questions every source of throughput answers about a stage, and the roofline's answers.
 
-A stage kind is a GPU type, a tensor-parallel degree and the bandwidth inside its machine; thousands of layouts share
-a few dozen kinds, so the answers are tables over kinds that composer.py reads. A further source (an operator
-database, say) becomes a sibling of RooflineStages.
+A stage kind is a GPU type, a tensor-parallel degree, ranks of attention and the bandwidth inside its machine;
+thousands of layouts share a few dozen kinds, so the answers are tables over kinds that composer.py reads. A further
+source (an operator database, say) becomes a sibling of RooflineStages.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +19,8 @@ from solver.throughput.speeds import arithmetic, stage_speeds
 from solver.throughput.stage_times import StageSpeeds, decode_layer_s, expand, head_s, prefill_layer_s, stage_work
 
 ROOFLINE: Final = "roofline"
+# Factor on the band of tensor parallelism, since no run at hand had its experts spread: some GPUs get more tokens.
+EXPERT_PARALLEL_BAND: Final = 1.2
 BAND_BATCHES: Final = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], dtype=np.float64)
 
 
@@ -30,15 +32,21 @@ def nearest_band_batch(batch: FloatArray | IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class StageKinds:
-    """Distinct stages; arrays [num_kinds]. gpu indexes gpus."""
+    """Distinct stages; arrays [num_kinds]. gpu indexes gpus; data_parallel as in Layouts, None: 1."""
 
     gpus: tuple[Gpu, ...]
     gpu: IntArray
     tensor_parallel: IntArray
     intra_gb_per_s: FloatArray
+    data_parallel: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.gpu)
+
+    @property
+    def ranks(self) -> IntArray:
+        """[num_kinds] of attention."""
+        return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +173,21 @@ class RooflineStages:
     engine: Engine
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        work, speeds = stage_work(self.work, kinds.tensor_parallel), self.speeds(kinds)
+        """One rank computes the prompt, the others wait."""
+        work, speeds = stage_work(self.work, kinds.tensor_parallel, kinds.ranks), self.speeds(kinds)
         pairs = self.work.attended_pairs(traffic.new_tokens, traffic.input_tokens)
         per_layer = prefill_layer_s(expand(work, 1), expand(speeds, 1), traffic.new_tokens, pairs)
         head = head_s(work, speeds, np.ones(len(kinds)))
         return StageSeconds(per_layer=per_layer, per_pass=np.zeros(len(kinds)), head=head)
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        work, speeds = stage_work(self.work, kinds.tensor_parallel), self.speeds(kinds)
-        batches = np.arange(max_batch + 1, dtype=np.float64)
+        """Ranks step together, so that they wait for the one with the most sequences."""
+        work, speeds = stage_work(self.work, kinds.tensor_parallel, kinds.ranks, spread=True), self.speeds(kinds)
+        ranks = kinds.ranks[:, None]
+        batches = np.asarray(np.ceil(np.arange(max_batch + 1) / ranks) * ranks, dtype=np.float64)
         context = self.work.seen_context(traffic.mean_context)[:, None]
-        per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches, context)
-        head = head_s(expand(work, 1), expand(speeds, 1), batches)
+        per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches[:, None], context)
+        head = head_s(expand(work, 1), expand(speeds, 1), batches / ranks)
         return StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
@@ -189,17 +200,16 @@ class RooflineStages:
                 for gpu in kinds.gpu
             ]
         )
+        each = np.where(kinds.ranks > 1, each * EXPERT_PARALLEL_BAND, each)
         return np.broadcast_to(each[:, None, None], (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
         """See ModelStages."""
         gpu = kinds.gpus[int(kinds.gpu[kind])]
-        return Basis(
-            ROOFLINE,
-            self.calibration.version,
-            "calibrated roofline",
-            f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}",
-        )
+        sentence = f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}"
+        if kinds.ranks[kind] > 1:
+            sentence += ", no run with expert parallelism among them"
+        return Basis(ROOFLINE, self.calibration.version, "calibrated roofline", sentence)
 
     def speeds(self, kinds: StageKinds) -> StageSpeeds:
         speeds = stage_speeds(
@@ -230,16 +240,20 @@ def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:
     num_kinds."""
     is_stage = layouts.gpu >= 0
     bandwidths, bandwidth = np.unique(layouts.intra_gb_per_s[is_stage], return_inverse=True)
-    degrees, degree = np.unique(layouts.tensor_parallel[is_stage], return_inverse=True)
+    spread = np.broadcast_to(layouts.ranks[:, None], layouts.gpu.shape)[is_stage]
+    base = int(spread.max(initial=0)) + 1
+    degrees, degree = np.unique(layouts.tensor_parallel[is_stage] * base + spread, return_inverse=True)
     code = (layouts.gpu[is_stage] * len(degrees) + degree) * len(bandwidths) + bandwidth
     codes, kind = np.unique(code, return_inverse=True)
     rest, bandwidth_index = np.divmod(codes, max(len(bandwidths), 1))
     gpu, degree_index = np.divmod(rest, max(len(degrees), 1))
+    tensor_parallel, ranks = np.divmod(degrees[degree_index], base)
     kinds = StageKinds(
         gpus=layouts.gpus,
         gpu=gpu.astype(np.int64),
-        tensor_parallel=degrees[degree_index],
+        tensor_parallel=tensor_parallel,
         intra_gb_per_s=bandwidths[bandwidth_index],
+        data_parallel=ranks,
     )
     index = np.full(layouts.gpu.shape, len(codes), dtype=np.int64)
     index[is_stage] = kind
@@ -248,11 +262,15 @@ def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:
 
 def kind_errors(kinds: StageKinds, spec: ModelSpec, precision: Precision) -> tuple[str | None, ...]:
     """Why a stage of each kind cannot run the model at all, whatever its memory; None where it can."""
-    rows = zip(kinds.gpu, kinds.tensor_parallel, kinds.intra_gb_per_s, strict=True)
-    return tuple(_kind_error(kinds.gpus[gpu], int(tp), float(intra), spec, precision) for gpu, tp, intra in rows)
+    rows = zip(kinds.gpu, kinds.tensor_parallel, kinds.ranks, kinds.intra_gb_per_s, strict=True)
+    return tuple(
+        _kind_error(kinds.gpus[gpu], int(tp), int(dp), float(intra), spec, precision) for gpu, tp, dp, intra in rows
+    )
 
 
-def _kind_error(gpu: Gpu, tp: int, intra_gb_per_s: float, spec: ModelSpec, precision: Precision) -> str | None:
+def _kind_error(
+    gpu: Gpu, tp: int, dp: int, intra_gb_per_s: float, spec: ModelSpec, precision: Precision
+) -> str | None:
     error = arithmetic(gpu, precision).error
     if error is not None:
         return error
@@ -260,6 +278,18 @@ def _kind_error(gpu: Gpu, tp: int, intra_gb_per_s: float, spec: ModelSpec, preci
         return f"tensor parallel {tp} does not divide the {spec.heads} attention heads of {spec.id}"
     if spec.mla is None and spec.kv_heads % tp and tp % spec.kv_heads:
         return f"tensor parallel {tp} and the {spec.kv_heads} key/value heads of {spec.id} do not divide each other"
-    if tp > 1 and not intra_gb_per_s > 0:
-        return f"tensor parallel {tp} on {gpu.slug} without a bandwidth between its GPUs: give intra_machine_gb_per_s"
+    if spec.linear_attention is not None and spec.linear_attention.key_heads % tp:
+        heads = spec.linear_attention.key_heads
+        return f"tensor parallel {tp} does not divide the {heads} heads of linear attention of {spec.id}"
+    if tp * dp > 1 and not intra_gb_per_s > 0:
+        name = f"tensor parallel {tp}" if dp == 1 else f"expert parallel {tp * dp}"
+        return f"{name} on {gpu.slug} without a bandwidth between its GPUs: give intra_machine_gb_per_s"
+    return _uneven_experts(spec, tp * dp) if dp > 1 else None
+
+
+def _uneven_experts(spec: ModelSpec, gpus: int) -> str | None:
+    if spec.moe is None:
+        return f"{spec.id} has no experts to spread over {gpus} GPUs, which data parallel ranks of attention are for"
+    if spec.moe.experts % gpus:
+        return f"the {spec.moe.experts} experts of {spec.id} cannot be spread evenly over {gpus} GPUs"
     return None

@@ -11,10 +11,11 @@ from solver.plan import Plan
 from solver.problem import Problem
 from solver.verify.handover import wrong_handover
 from solver.verify.limits import broken_limits
+from solver.verify.low_end import wrong_low_end
 from solver.verify.placement import misplaced_pieces
 from solver.verify.proof import wrong_proof
 from solver.verify.rentals import oversupplied_machines, unknown_rentals, wrong_rentals
-from solver.verify.replicas import broken_replicas, unfit_pieces
+from solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
 from solver.verify.service import wrong_service
 from solver.verify.totals import wrong_totals
 from solver.verify.view import View, view_of
@@ -26,12 +27,14 @@ _CHECKS = (
     wrong_rentals,
     oversupplied_machines,
     unfit_pieces,
+    overfull_disks,
     misplaced_pieces,
     wrong_service,
     wrong_handover,
     wrong_totals,
     broken_limits,
     wrong_proof,
+    wrong_low_end,
 )
 
 
@@ -74,6 +77,8 @@ _ANSWERS = (
     "power_watts",
     "usd_per_million_tokens",
     "robustness",
+    "optimum_value",
+    "precision_alternative",
 )
 
 

@@ -104,7 +104,7 @@ def _links(view: View) -> dict[str, Handover | None]:
     names = {transfer.prefill for transfer in view.plan.kv_transfers}
     names |= {transfer.decode for transfer in view.plan.kv_transfers}
     return {
-        replica.id: handover(view.problem, view.models[replica.model], layouts_of_replicas(view, [number]))
+        replica.id: handover(view.problem, view.served(replica), layouts_of_replicas(view, [number]))
         for number, replica in enumerate(view.plan.replicas)
         if replica.id in names
     }

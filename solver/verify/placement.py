@@ -1,14 +1,15 @@
 """Which card each stage runs on, and what the machines hold: placement has one right answer.
 
-Pieces go largest first, then by replica and piece number, each to the first machine of its pool with room, and
-take consecutive GPUs there. Sizes divide each other, so this fails only where the pieces do not fit at all
-(Coffman, Garey & Johnson 1987, "Bin packing with divisible item sizes").
+Pieces that fill a machine of another size than 1, 2, 4 or 8 GPUs go first, then the largest, then by replica and
+piece number, each to the first machine of its pool with room, and take consecutive GPUs there. Sizes divide each
+other, so this fails only where the pieces do not fit at all (Coffman, Garey & Johnson 1987, "Bin packing with
+divisible item sizes").
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from solver.pools import Pool
+from solver.pools import PIECE_SIZES, Pool
 from solver.verify.numbers import same
 from solver.verify.view import Piece, View
 
@@ -26,7 +27,7 @@ def misplaced_pieces(view: View) -> Iterator[str]:
     in_pool: dict[Pool, list[Machine]] = defaultdict(list)
     for place in machines:
         in_pool[view.pools[place[0]]].append(place)
-    for piece in sorted(view.all_pieces(), key=lambda piece: (-piece.size, piece.replica, piece.number)):
+    for piece in sorted(view.all_pieces(), key=_order):
         yield from _misplaced(view, piece, in_pool[view.pools[piece.rental]], used)
     yield from (
         f"rentals[{index}]: machine {machine} runs no stage, expected every rented machine to be used"
@@ -34,6 +35,10 @@ def misplaced_pieces(view: View) -> Iterator[str]:
         if gpus == 0
     )
     yield from _wrong_storage(view, machines)
+
+
+def _order(piece: Piece) -> tuple[bool, int, int, int]:
+    return piece.size in PIECE_SIZES, -piece.size, piece.replica, piece.number
 
 
 def _overfull(view: View) -> Iterator[str]:
@@ -44,8 +49,8 @@ def _overfull(view: View) -> Iterator[str]:
         place = (piece.rental, piece.machine)
         reserved[place] += piece.size
         for stage in piece.stages:
-            if len(stage.gpu_indices) != stage.tensor_parallel or taken[place].intersection(stage.gpu_indices):
-                yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {stage.tensor_parallel} free"
+            if len(set(stage.gpu_indices)) != stage.gpus or taken[place].intersection(stage.gpu_indices):
+                yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {stage.gpus} free"
             taken[place].update(stage.gpu_indices)
     for place, gpus in reserved.items():
         most = view.plan.rentals[place[0]].gpus
@@ -55,8 +60,10 @@ def _overfull(view: View) -> Iterator[str]:
 
 def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Machine, int]) -> Iterator[str]:
     """Checks one piece against the machines of its pool and reserves its GPUs."""
-    room = (place for place in machines if used[place] + piece.size <= view.plan.rentals[place[0]].gpus)
-    place = next(room, None)
+    free = ((place, view.plan.rentals[place[0]].gpus - used[place]) for place in machines)
+    place = next(
+        (p for p, gpus in free if gpus >= piece.size and (piece.size in PIECE_SIZES or gpus == piece.size)), None
+    )
     if place is None:
         pool = view.pools[piece.rental].name
         yield f"{view.path(piece)}: {piece.size} GPUs, but no rented machine of pool {pool!r} has room for them"
@@ -70,8 +77,8 @@ def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Mac
         )
         return
     for stage in piece.stages:
-        expected = tuple(range(start, start + stage.tensor_parallel))
-        start += stage.tensor_parallel
+        expected = tuple(range(start, start + stage.gpus))
+        start += stage.gpus
         if stage.gpu_indices != expected:
             yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {expected}"
 
@@ -81,10 +88,11 @@ def _wrong_storage(view: View, machines: list[Machine]) -> Iterator[str]:
     held_usd_per_hour: dict[Machine, float] = defaultdict(float)
     for piece in view.all_pieces():
         pool = view.pools[piece.rental]
-        needed = view.disk_needed_gb[view.plan.replicas[piece.replica].model]
+        needed = view.disk_needed_gb[piece.replica]
         billed_gb = pool.storage_gb(needed, piece.size) if pool.storage_usd_per_gb_month else 0.0
-        held_gb[piece.rental, piece.machine] += billed_gb
-        held_usd_per_hour[piece.rental, piece.machine] += pool.storage_usd_per_hour(needed, piece.size)
+        place, disk_gb = (piece.rental, piece.machine), view.offers[piece.rental].disk_gb
+        held_gb[place] = min(held_gb[place] + billed_gb, float("inf") if disk_gb is None else disk_gb)
+        held_usd_per_hour[place] += pool.storage_usd_per_hour(needed, piece.size)
     for machine in machines:
         rental = view.plan.rentals[machine[0]]
         path = f"rentals[{machine[0]}]"

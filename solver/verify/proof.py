@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from solver.verify.numbers import SUM_TOLERANCE, same
+from solver.verify.numbers import RATE_TOLERANCE, SUM_TOLERANCE, same
 from solver.verify.view import View
 
 
@@ -26,7 +26,32 @@ def wrong_proof(view: View) -> Iterator[str]:
     gap = _relative_gap(plan.value, plan.bound)
     if not same(plan.relative_gap, gap):
         yield f"relative_gap: {plan.relative_gap!r}, expected {gap!r} (|bound - value| / |value|)"
+    yield from _wrong_optimum(view, plan.value, plan.bound)
+    if view.problem.objective.give_up_fraction and plan.optimum_value is not None:
+        gap = _relative_gap(plan.optimum_value, plan.bound)
     yield from _wrong_status(view, gap)
+
+
+def _wrong_optimum(view: View, value: float, bound: float) -> Iterator[str]:
+    """An optimum that nobody asked for, that the plan gives up too much of, or that the plan or the bound refutes."""
+    plan, objective, optimum = view.plan, view.problem.objective, view.plan.optimum_value
+    if optimum is None:
+        if objective.give_up_fraction and not view.is_standing:
+            yield "optimum_value: None, expected the value of which a fraction is given up"
+        return
+    if not (objective.give_up_fraction or objective.robust):
+        yield f"optimum_value: {optimum!r}, expected None where nothing of the optimum is given up"
+        return
+    maximised = plan.objective == "max_throughput"
+    if (value - optimum if maximised else optimum - value) > SUM_TOLERANCE * abs(value):
+        yield f"optimum_value: {optimum!r}, expected no worse than the value {value!r}"
+    if objective.robust:
+        return  # it is of other rates than value and bound
+    worst = optimum * (1 - objective.give_up_fraction if maximised else 1 + objective.give_up_fraction)
+    if (worst - value if maximised else value - worst) > RATE_TOLERANCE * abs(worst):
+        yield f"value: {value!r}, expected no worse than {worst!r}, {objective.give_up_fraction!r} off {optimum!r}"
+    if (optimum - bound if maximised else bound - optimum) > SUM_TOLERANCE * abs(optimum):
+        yield f"bound: {bound!r}, expected at {'least' if maximised else 'most'} the optimum {optimum!r}"
 
 
 def _relative_gap(value: float, bound: float) -> float:

@@ -6,25 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.catalog.entries import Precision
 from solver.catalog.power_caps import capped
-from solver.engine_args import engine_args, engine_env
+from solver.engine_args import checkpoint_of, engine_args, engine_env
 from solver.plan import Evidence, Replica, Route
 from solver.power import power_cap_fraction
 from solver.problem import Role, ServedModel
-from solver.throughput import max_utilisation_fraction, rates
-from solver.throughput.base import FloatArray, IntArray, Layouts
+from solver.throughput import ceilings, counted, stated_ceiling, stated_rates
+from solver.throughput.base import FloatArray, Layouts
+from solver.throughput.memory import MAX_SEQUENCES
 from solver.verify.numbers import RATE_TOLERANCE, agrees
 from solver.verify.view import Piece, View
 
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """Rates of one replica by workload name, at full utilisation."""
+    """Rates of one replica by workload name with all its sequences busy, and the load up to which what it is given
+    keeps its limits; `rps` is what counts, `stated_rps` the rate."""
 
     rps: dict[str, float]
+    stated_rps: dict[str, float]
     low_rps: dict[str, float]
     high_rps: dict[str, float]
-    batch: dict[str, int]
+    most_load_fraction: float
+    is_measured: bool
+    fits: bool
 
 
 def wrong_service(view: View) -> Iterator[str]:
@@ -46,40 +52,44 @@ def wrong_service(view: View) -> Iterator[str]:
             if (replica.id, replica.model, workload.name) in fractions
         }
         yield from _wrong_load(view, replica, routed, sustained[replica.id])
-        yield from _wrong_engine(view, replica, routed, sustained[replica.id])
+        yield from _wrong_engine(view, replica, sustained[replica.id])
     yield from _wrong_evidence(view, sustained)
 
 
-def most_utilisation_fraction(view: View, model: str) -> float:
-    return max_utilisation_fraction(view.problem.limits, view.models[model])
-
-
 def sustained_rates(view: View) -> dict[str, Sustained]:
-    """Rates by replica id; one call of the throughput layer per model, role and power cap."""
+    """Rates by replica id; one call of the throughput layer per model, precision, role and power cap."""
     found: dict[str, Sustained] = {}
-    for model in view.problem.models:
-        alike: dict[tuple[Role, float], list[int]] = defaultdict(list)
-        for number, replica in enumerate(view.plan.replicas):
-            if replica.model == model.name:
-                alike[replica.role, power_cap_fraction(replica, view.problem)].append(number)
-        for numbers in alike.values():
-            found.update(_rates_of_model(view, model, numbers))
+    alike: dict[tuple[str, Precision, Role, float], list[int]] = defaultdict(list)
+    for number, replica in enumerate(view.plan.replicas):
+        model, cap = view.served(replica), power_cap_fraction(replica, view.problem)
+        alike[model.name, model.precision, replica.role, cap].append(number)
+    for numbers in alike.values():
+        found.update(_rates_of_model(view, view.served(view.plan.replicas[numbers[0]]), numbers))
     return found
 
 
 def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[str, Sustained]:
-    answer, _ = rates(view.problem, model, layouts_of_replicas(view, numbers))
+    layouts = layouts_of_replicas(view, numbers)
+    caps = np.array([view.plan.replicas[number].max_batch or MAX_SEQUENCES for number in numbers], dtype=np.int64)
+    answer, measured = stated_rates(view.problem, model, layouts, caps=caps)
+    counts = counted(view.problem, answer)
     names = [workload.name for workload in model.workloads]
+    given = [{rate.workload: rate.rps for rate in view.plan.replicas[number].throughput_rps} for number in numbers]
+    asked = np.array([[each.get(name, 0.0) for name in names] for each in given])
+    most = ceilings(view.problem, model, layouts, caps=caps, rps=asked)
 
-    def by_name(values: FloatArray | IntArray, row: int) -> dict[str, float]:
+    def by_name(values: FloatArray, row: int) -> dict[str, float]:
         return {name: float(value) for name, value in zip(names, values[row], strict=True)}
 
     return {
         view.plan.replicas[number].id: Sustained(
-            rps=by_name(answer.rps, row),
+            rps=by_name(counts.rps, row),
+            stated_rps=by_name(answer.rps, row),
             low_rps=by_name(answer.low_rps, row),
             high_rps=by_name(answer.high_rps, row),
-            batch={name: int(size) for name, size in by_name(answer.batch, row).items()},
+            most_load_fraction=float(most[row]),
+            is_measured=bool(measured[row]),
+            fits=bool(answer.fits[row]),
         )
         for row, number in enumerate(numbers)
     }
@@ -108,7 +118,8 @@ def layouts_of_replicas(view: View, numbers: list[int]) -> Layouts:
     known = all(stage.layers is not None for replica in replicas for stage in replica.stages)
     gpus = tuple(capped(view.problem.gpus[slug], cap) for slug in slugs)
     shared = None if role == "aggregated" else kv
-    return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None, role, shared, cap)
+    ranks = np.array([replica.data_parallel for replica in replicas], dtype=np.int64)
+    return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None, role, shared, cap, ranks)
 
 
 def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
@@ -185,23 +196,42 @@ def _wrong_load(view: View, replica: Replica, routed: dict[str, float], sustaine
     utilisation = sum(rps / sustained.rps[name] for name, rps in expected.items())
     if not agrees(replica.utilisation_fraction, utilisation):
         yield f"{path}.utilisation_fraction: {replica.utilisation_fraction!r}, expected {utilisation!r}"
-    most = most_utilisation_fraction(view, replica.model)
-    if utilisation > most * (1 + RATE_TOLERANCE):
-        yield f"{path}.utilisation_fraction: {utilisation!r}, expected at most {most!r}"
+    yield from _wrong_ceiling(view, replica, utilisation, sustained)
 
 
-def _wrong_engine(view: View, replica: Replica, routed: dict[str, float], sustained: Sustained) -> Iterator[str]:
+def _wrong_ceiling(view: View, replica: Replica, utilisation: float, sustained: Sustained) -> Iterator[str]:
+    """The largest load at which the requests that it is given keep their limits, and no more than that."""
+    path, most = f"replica {replica.id!r}", sustained.most_load_fraction
+    stated, expected = replica.max_load_fraction, stated_ceiling(view.problem, most, utilisation)
+    if utilisation > expected * (1 + RATE_TOLERANCE):
+        yield f"{path}.utilisation_fraction: {utilisation!r}, expected at most {expected!r}"
+    if stated is None and view.is_standing:
+        return
+    if stated is None or not agrees(stated, expected):
+        yield f"{path}.max_load_fraction: {stated!r}, expected {expected!r}"
+
+
+def _wrong_engine(view: View, replica: Replica, sustained: Sustained) -> Iterator[str]:
     path = f"replica {replica.id!r}"
-    batch = max((sustained.batch[name] for name, rps in routed.items() if rps > 0), default=0) or None
     if view.is_standing:
         return  # an engine that runs on keeps the arguments that it was started with
-    if replica.max_batch != batch:
-        yield f"{path}.max_batch: {replica.max_batch!r}, expected {batch!r}"
+    if not sustained.fits:
+        context = view.models[replica.model].max_context_tokens or "any request"
+        yield f"{path}: memory for less, expected a KV cache that holds {context} (max_context_tokens)"
+    if (replica.max_batch is None) != sustained.is_measured:
+        expected = "None for a measured rate" if sustained.is_measured else "the sequences that the rates assume"
+        yield f"{path}.max_batch: {replica.max_batch!r}, expected {expected}"
+    if replica.max_batch is not None and not 1 <= replica.max_batch <= MAX_SEQUENCES:
+        yield f"{path}.max_batch: {replica.max_batch!r}, expected 1 to {MAX_SEQUENCES}"
+    checkpoint = checkpoint_of(view.served(replica))
+    if replica.checkpoint != checkpoint:
+        yield f"{path}.checkpoint: {replica.checkpoint!r}, expected {checkpoint!r}"
     arguments = engine_args(
-        view.models[replica.model],
+        view.served(replica),
         tensor_parallel=tuple(stage.tensor_parallel for stage in replica.stages),
-        max_batch=batch,
+        max_batch=replica.max_batch,
         role=replica.role,
+        data_parallel=replica.data_parallel,
     )
     environment = engine_env(tuple(stage.layers or 0 for stage in replica.stages))
     if replica.engine_env != environment:
@@ -234,8 +264,8 @@ def _wrong_figures(evidence: Evidence, sustained: dict[str, Sustained]) -> Itera
     if evidence.workload not in figures.rps:
         yield f"evidence for {evidence.replica!r}: workload {evidence.workload!r}, expected one of {[*figures.rps]}"
         return
-    for name in ("rps", "low_rps", "high_rps"):
-        expected = getattr(figures, name)[evidence.workload]
+    for name, known in (("rps", figures.stated_rps), ("low_rps", figures.low_rps), ("high_rps", figures.high_rps)):
+        expected = known[evidence.workload]
         if not agrees(getattr(evidence, name), expected):
             yield (
                 f"evidence for {(evidence.replica, evidence.workload)}.{name}: {getattr(evidence, name)!r}, "

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from solver.problem import Problem
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from solver.verify.numbers import RATE_TOLERANCE, agrees, same
-from solver.verify.service import most_utilisation_fraction
 from solver.verify.view import View
 
 
@@ -26,7 +25,24 @@ def wrong_totals(view: View) -> Iterator[str]:
         if not _matches(getattr(plan, name), figure)
     )
     yield from _wrong_value(view)
+    yield from _wrong_alternative(view)
     yield from _wrong_load_multiple(view)
+
+
+def _wrong_alternative(view: View) -> Iterator[str]:
+    """Of a fleet at another precision only the comparison can be checked."""
+    plan, found = view.plan, view.plan.precision_alternative
+    best = plan.optimum_value if view.problem.objective.give_up_fraction else plan.value
+    if found is None or not best:
+        return
+    ratio = found.value / best
+    better = ratio - 1 if plan.objective == "max_throughput" else 1 - ratio
+    if better <= 0 or not agrees(found.better_by_fraction, better):
+        stated = found.better_by_fraction
+        yield f"precision_alternative.better_by_fraction: {stated!r}, expected {better!r}, above 0"
+    models = {model.name for model in view.problem.models}
+    if not found.checkpoints or not {name for name, _ in found.checkpoints} <= models:
+        yield f"precision_alternative.checkpoints: {found.checkpoints!r}, expected some of {sorted(models)}"
 
 
 def _matches(value: float | None, expected: float | None) -> bool:
@@ -45,9 +61,9 @@ def power_watts(view: View) -> float | None:
     watts = 0.0
     for replica in view.plan.replicas:
         for stage in replica.stages:
-            used[stage.gpu] += stage.tensor_parallel
+            used[stage.gpu] += stage.gpus
             cap_watts = stage.power_cap_watts or view.problem.gpus[stage.gpu].tdp_watts
-            watts += (cap_watts or 0.0) * stage.tensor_parallel
+            watts += (cap_watts or 0.0) * stage.gpus
     for rental in view.plan.rentals:
         tdp_watts = view.problem.gpus[rental.gpu].tdp_watts
         if tdp_watts is None:
@@ -92,7 +108,7 @@ def _wrong_load_multiple(view: View) -> Iterator[str]:
             yield f"load_multiple: {plan.load_multiple!r}, expected None for {objective.kind}"
         return
     multiples = [
-        most_utilisation_fraction(view, replica.model) / replica.utilisation_fraction
+        (replica.max_load_fraction or 0.0) / replica.utilisation_fraction
         for replica in plan.replicas
         if replica.utilisation_fraction > 0
     ]

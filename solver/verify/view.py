@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from solver.plan import Plan, Rental, Replica, Stage
-from solver.pools import PIECE_SIZES, Pool, disk_needed_gb, group_offers
+from solver.pools import Pool, checkpoint_disk_gb, group_offers, reserved_gpus
 from solver.problem import Contract, MeasuredStage, Offer, Problem, ServedModel
 
 OfferKey = tuple[str, str, Contract, int]
@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`offers` and `pools` go by rental, `pieces` by replica.
+    """`offers` and `pools` go by rental, `pieces` and `disk_needed_gb` by replica.
 
     `is_standing`: the fleet was not chosen for this problem, so parts of it may idle and stand anywhere.
     """
@@ -36,12 +36,16 @@ class View:
     offers: tuple[Offer, ...]
     pools: tuple[Pool, ...]
     pieces: tuple[tuple[Piece, ...], ...]
-    disk_needed_gb: dict[str, float]
+    disk_needed_gb: tuple[float, ...]
     rates_rps: dict[tuple[str, str], float]
     is_standing: bool = False
 
     def all_pieces(self) -> list[Piece]:
         return [piece for pieces in self.pieces for piece in pieces]
+
+    def served(self, replica: Replica) -> ServedModel:
+        """Its model at its precision."""
+        return self.models[replica.model].at(replica.precision)
 
     def path(self, piece: Piece) -> str:
         return f"replicas[{piece.replica}] piece {piece.number}"
@@ -63,21 +67,21 @@ def view_of(problem: Problem, plan: Plan, *, is_standing: bool = False) -> View:
     index_of = offers_by_key(problem)
     indices = [index_of[offer_key(rental)] for rental in plan.rentals]
     pools, pool_of_offer = group_offers(problem)
-    names = [model.name for model in problem.models]
+    models = {model.name: model for model in problem.models}
     return View(
         problem=problem,
         plan=plan,
-        models=dict(zip(names, problem.models, strict=True)),
+        models=models,
         offers=tuple(problem.offers[index] for index in indices),
         pools=tuple(pools[pool_of_offer[index]] for index in indices),
-        pieces=tuple(pieces_of(number, replica) for number, replica in enumerate(plan.replicas)),
-        disk_needed_gb=dict(zip(names, disk_needed_gb(problem), strict=True)),
+        pieces=tuple(pieces_of(plan, number, replica) for number, replica in enumerate(plan.replicas)),
+        disk_needed_gb=tuple(checkpoint_disk_gb(models[r.model].at(r.precision)) for r in plan.replicas),
         rates_rps=offered_rates_rps(problem, plan),
         is_standing=is_standing,
     )
 
 
-def pieces_of(number: int, replica: Replica) -> tuple[Piece, ...]:
+def pieces_of(plan: Plan, number: int, replica: Replica) -> tuple[Piece, ...]:
     """The pieces of a replica in order; consecutive stages with one piece number form one."""
     groups = [tuple(stages) for _, stages in groupby(replica.stages, key=lambda stage: stage.piece)]
     return tuple(
@@ -86,17 +90,12 @@ def pieces_of(number: int, replica: Replica) -> tuple[Piece, ...]:
             number=stages[0].piece,
             rental=stages[0].rental,
             machine=stages[0].machine,
-            gpus=sum(stage.tensor_parallel for stage in stages),
-            size=reserved(sum(stage.tensor_parallel for stage in stages)),
+            gpus=sum(stage.gpus for stage in stages),
+            size=reserved_gpus(sum(stage.gpus for stage in stages), plan.rentals[stages[0].rental].gpus),
             stages=stages,
         )
         for stages in groups
     )
-
-
-def reserved(gpus: int) -> int:
-    """GPUs that a piece keeps to itself: the next piece size; above the largest, which no piece may be, `gpus`."""
-    return next((size for size in PIECE_SIZES if size >= gpus), gpus)
 
 
 def offered_rates_rps(problem: Problem, plan: Plan) -> dict[tuple[str, str], float]:
@@ -113,8 +112,10 @@ def offered_rates_rps(problem: Problem, plan: Plan) -> dict[tuple[str, str], flo
 
 
 def is_measured(problem: Problem, replica: Replica) -> bool:
-    """The caller's table has a row for exactly these stages of this model."""
+    """The caller's table has a row for exactly these stages of this model, at this precision where it says one."""
     stages = tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in replica.stages)
-    return any(
-        (row.model, row.role) == (replica.model, replica.role) and row.stages == stages for row in problem.measured
+    return replica.data_parallel == 1 and any(
+        (row.model, row.role, row.stages) == (replica.model, replica.role, stages)
+        and (row.precision or replica.precision) == replica.precision
+        for row in problem.measured
     )

@@ -15,7 +15,7 @@ from solver.plan import Plan
 # A shadow price may have either sign: one more unit can cost as well as help.
 _ANY_SIGN = {"shadow_price"}
 _HINTS = {kind: get_type_hints(kind) for kind in vars(plan_module).values() if is_dataclass(kind)}
-_POSITIVE = {"gpus", "count", "tensor_parallel", "layers", "fraction", "rps"}
+_POSITIVE = {"gpus", "count", "tensor_parallel", "data_parallel", "expert_parallel", "layers", "fraction", "rps"}
 
 
 def malformed(plan: Plan) -> list[str]:

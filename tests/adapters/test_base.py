@@ -23,7 +23,7 @@ BAD_NAMES = ("", "x" * (LONGEST_NAME + 1), "a\u0000", "a\nb", "a\u202eb")
 BEYOND: list[tuple[str, Any]] = [
     *((name, least - 1) for name, (least, _) in OFFER_LIMITS.items()),
     *((name, most + 1) for name, (_, most) in OFFER_LIMITS.items()),
-    *(("price_usd_per_hour", price) for price in (0.0, -1.0, 1.1e7, float("nan"), float("inf"))),
+    *(("price_usd_per_hour", price) for price in (-1e-9, -1.0, 1.1e7, float("nan"), float("inf"))),
     ("reliability_fraction", float("nan")),
     ("disk_gb", float("inf")),
     ("gpu_ids", (-1, 1)),
@@ -34,6 +34,7 @@ WITHIN: list[tuple[str, Any]] = [
     *((name, least) for name, (least, _) in OFFER_LIMITS.items()),
     *((name, most) for name, (_, most) in OFFER_LIMITS.items()),
     *((name, "x" * LONGEST_NAME) for name in NAMES),
+    ("price_usd_per_hour", 0.0),
     ("price_usd_per_hour", 1e7),
     ("gpu_ids", (0, 2**63 - 1)),
 ]

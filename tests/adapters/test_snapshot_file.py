@@ -99,6 +99,16 @@ def test_one_provider_can_be_picked(tmp_path: Path) -> None:
     assert (only_offer(found).offer_id, found.rejected) == ("vastai/123", ())
 
 
+@pytest.mark.parametrize("price", [0, 0.0, -0.0, "0"])
+def test_a_machine_of_ones_own_may_cost_nothing(tmp_path: Path, price: object) -> None:
+    offer = only_offer(found_in(tmp_path, a_snapshot_row(price_usd_per_hour=price)))
+    assert str(offer.price_usd_per_hour) == "0.0"
+
+
+def test_spot_is_another_word_for_interruptible(tmp_path: Path) -> None:
+    assert only_offer(found_in(tmp_path, a_snapshot_row(contract="spot"))).contract == "interruptible"
+
+
 def test_what_nobody_can_rent_is_a_list_price(tmp_path: Path) -> None:
     found = found_in(tmp_path, a_snapshot_row(available=0))
     assert (found.kept, only_offer(found).availability_basis) == (0, "list")
@@ -118,7 +128,7 @@ def test_what_nobody_can_rent_is_a_list_price(tmp_path: Path) -> None:
         ({"available": 3, "machine_id": "77"}, "bad_number"),
         ({"price_usd_per_hour": None}, "bad_shape"),
         ({"price_usd_per_hour": "cheap"}, "bad_number"),
-        ({"price_usd_per_hour": 0}, "price_nonpositive"),
+        ({"price_usd_per_hour": -0.01}, "price_nonpositive"),
         ({"price_usd_per_hour": 0.01}, "price_too_low"),
         ({"price_usd_per_hour": 200}, "price_too_high"),
         ({"contract": "barter"}, "bad_shape"),

@@ -63,7 +63,12 @@ def test_a_poll_asks_once_per_contract_in_the_providers_words() -> None:
 
 @pytest.mark.parametrize(
     ("contracts", "types"),
-    [("on_demand", ["on-demand"]), ("interruptible", ["bid"]), ("Interruptible, on_demand", ["on-demand", "bid"])],
+    [
+        ("on_demand", ["on-demand"]),
+        ("interruptible", ["bid"]),
+        ("Interruptible, on_demand", ["on-demand", "bid"]),
+        ("Spot", ["bid"]),
+    ],
 )
 def test_the_contracts_that_are_asked_for_are_the_operators(contracts: str, types: list[str]) -> None:
     found, server = polled(market(vast_row(), bids=(vast_row(is_bid=True),)), contracts=contracts)

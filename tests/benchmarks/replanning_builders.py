@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.day.fleet import Fleet
 from benchmarks.day.market import DayMarket, left_over
-from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, utilisation_fraction, weights_gb
+from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, weights_gb
 from benchmarks.day.simulation import Setting
 from benchmarks.day.traffic import Trace, day_of
 from benchmarks.day.world import Terms
@@ -32,7 +32,7 @@ def setting() -> Setting:
         drain_s=30.0,
         min_rental_s=0.0,
         weights_gb=weights_gb(),
-        utilisation_fraction=utilisation_fraction(planner, some),
+        utilisation_fraction=1.0,
     )
     return Setting(market, day, planner, speeds_of(planner, some), terms, length_s=4800.0)
 

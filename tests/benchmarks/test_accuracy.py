@@ -11,7 +11,6 @@ import pytest
 from benchmarks.accuracy import __main__ as accuracy
 from benchmarks.accuracy.held_out import prior_calibration
 from solver.catalog import resolve_gpu, resolve_model
-from solver.estimate import usual_kv_precision
 from solver.throughput.factors import calibration_from_toml
 from solver.throughput.runs import ServingRun, predict, run_groups
 
@@ -45,7 +44,7 @@ def case(
         gpu=resolve_gpu(gpu),
         spec=resolve_model(model),
         precision="bf16",
-        kv_precision=usual_kv_precision(resolve_gpu(gpu), "bf16"),
+        kv_precision="bf16",
         engine=engine,
         tensor_parallel=tensor_parallel,
         input_tokens=lengths[0],

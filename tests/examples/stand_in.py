@@ -97,7 +97,7 @@ class StandIn:
 
     def _put(self, name: str, body: Any) -> Answer:
         if body.get("problem", {}).get("budget_usd_per_hour", 1) < 0:
-            wrong = {"field": "problem.budget_usd_per_hour", "value": "-1", "remedy": "must be above 0"}
+            wrong = {"field": "problem.budget_usd_per_hour", "value": "-1", "remedy": "must be at least 0"}
             return a_problem(422, "some fields are wrong", errors=(wrong,))
         with self.changed:
             is_new = name not in self.deployments

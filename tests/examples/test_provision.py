@@ -189,7 +189,7 @@ def test_a_market_that_the_problem_names_is_sent_with_it(desk: Desk) -> None:
 def test_a_wrong_problem_is_shown_field_by_field(desk: Desk) -> None:
     path = a_problem_file(desk.folder, budget_usd_per_hour=-1)
     done = desk.run("--problem", str(path), expected=2)
-    assert "problem.budget_usd_per_hour: -1: must be above 0" in done.stderr
+    assert "problem.budget_usd_per_hour: -1: must be at least 0" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

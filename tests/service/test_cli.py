@@ -66,6 +66,19 @@ def test_the_same_problem_gives_the_same_plan(tmp_path: Path) -> None:
     assert json.loads(first)["id"] != json.loads(second)["id"]
 
 
+@pytest.mark.parametrize("budget", [0, 5.0])
+def test_machines_of_ones_own_are_planned_at_no_cost(tmp_path: Path, budget: float) -> None:
+    own, rented = an_offer(price_usd_per_hour=0, offer_id="rack"), an_offer()
+    problem = written(tmp_path, market={"offers": a_snapshot(own, rented)}, budget_usd_per_hour=budget)
+    out = tmp_path / "plan.json"
+    result = sutler("plan", problem, "--out", out)
+    assert result.exit_code == 0, result.output
+    plan = json.loads(out.read_text(encoding="utf-8"))
+    assert [(r["offer_id"], r["price_usd_per_hour"]) for r in plan["rentals"]] == [("rack", 0)]
+    assert (plan["cost_usd_per_hour"], plan["usd_per_million_tokens"]) == (0, 0)
+    assert "0 $/h · 0 $ per million tokens" in result.stdout
+
+
 def test_a_problem_is_read_from_standard_input() -> None:
     result = sutler("plan", "-", "--json", stdin=json.dumps(a_problem()))
     assert json.loads(result.stdout)["status"] == "optimal"

@@ -451,7 +451,7 @@ def test_the_traffic_is_shown_beside_the_planned(running: Running, planned: str)
     text = sutler("traffic", planned).stdout
     assert row(text, "chat")[:5] == ["chat", "live", "22.00", "22.00", "1,320"]
     assert row(text, "question")[:4] == ["question", "22.00", "20.00", "1,320"]
-    assert row(text, "document")[:4] == ["document", "0.000", "2.000", "0"]
+    assert row(text, "document")[:4] == ["document", "0", "2.000", "0"]
 
 
 def test_thin_traffic_is_shown_with_how_much_of_it_was_seen(running: Running, planned: str) -> None:

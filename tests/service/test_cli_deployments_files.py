@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.cli.deployments_files import REQUESTS_AT_ONCE, observations
+from service.cli.deployments_files import REQUESTS_AT_ONCE, observations, wanted_deployment
 from service.plans.errors import DocumentError
+from tests.service.builders import a_model, a_problem
 
 OBSERVED = {
     "model": "chat",
@@ -110,3 +111,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DocumentError, match="UTF-8"):
         list(observations(tmp_path / "binary", None))
+
+
+def test_a_config_beside_a_problem_goes_along_with_it(tmp_path: Path) -> None:
+    config = {"num_hidden_layers": 4, "layer_types": []}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    problem = a_problem(models=[a_model(model={"config_file": "config.json", "hf_id": "org/mine"})])
+    (tmp_path / "problem.json").write_text(json.dumps(problem), encoding="utf-8")
+    body = wanted_deployment(tmp_path / "problem.json", "mine").body
+    assert body["problem"]["models"][0]["model"] == {"config": config, "hf_id": "org/mine"}

@@ -53,6 +53,52 @@ def test_json_obeys_the_closed_loop_identity() -> None:
     assert (found["gpu"], found["model"], found["source"]) == ("h200-sxm", "llama-3.1-70b", "roofline")
 
 
+def test_a_config_stands_in_for_a_model_that_the_catalogue_lacks(tmp_path: Path) -> None:
+    """That of Llama-3.1-8B gives what the catalogue's entry does."""
+    config = {
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    }
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    ours = run_one("--json", model=None, config=str(path), concurrency="64")
+    assert ours.exit_code == 0
+    assert "8.03 billion parameters" in ours.stderr
+    found, known = (
+        json.loads(ours.stdout),
+        json.loads(run_one("--json", model="llama-3.1-8b", concurrency="64").stdout),
+    )
+    assert found["model"] == "mine"
+    assert found["req_per_s"] == pytest.approx(known["req_per_s"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"hidden_size": 4096}', "mine.json.num_hidden_layers"),
+        ("[1]", "--config: 'mine.json': holds no config.json"),
+        ("{", "--config: 'mine.json': is not valid JSON"),
+        (None, "--config"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_bad_input(tmp_path: Path, content: str | None, named: str) -> None:
+    path = tmp_path / "mine.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    result = run_one(model=None, config=str(path))
+    assert result.exit_code == 2
+    assert named in result.stderr
+
+
+def test_a_model_and_a_config_are_one_too_many(tmp_path: Path) -> None:
+    assert run_one(config=str(tmp_path)).exit_code == 2
+
+
 def test_people_see_rate_latencies_and_source() -> None:
     shown = run_one(concurrency="64").stdout
     assert "requests/s" in shown

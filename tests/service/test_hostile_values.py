@@ -11,11 +11,17 @@ from service.plans.schemas import ProblemDocument
 from service.plans.translate import to_problem
 from service.plans.validation import validate
 from solver.errors import InvalidProblemError
-from tests.service.builders import NOW, Path, a_model, a_problem, an_inline_model, changed
+from tests.service.builders import NOW, Path, a_model, a_problem, a_workload, an_inline_model, changed
 
 RICH: dict[str, Any] = a_problem(
     models=[
-        a_model(slo={"ttft_p90_s": 2.0}, kv_precision="fp8", prefix_cache_hit_fraction=0.1),
+        a_model(
+            slo={"ttft_p90_s": 2.0},
+            kv_precision="fp8",
+            prefix_cache_hit_fraction=0.1,
+            max_utilisation_fraction=0.9,
+            workloads=[a_workload(slo={"ttft_p90_s": None, "e2e_p99_s": 60})],
+        ),
         a_model("other", model=an_inline_model(), trace=None),
     ],
     limits={"max_gpus": {"h100-sxm": 8}, "max_utilisation_fraction": 0.85, "max_power_watts": None},

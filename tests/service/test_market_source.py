@@ -38,6 +38,8 @@ MIXED = (
         ({}, "abc"),
         ({"contracts": []}, "abcd"),
         ({"contracts": ["interruptible"]}, "d"),
+        ({"contracts": ["spot"]}, "d"),
+        ({"contracts": ["on_demand"]}, "abc"),
         ({"providers": ["VastAI"]}, "ac"),
         ({"regions": ["US"]}, "ac"),
         ({"regions": ["us-tx"]}, "a"),
@@ -49,6 +51,11 @@ MIXED = (
 )
 def test_the_filter_keeps_what_it_says(filters: dict[str, Any], ids: str) -> None:
     assert kept(view_of(*MIXED, **filters)) == list(ids)
+
+
+def test_only_what_may_be_taken_away_has_to_be_asked_for() -> None:
+    offers = (an_offer(offer_id=name, contract=name) for name in ("on_demand", "reserved", "interruptible", "spot"))
+    assert kept(view_of(*offers)) == ["on_demand", "reserved"]
 
 
 def test_a_slice_larger_than_what_is_left_of_its_machine_does_not_count() -> None:

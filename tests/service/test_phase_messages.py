@@ -56,7 +56,8 @@ def test_a_table_of_one_phase_alone_says_what_it_lacks(choice: str, words: str) 
 def test_a_pipeline_of_one_phase_comes_with_a_warning() -> None:
     rows = (a_row("big", "prefill", 5.0), a_row("small", "decode", 2.0, stages=2))
     [warning] = planned(*rows, search={"disaggregation": "auto"}).warnings
-    assert warning.startswith("chat-1: pipelines that prefill or decode alone")
+    assert warning.startswith("chat-1: ")
+    assert "prefill or decode pipelines" in warning
 
 
 @pytest.mark.parametrize(

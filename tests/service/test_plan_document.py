@@ -51,6 +51,7 @@ def test_the_keys_of_the_contract_are_there() -> None:
         "value": 4.1,
         "bound": 4.1002,
         "relative_gap": 0.00005,
+        "optimum_value": None,
     }
     assert document["makespan_s"] is None
     assert document["rentals"][0].items() >= {"offer_id": "123", "gpus": 4, "count": 1}.items()

@@ -1,5 +1,6 @@
 """What a plan says of its models and GPUs, there and back."""
 
+import json
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from service.plans.translate import Translation, to_problem
 from service.plans.validation import validate
 from solver.catalog import load_models
 from solver.problem import ServedModel
-from tests.service.builders import NOW, a_plan, a_problem
+from tests.service.builders import NOW, a_plan, a_problem, a_workload
 
 
 def translated(**others: Any) -> Translation:
@@ -51,6 +52,33 @@ def test_limits_and_the_prefix_cache_come_back() -> None:
     assert found.workloads == asked.workloads
 
 
+def test_limits_of_single_workloads_come_back() -> None:
+    [model] = a_problem()["models"]
+    own = [{**model["workloads"][0], "slo": {"ttft_p95_s": None, "e2e_p50_s": 9.0}}, a_workload("plain")]
+    translation = translated(models=[{**model, "slo": {"ttft_p95_s": 2.0, "tpot_p90_s": 0.1}, "workloads": own}])
+    [found] = served_models(read_back(translation)).values()
+    [asked] = translation.problem.models
+    assert found.workloads == asked.workloads
+    assert [len(found.limits_of(workload)) for workload in found.workloads] == [2, 2]
+
+
+def test_the_load_that_a_replica_may_carry_comes_back_and_older_plans_say_nothing_of_it() -> None:
+    made = read_back(translated())
+    [replica] = a_plan().replicas
+    plan = a_plan(replicas=(replace(replica, max_load_fraction=0.7),))
+    stated = issue_plan(plan, translated(), plan_id=UUID(int=1), created_at=NOW)
+    assert [one.max_load_fraction for one in solver_plan(stated).replicas] == [0.7]
+    older = json.loads(plan_json(made))
+    for one in older["replicas"]:
+        del one["max_load_fraction"]
+    for one in older["models"]:
+        for workload in one["workloads"]:
+            del workload["slo"]
+    read = PlanDocument.model_validate_json(json.dumps(older))
+    assert [one.max_load_fraction for one in solver_plan(read).replicas] == [None]
+    assert served_models(read) == served_models(made)
+
+
 def test_requests_of_a_batch_are_no_rates() -> None:
     [model] = a_problem()["models"]
     workloads = [{**{k: v for k, v in w.items() if k != "rate_rps"}, "requests": 500} for w in model["workloads"]]
@@ -68,3 +96,18 @@ def test_what_runs_comes_back() -> None:
     plan = a_plan()
     found = solver_plan(read_back(translated()))
     assert (found.rentals, found.replicas, found.routing) == (plan.rentals, plan.replicas, plan.routing)
+
+
+def test_several_precisions_come_back() -> None:
+    translation = translated()
+    [model] = translation.problem.models
+    model = replace(model, more_precisions=(("fp8", "bf16"), ("int4", "fp8")))
+    assert served_models(read_back(translation, model))[model.name].more_precisions == model.more_precisions
+
+
+def test_replicas_of_plans_without_precisions_have_that_of_their_model() -> None:
+    document = json.loads(plan_json(read_back(translated())))
+    for replica in document["replicas"]:
+        del replica["precision"]
+    found = solver_plan(PlanDocument.model_validate_json(json.dumps(document)))
+    assert [replica.precision for replica in found.replicas] == ["bf16"]

@@ -15,7 +15,7 @@ from service.plans.plan_schema import PlanDocument
 from service.plans.schemas import ProblemDocument
 from service.plans.translate import to_problem
 from service.plans.validation import validate
-from solver.catalog.entries import Gpu
+from solver.catalog.entries import Gpu, Precision
 from solver.plan import (
     Alternative,
     Binding,
@@ -23,6 +23,7 @@ from solver.plan import (
     Evidence,
     KvTransfer,
     Plan,
+    PrecisionAlternative,
     RobustAlternative,
     Robustness,
     Route,
@@ -193,11 +194,43 @@ def test_alternatives_say_how_much_is_lost() -> None:
     assert ["a100-sxm4-80gb", "–", "no", "plan", "–", "–"] in rows
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (
+            "min_cost",
+            "fp8 (org/model-FP8) would cost 7.440 $/h, 38 % less: set models[0].precision to [bf16, fp8] or fp8",
+        ),
+        ("max_throughput", "fp8 (org/model-FP8) would bring 7.440 req/s, 38 % more: set models[0].precision to"),
+    ],
+)
+def test_what_8_bits_would_bring_is_one_sentence(kind: Any, words: str) -> None:
+    found = PrecisionAlternative("fp8", (("chat", "org/model-FP8"),), 7.44, 7.44, 0.38)
+    said = " ".join(shown(a_plan(objective=kind, precision_alternative=found)).split())
+    assert words in said
+    assert "quality is yours to judge" in said
+
+
+def test_replicas_at_several_precisions_are_rows_of_their_own() -> None:
+    order: tuple[Precision, ...] = ("fp8", "bf16", "fp8")
+    replicas = tuple(replace(a_replica(f"chat-{i}"), precision=precision) for i, precision in enumerate(order))
+    groups = group_replicas(document_of(a_plan(replicas=replicas)).replicas, at_precisions=["chat"])
+    assert [(group.layout[-5:], len(group.replicas)) for group in groups] == [(", fp8", 2), (" bf16", 1)]
+
+
 def test_equal_replicas_are_one_row() -> None:
     plan = a_plan(replicas=(a_replica("chat-0", rps=2.0, busy=0.8), a_replica("chat-1", rps=2.1, busy=0.95)))
     [group] = group_replicas(document_of(plan).replicas)
     assert (group.name, group.layout, len(group.replicas)) == ("A", "h100-sxm TP4", 2)
     assert group.rps == pytest.approx(4.1)
+
+
+def test_a_group_shows_its_cap_its_load_and_what_it_may_carry() -> None:
+    busy = [replace(a_replica(f"chat-{i}", rps=2.0, busy=0.5 + i / 10), max_load_fraction=0.9) for i in range(2)]
+    rows = [line.split() for line in shown(a_plan(replicas=tuple(busy))).splitlines()]
+    assert ["A", "chat", "h100-sxm", "TP4", "2", "200", "50–60", "%", "90", "%", "4.000"] in rows
+    older = [line.split() for line in shown(a_plan(replicas=(a_replica(busy=0.5),))).splitlines()]
+    assert ["A", "chat", "h100-sxm", "TP4", "1", "200", "50", "%", "–", "4.100"] in older
 
 
 def test_routing_adds_up_the_replicas_of_a_group() -> None:
@@ -246,6 +279,20 @@ def test_what_is_left_at_low_rates_and_what_would_be_better_is_one_sentence() ->
     assert f"at the low end of every band: {words}" in text
 
 
+def test_the_fleet_within_one_percent_is_named_with_its_price_and_the_flag_that_takes_it() -> None:
+    near = RobustAlternative(9.09, 9.09, 0.973, 1.1, 9.09, ())
+    found = a_robustness(value_at_low=9.05, load_multiple_at_low=0.675, near_optimum=near, near_optimum_fraction=0.01)
+    plan = a_plan(objective="min_cost", value=9.05, robustness=found)
+    text = flat(shown(plan))
+    assert "for 9.090 $/h (+0.44 %): 0.973 × the load there, the most within 1.0 % (--give-up 0.01 takes it)" in text
+    assert "--give-up" not in shown(replace(plan, robustness=replace(found, near_optimum=None)))
+
+
+def test_what_was_given_up_stands_below_the_proof() -> None:
+    lines = shown(a_plan(objective="min_cost", value=9.09, optimum_value=9.0)).splitlines()
+    assert lines[2] == "Planned for low rates: the optimum at the rates themselves is 9.0000 $/h (1.0 % given up)"
+
+
 def test_under_least_cost_the_load_is_what_is_left() -> None:
     other = RobustAlternative(11.0, 11.0, 1.1, 1.6, 11.0, a_plan().rentals)
     found = a_robustness(value_at_low=9.05, load_multiple_at_low=0.75, alternative=other, reason="one may exist")
@@ -292,7 +339,7 @@ def test_a_layout_is_said_in_words(stages: tuple[Any, ...], words: str) -> None:
     ("value", "words"),
     [
         (None, "–"),
-        (0, "0.000"),
+        (0, "0"),
         (7.1, "7.100"),
         (28.431, "28.43"),
         (2099, "2,099"),

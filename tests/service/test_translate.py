@@ -1,5 +1,7 @@
 """From documents to the solver's problem: names, demands, limits and traces arrive where they belong."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from service.plans.translate import Translation, to_problem
 from service.plans.validation import validate
 from solver.catalog.parameters import count_parameters
 from solver.errors import InvalidProblemError, UnknownNameError
-from solver.problem import LatencyLimit, MeasuredStage, Objective
+from solver.problem import LatencyLimit, MeasuredStage, Objective, ObjectiveKind
 from tests.service.builders import (
     NOW,
     a_model,
@@ -61,6 +63,13 @@ def test_requests_are_the_demand_of_a_batch() -> None:
     assert problem.models[0].workloads[0].demand == 80
 
 
+@pytest.mark.parametrize("kind", ["max_throughput", "min_cost", "min_power"])
+@pytest.mark.parametrize("given", [{"give_up_fraction": 0.01}, {"robust": True}])
+def test_what_low_ends_are_worth_arrives_with_the_objective(kind: ObjectiveKind, given: dict[str, Any]) -> None:
+    objective = translated(objective={"kind": kind, **given}).problem.objective
+    assert objective == replace(Objective("max_throughput"), kind=kind, **given)
+
+
 def test_headroom_arrives_with_the_objective() -> None:
     problem = translated(objective={"kind": "min_cost", "headroom_fraction": 0.1}).problem
     assert problem.objective == Objective("min_cost", 0.1)
@@ -74,6 +83,47 @@ def test_latency_limits_come_from_their_keys() -> None:
         LatencyLimit("tpot", 50, 0.05),
         LatencyLimit("e2e", 99, 30),
     }
+
+
+SLO = {"ttft_p90_s": 2.0, "ttft_p99_s": 5.0, "tpot_p50_s": 0.05}
+TTFT = (LatencyLimit("ttft", 90, 2.0), LatencyLimit("ttft", 99, 5.0))
+TPOT = LatencyLimit("tpot", 50, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("slo", "limits"),
+    [
+        (None, None),
+        ({}, None),
+        ({"ttft_p90_s": 1.0}, {TPOT, LatencyLimit("ttft", 90, 1.0)}),
+        ({"ttft_p95_s": None}, {TPOT}),
+        ({"e2e_p99_s": 60.0}, {*TTFT, TPOT, LatencyLimit("e2e", 99, 60.0)}),
+        ({"ttft_p50_s": None, "tpot_p50_s": None}, set()),
+    ],
+)
+def test_a_workloads_limits_replace_those_of_its_model_metric_by_metric(
+    slo: dict[str, Any] | None, limits: set[LatencyLimit] | None
+) -> None:
+    workloads = [a_workload(), a_workload("own", slo=slo)]
+    [model] = translated(models=[a_model(slo=SLO, workloads=workloads)]).problem.models
+    assert model.workloads[0].slo is None
+    assert set(model.limits_of(model.workloads[0])) == {*TTFT, TPOT}
+    assert (None if model.workloads[1].slo is None else set(model.workloads[1].slo)) == limits
+
+
+def test_a_limit_that_is_lifted_stays_lifted_once_it_is_stored() -> None:
+    """Stored is what the caller gave, without defaults."""
+    given = a_problem(models=[a_model(slo=SLO, workloads=[a_workload(slo={"ttft_p90_s": None})])])
+    stored = validate(ProblemDocument, given).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    [model] = to_problem(validate(ProblemDocument, stored), folder=None, now=NOW).problem.models
+    assert model.workloads[0].slo == (TPOT,)
+
+
+def test_load_ceilings_are_capped_for_all_and_for_a_model() -> None:
+    problem = translated(
+        models=[a_model(max_utilisation_fraction=0.6)], limits={"max_utilisation_fraction": 0.8}
+    ).problem
+    assert (problem.models[0].max_utilisation_fraction, problem.limits.max_utilisation_fraction) == (0.6, 0.8)
 
 
 def test_limits_search_and_solver_arrive() -> None:
@@ -103,6 +153,40 @@ def test_the_kv_cache_is_16_bit_unless_told_otherwise(weights: str, kv: str) -> 
     assert translated(models=[a_model(precision=weights)]).problem.models[0].kv_precision == kv
 
 
+@pytest.mark.parametrize(
+    ("name", "weights", "kv"),
+    [
+        ("llama-3.3-70b", "fp4", "fp8"),
+        ("llama-3.3-70b", "fp8", "bf16"),
+        ("gpt-oss-120b", "fp4", "bf16"),
+    ],
+)
+def test_the_kv_cache_is_what_the_checkpoint_asks_for(name: str, weights: str, kv: str) -> None:
+    assert estimated(models=[a_model(model=name, precision=weights)]).problem.models[0].kv_precision == kv
+    stated = a_model(model=name, precision=weights, kv_precision="bf16")
+    assert estimated(models=[stated]).problem.models[0].kv_precision == "bf16"
+
+
+def test_the_kv_scheme_of_a_config_counts() -> None:
+    sizes = {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2}
+    config = {**sizes, "intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 4096}
+    weights = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    given = {"config": {**config, "quantization_config": weights}, "hf_id": "org/mine"}
+    model = estimated(models=[a_model(model=given, precision=["fp8", "bf16"])]).problem.models[0]
+    assert (model.precision, model.kv_precision, model.more_precisions) == ("fp8", "fp8", (("bf16", "bf16"),))
+
+
+def test_a_list_of_precisions_arrives_and_measured_rates_are_of_the_first() -> None:
+    models, row = [a_model(precision=["bf16", "fp8"])], a_row()
+    problem = translated(models=models, throughput={"table": [row, a_row(precision="fp8")]}).problem
+    assert problem.models[0].precisions == ("bf16", "fp8")
+    assert [each.precision for each in problem.measured] == ["bf16", "fp8"]
+    with pytest.raises(DocumentError, match=r"table\[1\].stages.*repeats"):
+        translated(models=models, throughput={"table": [row, a_row(precision="bf16")]})
+    with pytest.raises(DocumentError, match=r"models\[0\]\.precision: 'fp8': gpt-oss-20b is served as fp4, bf16"):
+        estimated(models=[a_model(model="gpt-oss-20b", precision=["bf16", "fp8"])])
+
+
 def test_a_catalogue_model_comes_with_its_architecture() -> None:
     spec = estimated().problem.models[0].spec
     assert spec is not None
@@ -115,6 +199,29 @@ def test_a_repository_name_is_read_and_kept_for_the_engine() -> None:
     assert spec is not None
     assert (spec.id, spec.hf_id) == ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct")
     assert any("planned as llama-3.3-70b" in note for note in translation.notes)
+
+
+def test_a_model_has_the_problems_engine_unless_it_names_its_own() -> None:
+    models = [a_model(), a_model(name="other", engine="sglang")]
+    problem = translated(models=models, engine="tensorrt-llm").problem
+    assert [model.engine for model in problem.models] == ["tensorrt-llm", "sglang"]
+    assert translated().problem.models[0].engine == "vllm"
+    assert translated().problem.search.mixed_gpu_pipelines is None
+
+
+def test_servers_accept_no_more_context_than_the_model_has() -> None:
+    assert estimated(models=[a_model(max_context_tokens=8192)]).problem.models[0].max_context_tokens == 8192
+    with pytest.raises(DocumentError, match=r"max_context_tokens: 8193: is beyond the context of llama-3-70b"):
+        estimated(models=[a_model(max_context_tokens=8193)])
+
+
+def test_the_requests_of_a_trace_fit_the_context_that_servers_accept(tmp_path: Path) -> None:
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens", *(f"2026-01-01 00:00:0{i},900,100" for i in range(3))]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    model = {**a_model(max_context_tokens=999), "trace": {"file": "t.csv"}}
+    del model["workloads"]
+    with pytest.raises(DocumentError, match=r"models\[0\]\.max_context_tokens: 999: .* give at least 1000"):
+        translated(tmp_path, models=[model], throughput={})
 
 
 def test_an_unknown_model_is_named_with_those_that_are_near() -> None:
@@ -148,6 +255,53 @@ def test_stated_parameters_win_over_counted_ones() -> None:
     assert (spec.total_params, spec.active_params) == (5e9, 1e9)
     assert spec.moe is not None
     assert spec.moe.experts == 8
+
+
+CONFIG = {
+    "num_hidden_layers": 4,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 1024,
+    "vocab_size": 1000,
+    "max_position_embeddings": 8192,
+    "quantization_config": {"quant_method": "fp8"},
+}
+
+
+def test_a_pasted_config_is_an_architecture_with_its_own_precision() -> None:
+    model = a_model(model={"config": CONFIG, "hf_id": "org/mine"}, precision="fp8")
+    translation = estimated(models=[model])
+    spec = translation.problem.models[0].spec
+    assert spec is not None
+    assert (spec.id, spec.layers, spec.head_dim, spec.max_context_tokens) == ("chat", 4, 64, 8192)
+    assert (spec.hf_id, spec.checkpoint("fp8")) == ("org/mine", "org/mine")
+    assert any("models[0].model: config.json adds up to" in note and "fp8" in note for note in translation.notes)
+
+
+def test_a_config_may_be_a_file_beside_the_problem(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    by_path = [a_model(model={"config_file": "config.json", "hf_id": "org/mine"})]
+    pasted = estimated(models=[a_model(model={"config": CONFIG, "hf_id": "org/mine"})])
+    assert estimated(folder=tmp_path, models=by_path).problem.models == pasted.problem.models
+    with pytest.raises(DocumentError, match=r"models\[0\]\.model\.config_file: .*command line only"):
+        estimated(models=by_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ({"config": {**CONFIG, "vocab_size": None}}, r"models\[0\]\.model\.config\.vocab_size: .*is missing"),
+        ({"config": {**CONFIG, "mamba_d_state": 16}}, r"models\[0\]\.model\.config\.mamba_d_state: .*Mamba"),
+        ({"config": CONFIG, "config_file": "x"}, r"models\[0\]\.model\.config: .*not both"),
+        ({"config": None}, r"models\[0\]\.model\.config: .*give the content"),
+        ({"config": CONFIG, "layers": 4}, r"models\[0\]\.model\.layers"),
+        ({"config": [1]}, r"models\[0\]\.model\.config"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_named(model: dict[str, Any], named: str) -> None:
+    with pytest.raises((DocumentError, InvalidProblemError), match=named):
+        estimated(models=[a_model(model=model)])
 
 
 @pytest.mark.parametrize(

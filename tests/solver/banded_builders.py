@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -82,7 +82,8 @@ def random_banded_problem(seed: int, objective: ObjectiveKind) -> Problem:
         a_workload(f"w{i}", demand=draw.uniform(5.0, 25.0), input_tokens=draw.choice([200.0, 2000.0]))
         for i in range(draw.randint(1, 3))
     ]
-    slo = (LatencyLimit("tpot", 90, 0.05),) if draw.random() < 0.3 else ()
+    is_limited = draw.random() < 0.3 and len(workloads) == 1  # of several, a layout has points that no one row states
+    slo = (LatencyLimit("tpot", 90, 0.05),) if is_limited else ()
     offers = [
         an_offer(
             gpu,
@@ -111,13 +112,18 @@ def random_banded_problem(seed: int, objective: ObjectiveKind) -> Problem:
 
 def measured_at_low(problem: Problem) -> Problem:
     """The low end of every rate as a measured one; for replicas of one stage, whose links are all the same."""
+    return measured_at("low_rps", problem)
+
+
+def measured_at(rates: Literal["rps", "low_rps"], problem: Problem) -> Problem:
+    """Every rate, or its low end, as a measured one; rows in the same order for both."""
     supply = build_supply(problem)
     found = enumerate_candidates(problem, supply)
     names = [workload.name for workload in problem.models[0].workloads]
     rows = {
-        (supply.pools[pool].gpu, degree): dict(zip(names, low.tolist(), strict=True))
-        for pool, degree, low in zip(
-            found.pool[:, 0].tolist(), found.tensor_parallel[:, 0].tolist(), found.low_rps, strict=True
+        (supply.pools[pool].gpu, degree): dict(zip(names, rps.tolist(), strict=True))
+        for pool, degree, rps in zip(
+            found.pool[:, 0].tolist(), found.tensor_parallel[:, 0].tolist(), getattr(found, rates), strict=True
         )
     }
     table = tuple(MeasuredRate("chat", (MeasuredStage(*stage),), rps) for stage, rps in rows.items())
@@ -136,6 +142,11 @@ def counting_on_low(problem: Problem) -> Problem:
             for pool, degree in zip(found.pool[row].tolist(), found.tensor_parallel[row].tolist(), strict=True)
             if pool >= 0
         )
-        derated[problem.models[int(found.model[row])].name, stages] = float(shares[row].max())
-    fractions = tuple(Derating(model, stages, share) for (model, stages), share in derated.items() if share < 1)
+        name, ranks = problem.models[int(found.model[row])].name, int(found.data_parallel[row])
+        derated[name, stages, ranks] = float(shares[row].max())
+    fractions = tuple(
+        Derating(model, stages, share, data_parallel=ranks)
+        for (model, stages, ranks), share in derated.items()
+        if share < 1
+    )
     return replace(problem, derated=fractions, options=replace(problem.options, alternatives=False))

@@ -4,8 +4,8 @@ Written from the meaning of a market alone: it rents machines one by one, fills 
 no code with candidates, supply or allocation. Two facts keep it small without touching the optimum: a fuller
 machine never serves less, and a fleet matters only through the replicas it can run and what it costs.
 
-A replica without a network runs in one machine, where it keeps 1, 2, 4 or 8 GPUs to itself (planning-model.md:
-other sizes are rounded up). At a networked site each stage may run on any machine of the site. Replicas that only
+A replica without a network runs in one machine, where it keeps 1, 2, 4 or 8 GPUs to itself: other sizes are rounded
+up, unless it fills the machine. At a networked site each stage may run on any machine of the site. Replicas that only
 prefill or only decode need a site, and hand over within it.
 """
 
@@ -234,7 +234,8 @@ def _groups(problem: Problem, machine: Machine) -> dict[object, int]:
                 if stage.gpu == machine.gpu:
                     groups[machine.site, stage.gpu, stage.tensor_parallel] = _kept(stage.tensor_parallel)
         elif row.role == "aggregated" and all(stage.gpu == machine.gpu for stage in row.stages):
-            groups[_kind(problem, place, index)] = _kept(sum(stage.tensor_parallel for stage in row.stages))
+            gpus = sum(stage.tensor_parallel for stage in row.stages)
+            groups[_kind(problem, place, index)] = gpus if gpus == machine.gpus else _kept(gpus)
     return {group: size for group, size in groups.items() if size <= machine.gpus}
 
 

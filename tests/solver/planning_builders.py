@@ -69,9 +69,7 @@ def stages_of(polytope: Polytope, candidate: int) -> list[tuple[str, int]]:
     candidates, pools = polytope.candidates, polytope.supply.pools
     return [
         (pools[pool].gpu, degree)
-        for pool, degree in zip(
-            candidates.pool[candidate].tolist(), candidates.tensor_parallel[candidate].tolist(), strict=True
-        )
+        for pool, degree in zip(candidates.pool[candidate].tolist(), candidates.gpus[candidate].tolist(), strict=True)
         if pool >= 0
     ]
 

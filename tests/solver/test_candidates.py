@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from solver import throughput
 from solver.candidates import enumerate_candidates, layouts_of
 from solver.catalog import load_gpus
 from solver.pools import checkpoint_gb
-from solver.problem import LatencyLimit, Limits, Offer, Problem, Search
+from solver.problem import EngineName, LatencyLimit, Limits, MeasuredRate, Offer, Problem, Search
 from solver.supply import build_supply
 from tests.builders import a_model, a_problem, an_offer, measured, random_estimated_problem, random_problem
 from tests.solver.planning_builders import candidate_with, polytope_of, stages_of
@@ -24,8 +24,8 @@ Layout = tuple[tuple[str, int], ...]
 
 
 def estimated(*offers: Offer, **others: Any) -> Problem:
-    """A tiny dense model of 8 heads and 4 layers on estimated rates."""
-    others.setdefault("models", [a_model(spec=a_dense_spec())])
+    """A tiny dense model of 8 heads and 4 layers on estimated rates, for an engine that runs any layout."""
+    others.setdefault("models", [a_model(spec=a_dense_spec(), engine="any-layout")])
     return a_problem(
         offers=offers,
         gpus=[CARDS[slug] for slug in {offer.gpu for offer in offers}],
@@ -110,7 +110,7 @@ def test_a_disk_too_small_for_the_weights_leaves_no_candidate() -> None:
     search = Search(max_pipeline_stages=1)
 
     def degrees(disk_gb: float | None) -> list[int]:
-        problem = estimated(an_offer(H100, 4, disk_gb=disk_gb), models=[model], search=search)
+        problem = estimated(an_offer(H100, 4, disk_gb=disk_gb, divisible=True), models=[model], search=search)
         return [degree for ((_, degree),) in layouts(problem)]
 
     assert degrees(None) == [1, 2, 4]
@@ -209,6 +209,56 @@ def test_every_multiset_of_stages_that_fits_a_networked_site_is_a_candidate() ->
     assert set(found) == across
 
 
+def on_an_engine(engine: EngineName, mixed_gpus: bool | None, *rows: MeasuredRate) -> set[Layout]:
+    """Across machines of two H100 and two A100: pipelines of two stages."""
+    problem = estimated(
+        an_offer(H100, 2, available=2, **NETWORK),
+        an_offer(A100, 2, available=2, **NETWORK),
+        models=[a_model(spec=a_dense_spec(), engine=engine)],
+        rows=rows,
+        search=Search(max_pipeline_stages=2, mixed_gpu_pipelines=mixed_gpus),
+    )
+    return {stages for stages in layouts(problem) if len(stages) > 1}
+
+
+ONE_TYPE: Final = {((gpu, degree), (gpu, degree)) for gpu in (H100, A100) for degree in (1, 2)}
+ONE_DEGREE: Final = ONE_TYPE | {((H100, degree), (A100, degree)) for degree in (1, 2)}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_engines_have_one_degree_in_a_pipeline_and_mix_gpus_where_asked(engine: EngineName) -> None:
+    assert on_an_engine(engine, None) == on_an_engine(engine, False) == ONE_TYPE
+    assert on_an_engine(engine, True) == ONE_DEGREE
+
+
+def test_what_was_measured_exists_for_whatever_engine() -> None:
+    row = measured([f"{H100}:2", f"{A100}:1"], {"w1": 1.0})
+    assert on_an_engine("vllm", None, row) == ONE_TYPE | {((H100, 2), (A100, 1))}
+
+
+@pytest.mark.parametrize(("engine", "deepest"), [("vllm", 1), ("sglang", 1), ("tensorrt-llm", 3), ("any-layout", 3)])
+def test_prefill_and_decode_are_pipelines_where_the_engine_hands_over_between_them(
+    engine: EngineName, deepest: int
+) -> None:
+    problem = estimated(
+        an_offer(H100, 2, available=4, **NETWORK),
+        models=[a_model(spec=a_dense_spec(), engine=engine)],
+        search=Search(max_pipeline_stages=3, disaggregation="only"),
+    )
+    assert max(len(stages) for stages in layouts(problem)) == deepest
+
+
+def test_a_layout_holds_one_request_of_all_the_context_that_servers_accept() -> None:
+    """4 KiB a token (two values of 16 bits, 4 layers, 2 heads of 128): some 17 million on 80 GB."""
+    offer, spec = an_offer(H100), a_dense_spec(max_context_tokens=10**9)
+
+    def found(context: int | None) -> list[Layout]:
+        return layouts(estimated(offer, models=[a_model(spec=spec, max_context_tokens=context)]))
+
+    assert found(None) == found(16_000_000) == [((H100, 1),)]
+    assert found(18_000_000) == []
+
+
 def test_a_measured_row_of_one_gpu_type_stands_in_one_machine_or_across_a_network() -> None:
     rows = [measured(["a", "a"], {"w1": 1.0})]
     inside = polytope_of(a_problem(offers=[an_offer("a", 2)], rows=rows), pruned=False)
@@ -246,13 +296,16 @@ def test_a_replica_of_an_odd_size_keeps_the_next_piece_size(stages: list[str] | 
     rows = [measured(stages, {"w1": 1.0})]
     polytope = polytope_of(a_problem(offers=[an_offer("a", 8)], rows=rows))
     assert polytope.candidates.piece_size[:, 0].tolist() == [piece]
-    too_small = an_offer("a", piece - 1)
-    assert layouts(a_problem(offers=[too_small], rows=rows)) == []
+    for gpus in range(1, piece):
+        polytope = polytope_of(a_problem(offers=[an_offer("a", gpus)], rows=rows))
+        filled = [gpus] if gpus == sum(stage.tensor_parallel for stage in rows[0].stages) else []
+        assert polytope.candidates.piece_size[:, 0].tolist() == filled
 
 
-def test_a_replica_of_more_than_eight_gpus_does_not_stand_in_one_machine() -> None:
+def test_a_replica_of_more_than_eight_gpus_stands_only_in_a_machine_that_it_fills() -> None:
     rows = [measured(["a:8", "a:8"], {"w1": 1.0})]
-    assert layouts(a_problem(offers=[an_offer("a", 16)], rows=rows)) == []
+    assert layouts(a_problem(offers=[an_offer("a", 24)], rows=rows)) == []
+    assert layouts(a_problem(offers=[an_offer("a", 16)], rows=rows)) == [(("a", 8), ("a", 8))]
 
 
 def test_workloads_that_a_row_leaves_out_have_rate_zero() -> None:
@@ -299,15 +352,20 @@ def test_each_model_has_its_own_candidates() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_rates_of_all_candidates_at_once_are_those_of_each_alone(seed: int) -> None:
+def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> None:
     problem = random_estimated_problem(seed)
     supply = build_supply(problem)
     candidates = enumerate_candidates(problem, supply)
     for c in range(0, len(candidates), max(1, len(candidates) // 7)):
         one = candidates.take(np.array([c]))
         model = problem.models[int(one.model[0])]
-        rates, _ = throughput.rates(problem, model, layouts_of(problem, supply.pools, one, None, "aggregated"))
-        assert one.rps[0, : len(model.workloads)] == pytest.approx(rates.rps[0])
+        points = throughput.points(problem, model, layouts_of(problem, supply.pools, one, None, "aggregated"))
+        found = [
+            batch
+            for batch, rps in zip(points.max_batch.tolist(), points.rps, strict=True)
+            if one.rps[0, : len(model.workloads)] == pytest.approx(rps)
+        ]
+        assert found == [int(one.max_batch[0])]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -318,6 +376,8 @@ def test_no_candidate_appears_twice(seed: int) -> None:
             int(candidates.model[c]),
             bool(candidates.one_piece[c]),
             tuple(zip(candidates.pool[c].tolist(), candidates.tensor_parallel[c].tolist(), strict=True)),
+            int(candidates.max_batch[c]),
+            tuple(candidates.rps[c].tolist()),
         )
         for c in range(len(candidates))
     ]
@@ -340,12 +400,11 @@ def test_a_latency_limit_is_already_in_the_rates() -> None:
 
 
 def test_replicas_are_used_up_to_the_utilisation_limit() -> None:
-    """1 req/s at 80 % utilisation is 0.8; the candidate keeps its own rate."""
+    """1 req/s at 80 % utilisation is 0.8."""
     problem = a_problem(
         offers=[an_offer("a")],
         rows=[measured("a", {"w1": 1.0})],
         limits=Limits(max_utilisation_fraction=0.8),
     )
     polytope = polytope_of(problem)
-    assert polytope.candidates.rps.tolist() == [[1.0]]
     assert polytope.rate.tolist() == [[0.8]]

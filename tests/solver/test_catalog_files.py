@@ -125,6 +125,10 @@ def test_a_defect_of_a_gpu_file_is_named(old: str, new: str, named: str) -> None
             "unknown keys ['x']",
         ),
         ('vocab_size = "config"', "", "vocab_size: no basis"),
+        ("total_params = 1312", 'total_params = 1312\ncheckpoints = {fp3 = "a/b"}', "checkpoints: ['fp3']"),
+        ("total_params = 1312", "total_params = 1312\ncheckpoints = {fp8 = 1}", "checkpoints.fp8: 1"),
+        ("total_params = 1312", "total_params = 1312\nlinear_attention = {full_layers = 1}", "key_heads: missing"),
+        ("total_params = 1312", "total_params = 1312\nsparse_attention = {top_tokens = 8}", "index_heads: missing"),
     ],
 )
 def test_a_defect_of_a_model_file_is_named(old: str, new: str, named: str) -> None:

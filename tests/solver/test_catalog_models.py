@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import count_parameters, load_models, model_aliases, model_facts, resolve_model
-from solver.catalog.entries import LatentAttention, MixtureOfExperts
+from solver.catalog import (
+    count_parameters,
+    load_models,
+    model_aliases,
+    model_facts,
+    resolve_model,
+    with_repository,
+)
+from solver.catalog.entries import LatentAttention, LinearAttention, MixtureOfExperts, Precision, SparseAttention
 from solver.catalog.models import model_catalog
 from solver.errors import UnknownNameError
 
@@ -49,6 +56,16 @@ SPELLINGS = {
     "mistralai/Mistral-Large-Instruct-2411": "mistral-large-2",
     "google/gemma-3-27b-it": "gemma-3-27b",
     "microsoft/Phi-4": "phi-4",
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8": "llama-4-maverick",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-coder-30b-a3b",
+    "Qwen/Qwen3-Coder-Next": "qwen3-next-80b-a3b",
+    "Qwen/Qwen3.5-122B-A10B-GPTQ-Int4": "qwen3.5-122b-a10b",
+    "Qwen/Qwen2.5-VL-7B-Instruct-AWQ": "qwen2.5-vl-7b",
+    "deepseek-ai/DeepSeek-V3.2-Exp": "deepseek-v3.2",
+    "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B": "deepseek-r1-0528-qwen3-8b",
+    "moonshotai/Kimi-K2-Thinking": "kimi-k2-thinking",
+    "mistralai/Devstral-Small-2507": "devstral-small-24b",
+    "zai-org/GLM-4.7-FP8": "glm-4.7",
 }
 
 
@@ -92,7 +109,8 @@ def test_no_two_models_share_a_name() -> None:
         "qwen3",
         "phi-4-mini",
         "bloom-7b1",
-        "deepseek-v3.2",
+        "deepseek-v4",
+        "qwen3.5-14b",
         "mistral-small-instruct-2409",
         "Qwen3-VL-32B",
         "gpt-4o",
@@ -138,10 +156,50 @@ def test_the_architecture_adds_up_to_the_published_parameters(model: str) -> Non
         ("qwen3-235b-a22b", 22),
         ("qwen3-coder-480b-a35b", 35),
         ("llama-4-scout", 17),
+        ("llama-4-maverick", 17),
+        ("qwen3.5-122b-a10b", 10),
+        ("qwen3.5-397b-a17b", 17),
     ],
 )
 def test_active_parameters_are_those_the_publisher_states(model: str, published_billions: float) -> None:
     assert load_models()[model].active_params / 1e9 == pytest.approx(published_billions, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("model", "published_billions"),
+    [
+        ("qwen3-next-80b-a3b", 80),
+        ("qwen3.5-27b", 27),
+        ("qwen3.5-35b-a3b", 35),
+        ("qwen3.5-122b-a10b", 122),
+        ("qwen3.5-397b-a17b", 397),
+        ("llama-4-maverick", 400),
+        ("deepseek-v3.2", 671),
+        ("glm-5", 744),
+    ],
+)
+def test_hybrids_and_sparse_models_add_up_to_their_names(model: str, published_billions: float) -> None:
+    assert model_catalog().counted[model].total / 1e9 == pytest.approx(published_billions, rel=0.01)
+
+
+def test_parameters_of_a_tiny_hybrid_counted_by_hand() -> None:
+    # full: gated queries 8*4*3*2 and keys, values 8*4*2*1: 256; index: 8*2*3 + 8*(3+2) = 88
+    # linear: channels 2*1*2 + 2*3 = 10; in 8*(10 + 6 + 4), out 8*6, convolution 10*4: 248; feed-forward 384
+    count = count_parameters(
+        layers=3,
+        hidden_size=8,
+        heads=2,
+        kv_heads=1,
+        head_dim=4,
+        intermediate_size=16,
+        vocab_size=10,
+        gated_attention=True,
+        linear_attention=LinearAttention(
+            full_layers=1, key_heads=1, value_heads=2, key_head_dim=2, value_head_dim=3, conv_kernel_tokens=4
+        ),
+        sparse_attention=SparseAttention(top_tokens=4, index_heads=2, index_head_dim=3),
+    )
+    assert count.total == 160 + (256 + 88) + 2 * 248 + 3 * 384
 
 
 def test_parameters_of_a_tiny_dense_model_counted_by_hand() -> None:
@@ -195,8 +253,59 @@ def test_architectures_are_consistent() -> None:
             assert spec.moe.dense_layers < spec.layers
         else:
             assert spec.active_params == spec.total_params
+        if spec.linear_attention is not None:
+            assert spec.linear_attention.full_layers < spec.layers
         if spec.sliding_window is not None:
             assert spec.sliding_window.global_layers < spec.layers
+
+
+def test_checkpoints_are_repositories_at_precisions_that_the_model_is_served_at() -> None:
+    for spec in load_models().values():
+        for precision, name in spec.checkpoints:
+            assert precision in spec.precisions
+            assert name.count("/") == 1
+            assert resolve_model(name).id == spec.id, name
+
+
+@pytest.mark.parametrize(
+    ("model", "native", "at", "checkpoint"),
+    [
+        ("qwen3-32b", None, "bf16", "Qwen/Qwen3-32B"),
+        ("qwen3-32b", None, "fp8", "Qwen/Qwen3-32B-FP8"),
+        ("qwen3-32b", None, "int8", None),
+        ("deepseek-v3", "fp8", "fp8", "deepseek-ai/DeepSeek-V3"),
+        ("deepseek-v3", "fp8", "bf16", None),
+        ("kimi-k2-thinking", "int4", "int4", "moonshotai/Kimi-K2-Thinking"),
+        ("gpt-oss-20b", "fp4", "fp4", "openai/gpt-oss-20b"),
+        ("gpt-oss-20b", "fp4", "bf16", "unsloth/gpt-oss-20b-BF16"),
+        ("minimax-m2.5", "fp8", "fp8", "MiniMaxAI/MiniMax-M2.5"),
+        ("deepseek-r1-distill-llama-8b", None, "bf16", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"),
+        ("deepseek-r1-distill-llama-8b", None, "fp8", None),
+    ],
+)
+def test_weights_are_known_at_a_precision_or_not(
+    model: str, native: str | None, at: Precision, checkpoint: str | None
+) -> None:
+    spec = resolve_model(model)
+    assert (spec.native_precision, spec.checkpoint(at)) == (native, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("repository", "at", "checkpoint"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "fp8", "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "fp8", "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"),
+        ("me/Llama-3.3-70B-tuned", "bf16", "me/Llama-3.3-70B-tuned"),
+        ("me/Llama-3.3-70B-tuned", "fp8", None),
+        ("me/Llama-3.3-70B-tuned-AWQ", "int4", "me/Llama-3.3-70B-tuned-AWQ"),
+        ("me/Llama-3.3-70B-tuned-AWQ", "bf16", None),
+        ("me/Llama-3.3-70B-tuned-quantized.w8a8", "int8", "me/Llama-3.3-70B-tuned-quantized.w8a8"),
+    ],
+)
+def test_a_repository_that_is_named_is_the_one_to_load(
+    repository: str, at: Precision, checkpoint: str | None
+) -> None:
+    assert with_repository(load_models()["llama-3.3-70b"], repository).checkpoint(at) == checkpoint
 
 
 def test_at_least_thirty_models_of_every_kind_are_known() -> None:
@@ -204,6 +313,8 @@ def test_at_least_thirty_models_of_every_kind_are_known() -> None:
     assert len(models) >= 30
     assert any(spec.moe and spec.mla for spec in models)
     assert any(spec.moe and spec.sliding_window for spec in models)
+    assert any(spec.moe and spec.linear_attention for spec in models)
+    assert any(spec.mla and spec.sparse_attention for spec in models)
 
 
 def test_loading_the_catalogue_needs_no_other_package() -> None:

@@ -1,14 +1,17 @@
 """What an infeasible plan says has to give: the right thing, by the right amount, and granting it is enough."""
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from solver import solve
 from solver.catalog import load_gpus, load_models
+from solver.conflicts import find_conflicts
+from solver.granting import granted
 from solver.plan import Conflict
-from solver.problem import LatencyLimit, LatencyMetric, Limits, Objective, ObjectiveKind, Offer, Problem, Search
+from solver.problem import LatencyLimit, Limits, Objective, ObjectiveKind, Offer, Problem, Search
 from solver.verify import verify
 from tests.builders import (
     OBJECTIVES,
@@ -21,6 +24,7 @@ from tests.builders import (
     random_problem,
 )
 from tests.solver.planning_builders import about
+from tests.solver.remedies import infeasible_problems, judged
 
 CARDS = load_gpus()
 
@@ -42,6 +46,13 @@ def the_conflict(problem: Problem) -> Conflict:
 def has_a_plan(problem: Problem) -> bool:
     plan = solve(problem)
     return plan.status == "optimal" and verify(problem, plan) == ()
+
+
+def with_all(problem: Problem) -> Problem:
+    """With all that its plan asks for."""
+    changed = granted(problem, conflicts_of(problem).values())
+    assert changed is not None
+    return changed
 
 
 def one_gpu_market(**others: Any) -> Problem:
@@ -176,8 +187,8 @@ def test_a_demand_beyond_the_market_says_how_much_can_be_carried(objective: Obje
     conflicts = conflicts_of(problem)
     assert set(conflicts) == {"demand/chat/w1", "demand/chat/w2"}
     first, second = conflicts["demand/chat/w1"], conflicts["demand/chat/w2"]
-    assert (first.needed, first.available, first.unit) == (2 * (1 + headroom), about(4 / 3), "rps")
-    assert (second.needed, second.available) == (1 + headroom, about(2 / 3))
+    assert (first.needed, first.available, first.unit) == (2 * (1 + headroom), about(4 / 3, rel=1e-3), "rps")
+    assert (second.needed, second.available) == (1 + headroom, about(2 / 3, rel=1e-3))
     lowered = [
         a_workload("w1", demand=first.available / (1 + headroom) * 0.999),
         a_workload("w2", demand=second.available / (1 + headroom) * 0.999),
@@ -236,22 +247,6 @@ def test_a_latency_limit_that_nothing_meets_names_one_that_something_does(limit:
     assert has_a_plan(replace(problem, models=(replace(problem.models[0], slo=(looser,)),)))
 
 
-@pytest.mark.parametrize("metric", ["ttft", "e2e"])
-def test_of_a_fleet_used_to_the_full_it_is_the_utilisation_that_has_to_give(metric: LatencyMetric) -> None:
-    """Its queue has no end, so that no limit that includes a queue is loose enough."""
-    slo = (LatencyLimit(metric, 90, 60.0),)
-    problem = a_problem(
-        models=[a_model(a_workload(), spec=load_models()["llama-3.1-8b"], slo=slo)],
-        offers=[an_offer("h100-sxm")],
-        gpus=[CARDS["h100-sxm"]],
-        measured_only=False,
-        limits=Limits(max_utilisation_fraction=1.0),
-    )
-    conflict = the_conflict(problem)
-    assert (conflict.constraint, conflict.needed) == ("limit/max_utilisation_fraction", 0.85)
-    assert has_a_plan(replace(problem, limits=Limits(max_utilisation_fraction=conflict.needed)))
-
-
 def test_of_many_workloads_that_nothing_serves_the_longest_are_explained() -> None:
     """Else each of a thousand would be a dozen searches; granting what the longest need serves the others, too."""
     lengths = [(100.0 * number, 50.0) for number in range(1, 21)]
@@ -297,9 +292,9 @@ def test_a_request_whose_cache_fits_nowhere_names_its_tokens() -> None:
     conflict = the_conflict(long)
     assert (conflict.unit, conflict.needed) == ("tokens per request", about(60_200.0))
     assert 0 < conflict.available < conflict.needed
-    half = conflict.available / 2
-    shorter = replace(long.models[0], workloads=(a_workload(input_tokens=half, output_tokens=half),))
-    assert has_a_plan(replace(long, models=(shorter,)))
+    assert has_a_plan(with_all(long))
+    barely = replace(conflict, available=conflict.available * 1.015)
+    assert not has_a_plan(granted(long, [barely]) or long)
 
 
 def test_a_share_that_a_single_provider_cannot_keep_is_named() -> None:
@@ -315,18 +310,137 @@ def test_no_offer_that_the_budget_could_ever_pay_for_still_ends_in_a_conflict() 
     assert "budget" in conflicts_of(problem)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 150, 8))
-def test_whoever_has_no_plan_is_told_of_something_that_is_not_enough(seed: int, objective: ObjectiveKind) -> None:
-    problem = random_problem(seed, objective)
-    plan = solve(problem)
-    if plan.status != "infeasible":
-        assert plan.conflicts == ()
-        return
-    assert plan.conflicts
-    for conflict in plan.conflicts:
-        assert conflict.needed > conflict.available
-        assert conflict.remedy
+def test_a_share_is_asked_for_no_higher_than_the_supply_of_the_others_makes_it() -> None:
+    """4 req/s: p has three GPUs of 1 req/s each and q one, so that p takes three quarters."""
+    offers = [an_offer("a", available=3, provider="p"), an_offer("a", provider="q", offer_id="other")]
+    problem = one_gpu_market(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=4.0))],
+        limits=Limits(max_share_per_provider_fraction=0.6),
+    )
+    problem = replace(problem, offers=tuple(offers))
+    conflict = the_conflict(problem)
+    assert conflict.constraint == "limit/max_share_per_provider_fraction"
+    assert 0.75 <= conflict.needed < 0.76
+    assert has_a_plan(with_all(problem))
+
+
+def test_where_a_share_is_what_is_in_the_way_no_money_is_asked_for() -> None:
+    """q would cost 20 $/h for half of 2 req/s; 6 $/h pay for all of it at p."""
+    offers = [
+        an_offer("a", available=2, price=2.0, provider="p"),
+        an_offer("a", available=2, price=20.0, provider="q", offer_id="dear"),
+    ]
+    problem = one_gpu_market(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=2.0))],
+        limits=Limits(max_share_per_provider_fraction=0.5),
+        budget_usd_per_hour=6.0,
+    )
+    problem = replace(problem, offers=tuple(offers))
+    assert the_conflict(problem).constraint == "limit/max_share_per_provider_fraction"
+    assert has_a_plan(with_all(problem))
+
+
+def test_of_two_ways_out_the_nearer_is_named() -> None:
+    """2 req/s: a second a for 2 $/h more than the budget of 3, or one more b than allowed, which is twice as many."""
+    problem = a_problem(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=2.0))],
+        offers=[an_offer("a", price=2.0, available=2), an_offer("b", price=0.5, available=2)],
+        rows=[measured("a", {"w1": 1.0}), measured("b", {"w1": 1.0})],
+        limits=Limits(max_gpus={"b": 0}),
+        budget_usd_per_hour=3.0,
+    )
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.needed) == ("budget", about(4.0))
+
+
+def test_a_load_that_just_lacks_headroom_is_told_how_much_there_is_room_for() -> None:
+    problem = one_gpu_market(
+        objective="min_cost",
+        headroom_fraction=0.5,
+        models=[a_model(a_workload(demand=1.6))],
+        budget_usd_per_hour=100.0,
+    )
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.needed, conflict.available) == ("headroom", 0.5, about(0.25, rel=1e-3))
+    assert has_a_plan(with_all(problem))
+
+
+def test_a_market_that_cannot_carry_the_load_is_not_answered_with_money() -> None:
+    """Two GPUs at 2 $/h carry 2 of 3 req/s; the budget pays for one."""
+    problem = one_gpu_market(objective="min_cost", models=[a_model(a_workload(demand=3.0))], budget_usd_per_hour=3.0)
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.available) == ("demand/chat/w1", about(1.0, rel=1e-3))
+    assert "budget" not in conflict.remedy
+    assert has_a_plan(with_all(problem))
+
+
+def test_replicas_that_are_used_too_little_are_to_be_used_more() -> None:
+    problem = one_gpu_market(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=1.5))],
+        limits=Limits(max_utilisation_fraction=0.5),
+    )
+    conflict = the_conflict(problem)
+    assert conflict.constraint == "limit/max_utilisation_fraction"
+    assert 0.75 <= conflict.needed < 0.76
+    assert has_a_plan(with_all(problem))
+
+
+def test_what_comes_after_a_latency_limit_is_said_at_once() -> None:
+    problem = estimated("llama-3.1-8b", an_offer("h100-sxm", price=2.0), slo=(LatencyLimit("tpot", 50, 0.002),))
+    problem = replace(problem, budget_usd_per_hour=1.0)
+    assert set(conflicts_of(problem)) == {"budget", "limit/slo/chat/tpot_p50_s"}
+    assert has_a_plan(with_all(problem))
+
+
+def test_of_two_limits_that_are_too_short_each_is_loosened_by_what_it_takes() -> None:
+    slo = (LatencyLimit("ttft", 90, 0.005), LatencyLimit("tpot", 90, 1e-4))
+    problem = estimated("llama-3.1-8b", an_offer("h100-sxm", price=2.0), slo=slo)
+    conflicts = conflicts_of(problem)
+    assert len(conflicts) == 2
+    assert has_a_plan(with_all(problem))
+    for one in conflicts.values():
+        less = [replace(c, needed=c.needed * 0.985) if c == one else c for c in conflicts.values()]
+        assert not has_a_plan(granted(problem, less) or problem)
+
+
+def test_what_is_no_number_of_the_problem_cannot_be_granted() -> None:
+    problem = estimated("llama-3-70b", an_offer("rtx-4090"))
+    assert granted(problem, conflicts_of(problem).values()) is None
+
+
+def test_values_have_as_many_digits_as_people_read_and_are_still_enough() -> None:
+    problem = a_problem(
+        objective="min_cost",
+        models=[a_model(a_workload(demand=3.0))],
+        offers=[an_offer("a", price=1.23456, available=3)],
+        rows=[measured("a", {"w1": 1.0})],
+        budget_usd_per_hour=1.0,
+    )
+    assert the_conflict(problem).needed == 3.704
+    assert has_a_plan(with_all(problem))
+
+
+def test_where_time_runs_out_the_answer_still_has_an_entry() -> None:
+    problem = one_gpu_market(budget_usd_per_hour=1.5)
+    assert find_conflicts(problem, lambda: 0.0)
+
+
+@pytest.mark.parametrize(("seed", "count"), [(0, 10), (1000, 10), (2000, 10), (3000, 10), (None, 4)])
+def test_granting_what_is_asked_for_is_enough_and_less_is_not(seed: int | None, count: int) -> None:
+    """Of measured rates, and without a seed of estimated ones. `python -m benchmarks.remedies` judges hundreds."""
+    problems = infeasible_problems(seed or 0, estimated=seed is None)
+    verdicts = [judged(problem) for problem in islice(problems, count)]
+    for verdict in verdicts:
+        assert verdict.conflicts
+        assert all(c.needed > c.available and c.remedy for c in verdict.conflicts)
+    changed = [verdict for verdict in verdicts if verdict.changed]
+    assert len(changed) >= count / 2
+    assert all(verdict.enough for verdict in changed)
+    assert sum(verdict.least for verdict in changed) >= 0.9 * len(changed)
 
 
 @pytest.mark.parametrize("seed", range(1, 60, 3))

@@ -1,10 +1,12 @@
 """How a replica of each role is started."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from solver.catalog import load_models
+from solver.catalog.entries import Precision
 from solver.engine_args import engine_args
 from solver.problem import Role, ServedModel, Workload
 
@@ -14,12 +16,43 @@ MODEL = ServedModel("chat", load_models()["llama-3-8b"], "bf16", "bf16", (Worklo
 def test_a_replica_that_does_both_phases_hands_nothing_over() -> None:
     plain = engine_args(MODEL, tensor_parallel=(1,), max_batch=64)
     assert plain == engine_args(MODEL, tensor_parallel=(1,), max_batch=64, role="aggregated")
-    assert not {"kv_transfer_config", "max_num_batched_tokens"} & dict(plain).keys()
+    assert "kv_transfer_config" not in dict(plain)
+
+
+def test_servers_have_the_limits_that_rates_and_simulations_count_on() -> None:
+    args = dict(engine_args(MODEL, tensor_parallel=(2, 2), max_batch=None))
+    assert (args["max_num_seqs"], args["max_num_batched_tokens"]) == (256, 2048)
+    assert (args["tensor_parallel_size"], args["pipeline_parallel_size"]) == (2, 2)
+
+
+def test_servers_accept_the_context_that_is_asked_for_and_else_what_the_workloads_need() -> None:
+    assert dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=1))["max_model_len"] == 2048
+    longer = replace(MODEL, max_context_tokens=5000)
+    assert dict(engine_args(longer, tensor_parallel=(1,), max_batch=1))["max_model_len"] == 5000
+
+
+@pytest.mark.parametrize(
+    ("weights", "cache", "flag"),
+    [
+        ("bf16", "bf16", None),
+        ("fp8", "bf16", None),
+        ("fp8", "fp8", "fp8"),
+        ("fp4", "fp8", "fp8"),
+        ("fp4", "bf16", "bfloat16"),
+        ("fp4", "fp16", "float16"),
+    ],
+)
+def test_the_cache_is_named_where_the_engine_would_choose_another(
+    weights: Precision, cache: Precision, flag: str | None
+) -> None:
+    model = replace(MODEL, spec=load_models()["llama-3.3-70b"], precision=weights, kv_precision=cache)
+    assert dict(engine_args(model, tensor_parallel=(1,), max_batch=1)).get("kv_cache_dtype") == flag
 
 
 @pytest.mark.parametrize(("role", "kv_role"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
 def test_a_replica_of_one_phase_is_started_as_usual_and_hands_over(role: Role, kv_role: str) -> None:
     plain = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64))
+    del plain["max_num_batched_tokens"]
     args = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64, role=role))
     assert {name: args[name] for name in plain} == plain
     assert json.loads(str(args["kv_transfer_config"])) == {
@@ -28,3 +61,22 @@ def test_a_replica_of_one_phase_is_started_as_usual_and_hands_over(role: Role, k
         "kv_load_failure_policy": "fail",
     }
     assert args.get("max_num_batched_tokens") == (2048 if role == "prefill" else None)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "loaded", "quantization"),
+    [
+        ("llama-3-8b", "bf16", "meta-llama/Meta-Llama-3-8B", None),
+        ("llama-3-8b", "fp8", "meta-llama/Meta-Llama-3-8B", "fp8"),
+        ("qwen3-32b", "fp8", "Qwen/Qwen3-32B-FP8", None),
+        ("qwen3-32b", "int4", "Qwen/Qwen3-32B-AWQ", None),
+        ("deepseek-v3", "fp8", "deepseek-ai/DeepSeek-V3", None),
+        ("gpt-oss-120b", "fp4", "openai/gpt-oss-120b", None),
+    ],
+)
+def test_a_known_checkpoint_is_loaded_and_says_itself_how_it_is_quantised(
+    model: str, precision: Precision, loaded: str, quantization: str | None
+) -> None:
+    served = replace(MODEL, spec=load_models()[model], precision=precision)
+    args = dict(engine_args(served, tensor_parallel=(1,), max_batch=64))
+    assert (args["model"], args.get("quantization")) == (loaded, quantization)

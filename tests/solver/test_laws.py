@@ -4,7 +4,6 @@ A plan's true optimum lies between its value and its bound. "A is no worse than 
 the bound of A is worse than the value of B, whatever the gaps; the values themselves may cross within the gaps.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from solver import solve
-from solver.plan import Conflict, Plan
+from solver.plan import Plan
 from solver.problem import Limits, Objective, ObjectiveKind, Offer, Problem, ServedModel, SolveOptions, Workload
 from solver.verify import verify
 from tests.builders import (
@@ -298,44 +297,6 @@ def test_no_cheaper_fleet_reaches_the_best_throughput(seed: int) -> None:
     cheapest = solve(replace(_with_demand_times(problem, factor), objective=Objective("min_cost")))
     assert cheapest.bound is not None
     assert cheapest.bound <= (best.cost_usd_per_hour or 0.0) * (1 + TOLERANCE)
-
-
-def _granted(problem: Problem, conflicts: tuple[Conflict, ...]) -> Problem | None:
-    """The problem with what its conflicts ask for; None where that is more supply, or nothing can be served."""
-    limits, factor = problem.limits, 1.0
-    changed: dict[str, Any]
-    for conflict in conflicts:
-        kind, _, name = conflict.constraint.removeprefix("limit/").partition("/")
-        if kind == "budget":
-            problem = replace(problem, budget_usd_per_hour=conflict.needed)
-        elif kind in ("max_power_watts", "max_share_per_provider_fraction"):
-            changed = {kind: conflict.needed}
-            limits = replace(limits, **changed)
-        elif kind in ("max_gpus", "max_gpus_per_provider"):
-            changed = {kind: {**getattr(limits, kind), name: math.ceil(conflict.needed - TOLERANCE)}}
-            limits = replace(limits, **changed)
-        elif kind == "demand" and conflict.unit == "rps" and conflict.available > 0:
-            factor = min(factor, 0.98 * conflict.available / conflict.needed)
-        else:
-            return None
-    return _with_demand_times(replace(problem, limits=limits), factor)
-
-
-@given(seeds, objectives)
-@settings(law, max_examples=60, suppress_health_check=list(HealthCheck))
-def test_granting_what_infeasible_plans_ask_for_ends_in_a_plan(seed: int, objective: ObjectiveKind) -> None:
-    """What is asked for first may uncover another limit, but not for ever."""
-    problem = random_problem(seed, objective)
-    plan = solve(problem)
-    assume(plan.status == "infeasible")
-    for _ in range(3):
-        granted = _granted(problem, plan.conflicts)
-        assume(granted is not None)
-        problem = granted or problem
-        plan = solve(problem)
-        if plan.status == "optimal":
-            break
-    assert plan.status == "optimal", plan.conflicts
 
 
 def _without_times(plan: Plan) -> Plan:

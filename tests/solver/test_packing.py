@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from solver import solve
 from solver.allocation import Polytope
+from solver.catalog import load_gpus
 from solver.milp import Allocation
 from solver.packing import PackingError, PlacedReplica, pack
 from solver.plan import Rental
-from solver.problem import Limits, MeasuredRate, Offer
+from solver.problem import Limits, MeasuredRate, Offer, Search
+from solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_problem
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 from tests.solver.throughput_builders import a_dense_spec
@@ -155,6 +158,31 @@ def test_pieces_on_one_machine_each_store_their_checkpoint() -> None:
     assert plan.cost_usd_per_hour == pytest.approx(1 + 17.6 * 0.1 / 720)
 
 
+def test_pieces_that_share_a_checkpoint_rent_no_more_than_the_disk() -> None:
+    """20 GB hold 8.8 GB once for all four GPUs, which are charged for it four times: an upper bound."""
+    spec = a_dense_spec(total_params=4e9, active_params=4e9)
+    offer = an_offer("l40s", 4, price=4.0, disk_gb=20.0, disk_usd_per_gb_month=0.1)
+    problem = a_problem(
+        objective="max_throughput",
+        offers=[offer],
+        gpus=[load_gpus()["l40s"]],
+        models=[a_model(spec=spec)],
+        budget_usd_per_hour=10.0,
+        search=Search(tensor_parallel=(1,), max_pipeline_stages=1),
+        measured_only=False,
+    )
+    plan = solve(problem)
+    assert verify(problem, plan) == ()
+    assert len(plan.replicas) == 4
+    assert plan.rentals[0].storage_gb == 20.0
+    assert plan.cost_usd_per_hour == pytest.approx(4 + 4 * 8.8 * 0.1 / 720)
+    assert not any("disk" in warning for warning in plan.warnings)
+    small = replace(problem, offers=(replace(offer, divisible=True),), search=Search(tensor_parallel=(1, 2)))
+    assert any("checkpoint for every piece" in warning for warning in solve(small).warnings)
+    forged = replace(problem, offers=(replace(offer, disk_gb=8.0),))
+    assert any("keeps ['chat at bf16']" in sentence for sentence in verify(forged, plan))
+
+
 def test_more_pieces_than_machines_is_an_error() -> None:
     polytope = market(an_offer("a", 4, price=4.0, available=2))
     with pytest.raises(PackingError, match="piece of 4 GPUs in pool a@"):
@@ -203,6 +231,45 @@ def test_an_allocation_packs_exactly_if_it_keeps_the_supply_rows(seed: int) -> N
             continue
         rentals, replicas = pack(polytope, fleet)
         check_placement(polytope, fleet, rentals, replicas)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_pieces_that_fill_machines_pack_exactly_too(seed: int) -> None:
+    """Against all ways to place them: replicas of 3 and 6 GPUs on machines of just as many, others around them."""
+    draw = Random(seed)
+    sizes = draw.sample((2, 3, 4, 5, 6, 7, 8), 4)
+    offers = [an_offer("a", size, price=float(size), available=2) for size in sizes]
+    rows = [measured(f"a:{size}", {"w1": float(size)}) for size in (1, 2, 3, 4, 6)]
+    polytope = market(*offers, rows=rows)
+    kept = 0
+    for _ in range(20):
+        fleet = any_allocation(polytope, draw)
+        machines = np.repeat([one.gpus for one in polytope.supply.classes], fleet.rented).tolist()
+        pieces = np.repeat(polytope.candidates.piece_size[fleet.candidate, 0], fleet.replicas).tolist()
+        assert keeps_supply_rows(polytope, fleet) == fits(machines, sorted(pieces, reverse=True))
+        if keeps_supply_rows(polytope, fleet):
+            kept += 1
+            check_placement(polytope, fleet, *pack(polytope, fleet))
+        else:
+            with pytest.raises(PackingError):
+                pack(polytope, fleet)
+    assert kept < 20
+
+
+def fits(machines: list[int], pieces: list[int], used: tuple[int, ...] = ()) -> bool:
+    """By trying all: a piece of 1, 2, 4 or 8 GPUs fits where as many are free, any other fills a machine."""
+    if not pieces:
+        return True
+    first, rest = pieces[0], pieces[1:]
+    used = used or (0,) * len(machines)
+    tried = set()
+    for index, (gpus, taken) in enumerate(zip(machines, used, strict=True)):
+        room = gpus - taken >= first if first in (1, 2, 4, 8) else (gpus, taken) == (first, 0)
+        if room and (gpus, taken) not in tried:
+            tried.add((gpus, taken))
+            if fits(machines, rest, (*used[:index], taken + first, *used[index + 1 :])):
+                return True
+    return False
 
 
 def check_placement(

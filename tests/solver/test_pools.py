@@ -186,15 +186,29 @@ def test_disk_does_not_matter_where_weights_are_unknown() -> None:
     assert number_of_pools(an_offer("a", disk_gb=1.0), an_offer("a", disk_gb=1000.0)) == 1
 
 
-def test_a_piece_uses_its_share_of_the_machines_disk() -> None:
+@pytest.mark.parametrize(
+    ("models", "disk_gb", "per_gpu"),
+    [(1, 44.1, math.inf), (1, 43.0, 0.0), (2, 88.1, math.inf), (2, 87.0, 11.0)],
+)
+def test_pieces_share_a_disk_that_holds_the_checkpoints_of_all_models(
+    models: int, disk_gb: float, per_gpu: float
+) -> None:
+    """44 GB each. Of less, a piece has its share: 87 GB on four GPUs hold one for a piece of four."""
+    problem = market(an_offer("a", 4, disk_gb=disk_gb), with_weights=True)
+    served = tuple(replace(problem.models[0], name=f"m{number}") for number in range(models))
+    (pool,), _ = group_offers(replace(problem, models=served))
+    assert pool.disk_gb_per_gpu == pytest.approx(per_gpu)
+
+
+def test_a_piece_of_a_divisible_machine_uses_its_share_of_the_disk() -> None:
     """100 GB for four GPUs: 25, 50 and 100 GB for pieces of 1, 2 and 4, of which 2 and 4 hold 44 GB."""
-    (pool,) = pools_of(an_offer("a", 4, disk_gb=100.0), with_weights=True)
+    (pool,) = pools_of(an_offer("a", 4, disk_gb=100.0, divisible=True), with_weights=True)
     assert [pool.holds_checkpoint(NEEDED_GB, size) for size in (1, 2, 4)] == [False, True, True]
 
 
 def test_machines_whose_disks_hold_the_same_pieces_share_a_pool() -> None:
     """On four GPUs 88 to 175 GB hold 44 GB for a pair but not for one GPU; 60 GB only for all four."""
-    small, larger, large = (an_offer("a", 4, disk_gb=disk) for disk in (60.0, 90.0, 170.0))
+    small, larger, large = (an_offer("a", 4, disk_gb=disk, divisible=True) for disk in (60.0, 90.0, 170.0))
     assert number_of_pools(larger, large, with_weights=True) == 1
     assert number_of_pools(small, large, with_weights=True) == 2
 
@@ -203,7 +217,7 @@ def test_disk_for_pieces_whose_memory_is_too_small_matters_only_across_machines(
     """With 30 GB a GPU one GPU cannot hold 40 GB of weights: 100 GB of disk for two do, unless it is a stage."""
 
     def disk_gb_per_gpu(**network: Any) -> float:
-        problem = replace(market(an_offer("a", 2, disk_gb=60.0, **network), with_weights=True))
+        problem = replace(market(an_offer("a", 2, disk_gb=60.0, divisible=True, **network), with_weights=True))
         pools, _ = group_offers(replace(problem, gpus={"a": a_gpu("a", memory_gb=30.0)}))
         return pools[0].disk_gb_per_gpu
 

@@ -252,6 +252,13 @@ def test_watts_are_worth_what_the_fleet_pays_for_them_now() -> None:
     assert option.benefit_usd_per_hour == pytest.approx(0.7)
 
 
+def test_watts_of_machines_that_cost_nothing_are_worth_something() -> None:
+    problem = a_case(an_offer("a", price=0.0), objective="min_power")
+    option = considered(problem, a_fleet(problem), market=[an_offer("b", price=0.0)], switching=FREE).options[-1]
+    assert machines_of(option.plan) == {"b-1": 1}
+    assert option.benefit_usd_per_hour > 0
+
+
 def a_pair() -> Problem:
     """A machine of two: each GPU alone serves 3 rps of w1 and hardly any w2, the pair 4 rps of either."""
     return a_problem(

@@ -202,12 +202,12 @@ def with_limit(*slo: LatencyLimit, **others: Any) -> Problem:
         (with_limit(LatencyLimit("ttft", 90, 2.0)), 0.85),
         (with_limit(LatencyLimit("ttft", 50, 2.0), LatencyLimit("tpot", 90, 0.1)), 0.85),
         (with_limit(LatencyLimit("ttft", 90, 2.0), limits=Limits(max_utilisation_fraction=0.7)), 0.7),
-        (with_limit(LatencyLimit("ttft", 90, 2.0), limits=Limits(max_utilisation_fraction=0.95)), 0.95),
+        (with_limit(LatencyLimit("ttft", 90, 2.0), limits=Limits(max_utilisation_fraction=0.95)), 0.85),
         (with_limit(limits=Limits(max_utilisation_fraction=0.5)), 0.5),
     ],
     ids=["no limit", "tpot", "ttft", "both", "stated", "stated higher", "stated without limits"],
 )
-def test_replicas_with_a_limit_on_the_first_token_are_loaded_to_85_percent(
+def test_measured_replicas_with_a_limit_on_the_first_token_are_loaded_to_85_percent(
     problem: Problem, utilisation: float
 ) -> None:
     """Two replicas of 10 req/s: what is left unused keeps queues short."""

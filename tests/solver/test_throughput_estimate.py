@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.catalog import resolve_gpu
-from solver.estimate import Estimate, estimate, one_layout, usual_kv_precision
+from solver.estimate import Estimate, estimate, one_layout
 from solver.throughput.roofline import Roofline
 from tests.solver.throughput_builders import served
 
@@ -78,10 +78,3 @@ def test_what_cannot_be_served_carries_its_error() -> None:
     found = of("llama-3-70b", "rtx-4090", tensor_parallel=1, concurrency=4)
     assert found.req_per_s == 0
     assert "do not fit" in str(found.error)
-
-
-def test_the_cache_is_16_bit_but_on_blackwell_with_quantised_weights() -> None:
-    b200, h200 = resolve_gpu("b200"), resolve_gpu("h200-sxm")
-    assert usual_kv_precision(b200, "fp8") == usual_kv_precision(b200, "fp4") == "fp8"
-    assert usual_kv_precision(b200, "bf16") == usual_kv_precision(h200, "fp8") == "bf16"
-    assert usual_kv_precision(h200, "fp16") == "fp16"

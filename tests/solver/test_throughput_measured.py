@@ -75,7 +75,7 @@ def mixed_case() -> tuple[Problem, ServedModel, Layouts]:
 def test_measured_rates_win_over_estimates_and_leave_the_others() -> None:
     problem, model, layouts = mixed_case()
     rates, known = throughput.rates(problem, model, layouts)
-    estimate = Roofline().rates(model, layouts, utilisation_fraction=1.0)
+    estimate = Roofline().rates(model, layouts)
     assert known.tolist() == [True, False]
     assert rates.rps[0, 0] == rates.low_rps[0, 0] == rates.high_rps[0, 0] == 123.0
     assert rates.batch[0, 0] == 0
@@ -108,25 +108,27 @@ def test_measured_layouts_are_taken_to_fit() -> None:
         ((LatencyLimit("ttft", 90, 2.0),), Limits(), 0.85),
         ((LatencyLimit("e2e", 50, 9.0),), Limits(), 0.85),
         ((LatencyLimit("ttft", 90, 2.0),), Limits(max_utilisation_fraction=0.6), 0.6),
+        ((LatencyLimit("ttft", 90, 2.0),), Limits(max_utilisation_fraction=0.95), 0.85),
         ((), Limits(max_utilisation_fraction=0.9), 0.9),
     ],
 )
-def test_replicas_with_a_queue_in_their_limits_are_not_filled(
+def test_measured_replicas_with_a_queue_in_their_limits_are_not_filled(
     slo: tuple[LatencyLimit, ...], limits: Limits, expected: float
 ) -> None:
-    assert throughput.max_utilisation_fraction(limits, a_model(W1, slo=slo)) == expected
+    row = MeasuredRate("chat", (MeasuredStage("h100-sxm", 4),), {"w0": 100.0})
+    model = served("llama-3-70b", (1024, 256), slo=slo)
+    problem = a_problem(offers=[an_offer("h100-sxm")], rows=[row], models=[model], limits=limits)
+    points = throughput.points(problem, model, pipelines_of([("h100-sxm", 4)]))
+    assert points.rps.tolist() == [[pytest.approx(100 * expected)]]
+    assert points.max_batch.tolist() == [0]
 
 
-def test_limits_hold_at_the_utilisation_the_caller_set() -> None:
+def test_a_cap_on_loads_never_raises_what_is_counted_on() -> None:
     model = served("llama-3-70b", (1024, 256), slo=[LatencyLimit("ttft", 90, 1.0)])
-    layouts = pipelines_of([("h100-sxm", 4)])
-    rps = []
-    for fraction in (0.5, 0.98):
-        problem = a_problem(
-            offers=[an_offer("h100-sxm")],
-            models=[model],
-            measured_only=False,
-            limits=Limits(max_utilisation_fraction=fraction),
-        )
-        rps.append(throughput.rates(problem, model, layouts)[0].rps[0, 0])
-    assert rps[0] > rps[1]
+    layouts, rps = pipelines_of([("h100-sxm", 4)]), []
+    for fraction in (0.3, 0.5, 0.98, None):
+        limits = Limits(max_utilisation_fraction=fraction)
+        problem = a_problem(offers=[an_offer("h100-sxm")], models=[model], measured_only=False, limits=limits)
+        rps.append(float(throughput.points(problem, model, layouts).rps.max()))
+    assert rps == sorted(rps)
+    assert rps[0] < rps[-1] == pytest.approx(rps[-2], rel=2e-3)

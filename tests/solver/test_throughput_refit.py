@@ -184,7 +184,7 @@ def planned(calibration: Calibration, run: ServingRun) -> tuple[Rates, ServedMod
         "m", run.spec, run.precision, run.kv_precision, (Workload("w", run.input_tokens, run.output_tokens, 1.0),)
     )
     layouts = one_layout(run.gpu, tensor_parallel=run.tensor_parallel, pipeline_parallel=1)
-    return Roofline(calibration, estimates="roofline").rates(model, layouts, utilisation_fraction=1.0), model, layouts
+    return Roofline(calibration, estimates="roofline").rates(model, layouts), model, layouts
 
 
 def test_a_plan_counts_on_what_was_measured_in_a_narrower_band() -> None:

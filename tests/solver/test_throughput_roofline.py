@@ -154,9 +154,9 @@ def test_a_full_stage_passes_its_layers_on() -> None:
 def test_the_answer_does_not_depend_on_company_or_order() -> None:
     model = served("llama-3-70b", (2455, 18), (496, 510), slo=[LatencyLimit("ttft", 90, 3.0)])
     pipelines = [MIXED, [("h100-sxm", 8)], [("l40", 4)] * 3, [("a100-sxm4-80gb", 4)], [("rtx-4090", 8)] * 2]
-    together = rates_of(model, pipelines_of(*pipelines), utilisation_fraction=0.85)
+    together = rates_of(model, pipelines_of(*pipelines))
     for row, pipeline in enumerate(pipelines):
-        alone = rates_of(model, pipelines_of(pipeline), utilisation_fraction=0.85)
+        alone = rates_of(model, pipelines_of(pipeline))
         assert alone.rps[0] == pytest.approx(together.rps[row], rel=1e-12)
         assert alone.batch[0].tolist() == together.batch[row].tolist()
         stages = len(pipeline)
@@ -287,8 +287,8 @@ def test_faster_gpus_are_never_slower(
 
 def test_an_engine_without_runs_stands_for_itself_with_a_wider_band() -> None:
     model, layouts = served("llama-3-70b"), pipelines_of([("h100-sxm", 4)])
-    known = Roofline().rates(model, layouts, utilisation_fraction=1.0)
-    unknown = Roofline(engine_name="lmdeploy").rates(model, layouts, utilisation_fraction=1.0)
+    known = Roofline().rates(model, layouts)
+    unknown = Roofline(engine_name="lmdeploy").rates(model, layouts)
     assert unknown.rps[0, 0] == known.rps[0, 0]
     assert unknown.high_rps[0, 0] > known.high_rps[0, 0]
     assert "standing in for lmdeploy" in Roofline(engine_name="lmdeploy").detail(model, layouts, unknown, 0, 0)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from solver import solve
-from solver.catalog.entries import ModelSpec
+from solver.catalog.entries import PRECISIONS, ModelSpec
 from solver.engine_args import engine_args
 from solver.plan import (
     Conflict,
@@ -43,6 +43,7 @@ UNCHECKED = {
     "binding",
     "alternatives",
     "robustness",
+    "precision_alternative",
     "warnings",
     "evidence.source",
     "evidence.detail",
@@ -70,6 +71,8 @@ def appendix_c_plan() -> Plan:
         utilisation_fraction=1.0,
         throughput_rps=(WorkloadRate("w1", (1 - pair_share) * w1_rps), WorkloadRate("w2", w2_rps)),
         engine_args=args(1),
+        max_load_fraction=1.0,
+        precision="bf16",
     )
     pair = replace(
         t1,
@@ -231,7 +234,8 @@ def other_leaves(value: Any) -> tuple[Any, ...]:
         near = (value + 1, value - 1, value * 1.01, value * 0.99, value * 1.0001)
         return (*near, 0.0, -value, None, "x", math.nan, math.inf)
     if isinstance(value, str):
-        return (value + "x", "", None, 0, *get_args(Status), *get_args(Contract), "prefill", "binary_search", "exact")
+        choices = (*get_args(Status), *get_args(Contract), *PRECISIONS)
+        return (value + "x", "", None, 0, *choices, "prefill", "binary_search", "exact")
     return (1, 0.5, 0, "x", ())
 
 
@@ -319,7 +323,7 @@ def _with_limits(**changes: Any) -> Callable[[Problem], Problem]:
         (_with_limits(max_gpus_per_provider={"cloud": 2}), "max_gpus_per_provider"),
         (_with_limits(max_power_watts=1199.0), "max_power_watts"),
         (_with_limits(max_share_per_provider_fraction=0.9), "max_share_per_provider_fraction"),
-        (_with_limits(max_utilisation_fraction=0.99), "utilisation_fraction"),
+        (_with_limits(max_utilisation_fraction=0.9), "utilisation_fraction"),
         (_with_offer(0, available=0), "available"),
         (_with_offer(0, price_usd_per_hour=3.0), "price_usd_per_hour"),
         (_with_offer(0, site="cloud/s1"), "site"),
@@ -385,6 +389,8 @@ def test_slices_of_a_divisible_offer_must_fit_its_machines_and_not_only_their_su
                 utilisation_fraction=1.0,
                 throughput_rps=(WorkloadRate("w1", 1.0),),
                 engine_args=args,
+                max_load_fraction=1.0,
+                precision="bf16",
             )
             for index in range(machines)
         )

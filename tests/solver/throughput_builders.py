@@ -10,7 +10,7 @@ from solver.catalog import resolve_gpu, resolve_model
 from solver.catalog.entries import Gpu, ModelSpec, Precision
 from solver.catalog.power_caps import capped
 from solver.problem import LatencyLimit, Role, ServedModel, Workload
-from solver.throughput.base import Layouts, Rates
+from solver.throughput.base import FloatArray, Layouts, Points, Rates
 from solver.throughput.roofline import Roofline
 
 Stage = tuple[str, int]  # (GPU slug, tensor parallel)
@@ -98,11 +98,33 @@ def at_cap(layouts: Layouts, fraction: float) -> Layouts:
     return replace(layouts, gpus=tuple(capped(gpu, fraction) for gpu in layouts.gpus), power_cap_fraction=fraction)
 
 
-def rates_of(model: ServedModel, layouts: Layouts, *, utilisation_fraction: float = 1.0) -> Rates:
-    return Roofline().rates(model, layouts, utilisation_fraction=utilisation_fraction)
+def rates_of(model: ServedModel, layouts: Layouts, *, caps: Sequence[int] | None = None) -> Rates:
+    """With all sequences busy, whatever the limits."""
+    return Roofline().rates(model, layouts, caps=None if caps is None else np.array(caps))
 
 
-def detail_of(model: ServedModel, layouts: Layouts, *, utilisation_fraction: float = 1.0) -> str:
+def points_of(
+    model: ServedModel, layouts: Layouts, *, caps: Sequence[int] | None = None, most_load: float = 1.0
+) -> Points:
+    return Roofline().points(model, layouts, caps=None if caps is None else np.array(caps), most_load=most_load)
+
+
+def most_alone(points: Points, layouts: int) -> FloatArray:
+    """[num_layouts, W] requests/s of each workload alone at the best point of each layout."""
+    most = np.zeros((layouts, points.rps.shape[1]))
+    np.maximum.at(most, points.layout, points.rps)
+    return most
+
+
+def most_of_mix(points: Points, layouts: int, mix: Sequence[float]) -> FloatArray:
+    """[num_layouts] requests/s of a mix at the best point of each layout."""
+    with np.errstate(divide="ignore"):
+        carried = 1.0 / (np.array(mix) / points.rps).sum(axis=1)
+    most = np.zeros(layouts)
+    np.maximum.at(most, points.layout, carried)
+    return most
+
+
+def detail_of(model: ServedModel, layouts: Layouts) -> str:
     """Evidence for the first workload on the first layout."""
-    rates = rates_of(model, layouts, utilisation_fraction=utilisation_fraction)
-    return Roofline().detail(model, layouts, rates, 0, 0)
+    return Roofline().detail(model, layouts, rates_of(model, layouts), 0, 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from service.export.errors import NothingToRunError
 from service.offline.plan_schema import OfflinePlanDocument, PlacedReplica, SimulatedStage, StageModel
+from service.offline.running.engine import loaded
 from service.plans.errors import DocumentError, FieldProblem, short_repr
 
 
@@ -26,10 +27,10 @@ def check_runnable(plan: OfflinePlanDocument) -> None:
 
 def _models(plan: OfflinePlanDocument) -> Iterator[FieldProblem]:
     for position, model in enumerate(plan.models):
-        loaded = model.architecture.hf_id or model.model
-        if loaded.startswith("-"):
+        named = loaded(model)
+        if named.startswith("-"):
             remedy = "must name the model to load: a repository or a path, which does not begin with -"
-            yield FieldProblem(f"models[{position}].architecture.hf_id", short_repr(loaded), remedy)
+            yield FieldProblem(f"models[{position}].architecture.hf_id", short_repr(named), remedy)
 
 
 def _stage(plan: OfflinePlanDocument, at: int, stage: SimulatedStage) -> Iterator[FieldProblem]:

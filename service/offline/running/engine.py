@@ -27,13 +27,15 @@ def serve_words(
     """`vllm serve ...`, unquoted. `is_alone`: no other host has to reach it."""
     has_bf16 = plan.hardware is None or plan.hardware.figures.supports_bf16
     precision = "fp16" if model.precision == "bf16" and not has_bf16 else model.precision
-    served = ServedModel(_loaded(model), None, precision, model.kv_precision, ())
+    served = ServedModel(loaded(model), None, precision, model.kv_precision, ())
     sequences = plan.application.search.max_sequences
     given = dict(engine_args(served, tensor_parallel=(tensor_parallel,), max_batch=sequences))
+    if _checkpoint(model) is not None:
+        given.pop("quantization", None)  # its config.json says how it is quantised
     arguments = {"served_model_name": model.name, **given, "max_model_len": LONGEST_CONTEXT, "port": port}
     if is_alone:
         arguments["host"] = LOOPBACK
-    words = ["vllm", "serve", _loaded(model)]
+    words = ["vllm", "serve", loaded(model)]
     for name, value in arguments.items():
         if name not in ("model", "pipeline_parallel_size"):
             words += flag(name, value)
@@ -50,17 +52,22 @@ def engine_warnings(plan: OfflinePlanDocument) -> Iterator[str]:
     asked = {model.name: model.model for model in plan.application.models}
     for model in plan.models:
         named = asked.get(model.name)
-        if isinstance(named, str) and named not in (model.model, model.architecture.hf_id):
+        if isinstance(named, str) and named not in (model.model, model.architecture.hf_id, _checkpoint(model)):
             yield (
-                f"{model.name} is {named} and its command names {_loaded(model)}: "
+                f"{model.name} is {named} and its command names {loaded(model)}: "
                 "put in the checkpoint that you mean, unless it is that one"
             )
-        if model.precision not in _WHOLE:
+        if model.precision not in _WHOLE and _checkpoint(model) is None:
             yield (
-                f"{model.name} is planned at {model.precision} and its command names {_loaded(model)}: "
+                f"{model.name} is planned at {model.precision} and its command names {loaded(model)}: "
                 "put in a checkpoint at that precision, unless it is one"
             )
 
 
-def _loaded(model: ApplicationModel) -> str:
-    return model.architecture.hf_id or model.model
+def loaded(model: ApplicationModel) -> str:
+    """The repository or path that the engine loads."""
+    return _checkpoint(model) or model.architecture.hf_id or model.model
+
+
+def _checkpoint(model: ApplicationModel) -> str | None:
+    return model.architecture.checkpoints.get(model.precision)

@@ -51,6 +51,29 @@ def test_a_changed_problem_brings_the_next_revision_and_the_same_again_does_not(
     assert service.get(f"/v1/deployments/{name}/plans/1").json() == first
 
 
+@pytest.mark.parametrize(
+    ("stood", "given", "version"),
+    [
+        (["on_demand"], None, 1),
+        (["on_demand"], ["on_demand", "reserved"], 2),
+        (["on_demand", "interruptible"], None, 2),
+        (["on_demand", "interruptible"], ["on_demand", "spot"], 1),
+        (None, None, 1),
+        (None, ["on_demand"], 2),
+    ],
+)
+def test_a_document_without_contracts_leaves_those_of_before_their_new_default(
+    service: Running, name: str, stood: list[str] | None, given: list[str] | None, version: int
+) -> None:
+    def chat(contracts: list[str] | None) -> dict[str, Any]:
+        market = {"offers": CHAT["market"]["offers"]} if "offers" in CHAT["market"] else {}
+        return {**CHAT, "market": market if contracts is None else {**market, "filter": {"contracts": contracts}}}
+
+    created(service, name, chat(stood))
+    made = service.put(f"/v1/deployments/{name}", {"problem": chat(given)}).json()
+    assert made["version"] == version
+
+
 def test_put_makes_what_is_not_there(service: Running, name: str) -> None:
     answer = service.put(f"/v1/deployments/{name}", {"problem": CHAT, "policy": {"window_s": 60}})
     assert answer.status_code == 201

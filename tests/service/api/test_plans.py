@@ -47,10 +47,14 @@ def test_a_market_without_offers_is_503_with_the_remedy(service: Running) -> Non
     [
         (("budget_usd_per_hour",), -1, "budget_usd_per_hour"),
         (("models", 0, "workloads"), [], "models[0].workloads"),
+        (("models", 0, "workloads", 0, "slo"), {"ttft_p90_s": -1}, "models[0].workloads[0].slo.ttft_p90_s"),
+        (("models", 0, "max_utilisation_fraction"), 2, "models[0].max_utilisation_fraction"),
         (("nonsense",), 1, "nonsense"),
         (("market", "offers"), "market.json", "market.offers"),
         (("solver",), {"time_limit_s": 3600}, "solver.time_limit_s"),
         (("models", 0, "model"), "no-such-model", "models[0].model"),
+        (("models", 0, "model"), {"config": {"hidden_size": 8}}, "models[0].model.config.num_hidden_layers"),
+        (("models", 0, "model"), {"config_file": "config.json"}, "models[0].model.config_file"),
         (("objective",), DELETE, "objective"),
     ],
 )

@@ -38,6 +38,19 @@ def test_the_first_line_says_by_how_much_sutler_is_better(objective: ObjectiveKi
     assert found.startswith(f"{words} on the same supply, h100 (")
 
 
+@pytest.mark.parametrize(
+    ("value", "rival", "words"),
+    [
+        (0.0, 5.0, "for 0 $/h: 100 % cheaper than the best rival on the same supply, h100 (5.000 $/h)"),
+        (0.0, 0.0, "for 0 $/h: as good as the best rival on the same supply, h100 (0 $/h)"),
+        (3.0, 0.0, "for 3.000 $/h, 3.000 $/h worse than the best rival on the same supply, h100 (0 $/h): "),
+    ],
+)
+def test_savings_are_said_where_a_plan_costs_nothing(value: float, rival: float, words: str) -> None:
+    plans = (ran(sutler(), value, objective="min_cost"), ran(a_strategy("h100"), rival, objective="min_cost"))
+    assert words in claim(a_comparison(*plans, objective="min_cost"))
+
+
 def test_a_difference_within_the_gap_is_none() -> None:
     found = claim(a_comparison(ran(a_strategy("h100"), 3.998)))
     assert "as good as the best rival on the same supply, h100 (3.998 req/s)" in found

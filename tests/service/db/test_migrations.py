@@ -1,10 +1,13 @@
 """The tables come from the migrations: from nothing, back and forth, by several at once, and as the models say."""
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -28,6 +31,7 @@ COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_defa
 CONSTRAINTS = """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
                  WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version'
                  ORDER BY 1, 2"""
+STORED = "SELECT {}, CAST(problem AS text) FROM {}"
 COMPARED = {"compare_type": True, "compare_server_default": True, "include_name": is_ours}
 PATIENCE_S = 30.0
 
@@ -109,6 +113,39 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(engine: Engine) -> Non
     before = found(engine, "SELECT max(xmin::text::bigint) FROM pg_class")
     upgrade(engine)
     assert found(engine, "SELECT max(xmin::text::bigint) FROM pg_class") == before
+
+
+def test_what_stands_keeps_the_contracts_of_before_and_the_order_of_its_keys(new_database: StoreSettings) -> None:
+    """Written by a version whose default was on_demand alone; plans that are made already are left as they are."""
+    unsaid = {"objective": {"kind": "min_cost"}, "market": {"live": True}, "models": [], "catalog": "default"}
+    said: dict[str, Any] = {"market": {"filter": {"contracts": []}}}
+    kept = {**unsaid, "market": {"live": True, "filter": {"contracts": ["on_demand"]}}}
+    with opened(new_database) as engine:
+        upgrade(engine)
+        downgrade(engine, "0005")
+        with engine.begin() as connection:
+            for name, problem in (("unsaid", unsaid), ("said", said), ("empty", {})):
+                values = {"id": uuid4(), "name": name, "problem": json.dumps(problem)}
+                connection.execute(
+                    text("INSERT INTO deployment (id, name, problem, policy) VALUES (:id, :name, :problem, '{}')"),
+                    values,
+                )
+            for status in ("queued", "optimal"):
+                values = {"id": uuid4(), "status": status, "problem": json.dumps(unsaid)}
+                connection.execute(
+                    text(
+                        "INSERT INTO plan (id, status, problem, objective, created_by) "
+                        "VALUES (:id, :status, :problem, 'min_cost', 'me')"
+                    ),
+                    values,
+                )
+        upgrade(engine)
+        stored = {str(name): str(problem) for name, problem in found(engine, STORED.format("name", "deployment"))}
+        assert json.dumps(kept) == stored["unsaid"]
+        assert json.loads(stored["said"]) == said
+        assert json.loads(stored["empty"]) == {"market": {"filter": {"contracts": ["on_demand"]}}}
+        plans = {str(status): str(problem) for status, problem in found(engine, STORED.format("status", "plan"))}
+        assert (plans["queued"], plans["optimal"]) == (json.dumps(kept), json.dumps(unsaid))
 
 
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:

@@ -175,9 +175,11 @@ def test_a_pipeline_that_loses_a_machine_is_started_anew_on_the_other() -> None:
 @pytest.mark.parametrize(
     ("others", "is_restarted"),
     [
-        ({"max_num_seqs": 64}, False),
+        ({"max_num_seqs": 64}, True),
         ({"max_model_len": 4096}, False),
         ({"max_model_len": 16384}, True),
+        ({"max_num_batched_tokens": 2048}, False),
+        ({"tensor_parallel_size": 1, "pipeline_parallel_size": 1}, False),
         ({"quantization": "fp8"}, True),
     ],
 )
@@ -188,6 +190,30 @@ def test_settings_that_a_running_engine_cannot_serve_with_call_for_a_restart(
     before = a_fleet(replicas=(a_replica("chat-0", engine_args=settings),))
     after = a_fleet(replicas=(a_replica("chat-0", engine_args={**settings, **others}),))
     assert between(before, after).keep[0].restart == (("chat-0",) if is_restarted else ())
+
+
+@pytest.mark.parametrize(("engine", "is_restarted"), [("any-layout", False), ("sglang", True)])
+def test_an_engine_of_another_kind_calls_for_a_restart(engine: str, is_restarted: bool) -> None:
+    after = a_fleet(replicas=(a_replica("chat-0").model_copy(update={"engine": engine}),))
+    assert between(a_fleet(), after).keep[0].restart == (("chat-0",) if is_restarted else ())
+
+
+def test_an_engine_without_the_limits_that_plans_have_come_to_state_runs_on() -> None:
+    """Plans of measured rates named no sequences, and none named the tokens of a step."""
+    earlier = {"model": "m", "max_model_len": 8192, "tensor_parallel_size": 1, "pipeline_parallel_size": 1}
+    later = {**earlier, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
+    unknown = {"max_batch": None}
+    before, after = (
+        a_fleet(replicas=(a_replica("chat-0", engine_args=settings).model_copy(update=unknown),))
+        for settings in (earlier, later)
+    )
+    assert between(before, after).keep[0].restart == ()
+
+
+def test_another_load_ceiling_changes_nothing_about_a_running_engine() -> None:
+    before = a_fleet(replicas=(a_replica("chat-0", max_load_fraction=0.6),))
+    after = a_fleet(replicas=(a_replica("chat-0", max_load_fraction=0.8),))
+    assert between(before, after).keep[0].restart == ()
 
 
 def test_another_split_of_the_layers_calls_for_a_restart() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.deployments.keys import KeyedPlan, keyed
-from service.plans.plan_schema import PlanDocument
+from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedPrecision
+from service.plans.problem_schema import SloDocument
 from tests.service.deployments.fleets import On, a_fleet, a_machine, a_replica, a_route, one_replica_each
 
 
@@ -191,3 +192,20 @@ def test_every_machine_and_every_replica_has_a_key_of_its_own(
     plan = listed(contents, pipelines, order)
     assert len(machine_keys(plan)) == sum(rental.count for rental in plan.rentals)
     assert len(replica_keys(plan)) == len(plan.replicas)
+
+
+def test_the_precision_is_part_of_the_key_where_there_was_a_choice() -> None:
+    plan = a_fleet(a_machine(), replicas=(a_replica("chat-0", On(0), precision="fp8"),))
+    assert "fp8" not in key_of(plan, "chat-0")
+    model = PlannedModel(
+        name="chat",
+        architecture=None,
+        precision="bf16",
+        kv_precision="bf16",
+        prefix_cache_hit_fraction=0.0,
+        workloads=(),
+        slo=SloDocument(),
+        more_precisions=(PlannedPrecision(precision="fp8", kv_precision="bf16"),),
+    )
+    chosen = plan.model_copy(update={"models": (model,)})
+    assert key_of(chosen, "chat-0").startswith("chat/aggregated/fp8/")

@@ -88,6 +88,12 @@ def test_the_types_do_not_depend_on_the_plan() -> None:
     assert [found for output in other.values() for found in misfits(output["value"], output["type"])] == []
 
 
+@pytest.mark.parametrize("most", [None, 0.75])
+def test_the_load_that_a_replica_may_carry_is_one_of_its_figures(most: float | None) -> None:
+    found = values(a_fleet(replicas=(a_replica("chat-0", max_load_fraction=most),)))
+    assert [figures["max_load_fraction"] for figures in found["replica_figures"].values()] == [most]
+
+
 def test_the_same_plan_is_the_same_text() -> None:
     plan = one_replica_each(3)
     assert state_document(plan, deployment="chat", lineage=LINEAGE) == state_document(

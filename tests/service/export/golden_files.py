@@ -1,9 +1,11 @@
 """Where the expected texts are, and how they are made."""
 
+import textwrap
 from pathlib import Path
 from typing import Final, cast
 
-from service.export import ExportFormat, NothingToRunError, exported
+from service.export import ExportFormat, exported
+from service.plans.errors import DocumentError
 from tests.service.export.plans import a_plan
 
 GOLDEN: Final = Path(__file__).parent / "golden"
@@ -21,8 +23,8 @@ def golden_path(name: str, format: str) -> Path:
 
 
 def text_of(name: str, format: str) -> str:
-    """The export; where there is nothing to run, the error's message."""
+    """The export; where a replica cannot be, the error's message as a comment."""
     try:
         return exported(a_plan(name), cast(ExportFormat, format)).content
-    except NothingToRunError as error:
-        return f"# {error}\n"
+    except DocumentError as error:
+        return textwrap.indent(f"{error}\n", "# ")

@@ -68,6 +68,16 @@ def in_two_phases(*, cap_watts: float | None = 350.0) -> dict[str, Any]:
     return document
 
 
+def of_unequal_stages() -> dict[str, Any]:
+    """mixed_pipeline, where the second stage of chat-0 has one GPU: what no server of ours runs."""
+    document = with_values("mixed_pipeline", (("replicas", 0, "engine"), "any-layout"))
+    stage = document["replicas"][0]["stages"][1]
+    stage |= {"tensor_parallel": 1, "gpu_indices": stage["gpu_indices"][:1]}
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        del document["replicas"][0]["engine_args"][name]
+    return document
+
+
 def _renamed(route: dict[str, Any], ids: dict[str, str], text: str, number: int) -> dict[str, Any]:
     fractions = {ids[replica]: fraction for replica, fraction in route["fractions"].items()}
     return {"model": text, "workload": f"{text}{number}", "fractions": fractions}

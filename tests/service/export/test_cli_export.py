@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from service.cli.export import export
 from service.export import FORMATS, ExportFormat, exported
-from tests.service.export.plans import FOLDER, a_plan, an_infeasible_plan, stored
+from tests.service.export.plans import FOLDER, a_plan, an_infeasible_plan, of_unequal_stages, stored
 
 app = typer.Typer()
 app.command()(export)
@@ -50,10 +50,17 @@ def test_a_file_is_written_and_stdout_left_empty(tmp_path: Path) -> None:
     assert target.read_text() == exported(a_plan("single_gpu"), "vllm").content
 
 
-def test_what_is_left_out_is_said_on_stderr() -> None:
+def test_what_to_look_at_is_said_on_stderr() -> None:
     result = run(FOLDER / "mixed_pipeline.json", "-f", "vllm")
     assert result.exit_code == 0
-    assert result.stderr.startswith("warning: chat-0 is left out: its stages have 2, 4 GPUs")
+    assert result.stderr.startswith("warning: chat-0 mixes h100-sxm and l40s: vLLM starts it")
+
+
+def test_no_fleet_is_exported_without_one_of_its_replicas(tmp_path: Path) -> None:
+    result = run(written(tmp_path, of_unequal_stages()), "-f", "compose")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "replicas[0]: 'chat-0': cannot be exported as compose: its stages have 2, 1 GPUs" in result.stderr
+    assert "plan with engine: vllm" in result.stderr
 
 
 def test_a_plan_that_runs_nothing_ends_with_3_and_the_remedy(tmp_path: Path) -> None:

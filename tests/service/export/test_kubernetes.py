@@ -8,7 +8,8 @@ import pytest
 import yaml
 from kubernetes_validate.utils import ValidationError, validate
 
-from service.export import NothingToRunError, exported
+from service.export import exported
+from service.plans.errors import DocumentError
 from tests.service.export.commands import HEAD, in_pod, in_shell, pods
 from tests.service.export.plans import NAMES, a_plan, plan_of, stored, with_texts
 
@@ -141,11 +142,11 @@ def test_workers_go_to_the_machines_that_the_heading_labels_for_them_one_to_each
     assert text.count(" worker.sutler/chat-0=true\n") == 2
 
 
-def test_workers_on_different_gpus_cannot_be_told_apart_and_are_left_out() -> None:
+def test_workers_on_different_gpus_cannot_be_told_apart_and_are_refused() -> None:
     document = stored("several_machines")
     other = {**document["rentals"][0], "gpu": "l40s", "count": 1}
     document["rentals"].append(other)
     document["replicas"][0]["stages"][2] |= {"gpu": "l40s", "rental": 1, "machine": 0}
-    with pytest.raises(NothingToRunError, match="chat-0 is left out: its workers need different GPUs"):
+    with pytest.raises(DocumentError, match="cannot be exported as kubernetes: its workers need different GPUs"):
         exported(plan_of(document), "kubernetes")
     assert exported(plan_of(document), "vllm").content.count("vllm serve") == 3

@@ -1,10 +1,14 @@
 """Which replicas run, as how many processes, on which GPUs and ports."""
 
+import json
+
 import pytest
 
-from service.export import FORMATS, NothingToRunError, exported
+from service.export import FORMATS, ExportFormat, NothingToRunError, exported
 from service.export.layout import layout_of
-from tests.service.export.plans import a_plan, an_infeasible_plan, plan_of, stored, with_values
+from service.plans.errors import DocumentError
+from service.plans.plan_schema import PlanDocument
+from tests.service.export.plans import a_plan, an_infeasible_plan, of_unequal_stages, plan_of, with_values
 
 
 def test_a_replica_on_three_machines_is_three_processes_in_pipeline_order() -> None:
@@ -51,31 +55,52 @@ def test_heads_on_different_machines_keep_the_usual_port() -> None:
     assert {serving.port for serving in layout_of(a_plan("single_gpu")).servings} == {8000}
 
 
-def test_stages_of_unequal_width_are_left_out_and_said_so() -> None:
-    layout = layout_of(a_plan("mixed_pipeline"))
-    assert [serving.replica.id for serving in layout.servings] == ["code-0"]
-    assert layout.warnings[0].startswith("chat-0 is left out: its stages have 2, 4 GPUs")
-    assert layout.warnings[1].startswith("code-0 mixes h100-sxm and l40s")
+def a_pipeline_that_prefills() -> PlanDocument:
+    return plan_of(with_values("uneven_pipeline", (("replicas", 0, "role"), "prefill")))
 
 
-def test_a_pipeline_for_prefill_alone_is_left_out_and_said_so() -> None:
-    document = with_values("uneven_pipeline", (("replicas", 0, "role"), "prefill"))
-    layout = layout_of(plan_of(document))
-    assert "is a prefill replica of" in layout.warnings[0]
-    assert "max_pipeline_stages: 1" in layout.warnings[0]
+def for_tensorrt_llm() -> PlanDocument:
+    return plan_of(with_values("single_gpu", (("replicas", 0, "engine"), "tensorrt-llm")))
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_the_warnings_stand_in_the_result(format: str) -> None:
-    plan = a_plan("mixed_pipeline")
-    if format == "skypilot":
-        with pytest.raises(NothingToRunError, match=r"chat-0 is left out.*code-0 left out: all nodes"):
-            exported(plan, "skypilot")
-    else:
-        result = exported(plan, format)  # type: ignore[arg-type]
-        assert [warning.split()[0] for warning in result.warnings] == ["chat-0", "code-0"]
-        if format != "router":
-            assert all(warning in result.content for warning in result.warnings)
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "router"])
+@pytest.mark.parametrize(
+    ("plan", "reason", "remedy"),
+    [
+        (plan_of(of_unequal_stages()), "its stages have 2, 1 GPUs", "engine: vllm"),
+        (a_pipeline_that_prefills(), "is a prefill replica of", "max_pipeline_stages: 1"),
+        (for_tensorrt_llm(), "is for tensorrt-llm", "export the router format"),
+    ],
+)
+def test_nothing_is_exported_without_what_cannot_be_started(
+    format: ExportFormat, plan: PlanDocument, reason: str, remedy: str
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        exported(plan, format)
+    [problem] = caught.value.problems
+    assert problem.field == "replicas[0]"
+    assert problem.value == repr(plan.replicas[0].id)
+    assert f"cannot be exported as {format}: " in problem.remedy
+    assert reason in problem.remedy
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize("plan", [plan_of(of_unequal_stages()), a_pipeline_that_prefills(), for_tensorrt_llm()])
+def test_weights_are_exported_for_whatever_engine(plan: PlanDocument) -> None:
+    assert json.loads(exported(plan, "router").content)["replicas"].keys() == {r.id for r in plan.replicas}
+
+
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "skypilot"])
+def test_the_warnings_stand_in_the_result(format: ExportFormat) -> None:
+    result = exported(a_plan("mixed_pipeline"), format)
+    assert [warning.split()[:2] for warning in result.warnings] == [["chat-0", "mixes"], ["code-0", "mixes"]]
+    if format != "router":
+        assert all(warning in result.content for warning in result.warnings)
+
+
+def test_a_skypilot_task_has_no_machines_that_differ() -> None:
+    with pytest.raises(DocumentError, match=r"'code-0': cannot be exported as skypilot: all nodes .* are alike"):
+        exported(a_plan("mixed_pipeline"), "skypilot")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -88,18 +113,3 @@ def test_a_plan_not_found_in_time_is_no_export() -> None:
     document = {**an_infeasible_plan(), "status": "unknown", "conflicts": []}
     with pytest.raises(NothingToRunError, match=r"raise solver\.time_limit_s"):
         exported(plan_of(document), "vllm")
-
-
-def test_a_plan_whose_replicas_all_stay_out_is_exported_as_weights_only() -> None:
-    document = stored("single_gpu")
-    for replica in document["replicas"]:
-        [stage] = replica["stages"]
-        replica["role"] = "prefill"
-        replica["stages"] = [stage, {**stage, "gpu_indices": [1]}]
-        replica["engine_args"]["pipeline_parallel_size"] = 2
-    document["rentals"] = [{**rental, "gpus": 2} for rental in document["rentals"]]
-    plan = plan_of(document)
-    with pytest.raises(NothingToRunError, match="no replica can be started: chat-0 is left out"):
-        exported(plan, "vllm")
-    left_out = [warning for warning in exported(plan, "router").warnings if "left out" in warning]
-    assert len(left_out) == len(stored("single_gpu")["replicas"])

@@ -13,7 +13,7 @@ from kubernetes_validate.utils import validate
 from service.export import FORMATS, exported
 from service.export.layout import PROXY
 from service.plans.errors import DocumentError
-from solver.engine_args import PREFILL_BATCHED_TOKENS
+from solver.engine_args import STEP_TOKENS
 from tests.service.builders import changed
 from tests.service.export.commands import HEAD, in_compose, in_pod, in_shell, pods
 from tests.service.export.plans import a_plan, in_two_phases, plan_of
@@ -55,7 +55,7 @@ def test_replicas_of_one_phase_say_how_they_hand_over_and_where(format: str) -> 
 
 def test_what_prefills_has_the_steps_that_its_rate_rests_on() -> None:
     _, words = by_port("vllm")["8002"]
-    assert words[words.index("--max-num-batched-tokens") + 1] == str(PREFILL_BATCHED_TOKENS)
+    assert words[words.index("--max-num-batched-tokens") + 1] == str(STEP_TOKENS)
     assert "--max-num-batched-tokens" not in by_port("vllm")["8003"][1]
 
 

@@ -23,8 +23,7 @@ def test_the_weights_are_the_plans_fractions(name: str) -> None:
 def test_every_replica_that_runs_has_an_endpoint(name: str) -> None:
     document = json.loads(exported(a_plan(name), "router").content)
     weighted = {r for workloads in document["weights"].values() for shares in workloads.values() for r in shares}
-    left_out = {"chat-0"} if name == "mixed_pipeline" else set()
-    assert set(document["replicas"]) == weighted - left_out
+    assert set(document["replicas"]) == weighted
 
 
 def test_the_same_weights_come_with_compose_and_kubernetes() -> None:

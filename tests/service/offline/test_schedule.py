@@ -15,7 +15,7 @@ from service.offline.running import schedule_of, script_of
 from service.offline.schedule_schema import ScheduleStep
 from service.plans.errors import DocumentError
 from service.plans.schemas import json_schema
-from tests.service.offline.running_plans import REQUESTS, a_plan, a_stage
+from tests.service.offline.running_plans import ARCHITECTURE, REQUESTS, a_plan, a_stage
 
 FLAGS = Path(__file__).parent.parent / "export" / "vllm_flags.txt"
 app = typer.Typer()
@@ -80,7 +80,7 @@ def test_a_server_is_started_as_the_model_needs_it() -> None:
     words = {replica.id: " ".join(replica.command) for replica in schedule.replicas}
     assert words["a-tp1-0"] == (
         "vllm serve meta-llama/Llama-2-7b-hf --served-model-name a --tensor-parallel-size 1 --dtype bfloat16 "
-        "--max-num-seqs 256 --max-model-len auto --port 8000 --host 127.0.0.1"
+        "--max-num-seqs 256 --max-num-batched-tokens 2048 --max-model-len auto --port 8000 --host 127.0.0.1"
     )
     assert "--tensor-parallel-size 2 --quantization fp8 --kv-cache-dtype fp8" in words["b-tp2-0"]
     assert schedule.steps[0].running[2].environment == {
@@ -91,6 +91,15 @@ def test_a_server_is_started_as_the_model_needs_it() -> None:
     known = {flag for line in FLAGS.read_text("utf-8").splitlines() if line[:1] != "#" for flag in line.split()}
     used = {word for replica in schedule.replicas for word in replica.command if word.startswith("--")}
     assert used <= known
+
+
+def test_a_known_checkpoint_is_loaded_without_a_warning() -> None:
+    known = {**ARCHITECTURE, "checkpoints": {"fp8": "org/quantised"}}
+    schedule = schedule_of(a_plan(*THREE_STEPS, models={"b": {"precision": "fp8", "architecture": known}}))
+    words = {replica.id: replica.command for replica in schedule.replicas}["b-tp2-0"]
+    assert words[:3] == ("vllm", "serve", "org/quantised")
+    assert "--quantization" not in words
+    assert not [warning for warning in schedule.warnings if warning.startswith("b is planned at fp8")]
 
 
 @pytest.mark.parametrize(("named", "warned"), [("vicuna-7b", True), ("llama-2-7b", False)])

@@ -213,3 +213,22 @@ def test_the_decisions_of_a_deployment_that_is_gone_are_gone(
 def test_pages_that_are_none_are_refused(service: Running, deploy: Deploys, params: dict[str, Any]) -> None:
     name = deploy(planned=False)
     assert service.get(f"/v1/deployments/{name}/decisions", params=params).status_code == 422
+
+
+def test_every_plan_of_a_policy_that_validates_says_what_a_replay_of_it_found(
+    service: Running, deploy: Deploys
+) -> None:
+    name = deploy(policy={"validate_plans": True})
+    path = f"/v1/deployments/{name}"
+    tell(service, name, 2.0)
+    moved = service.get(f"{path}/plan", params={"after": 1, "wait_s": 30}).json()
+    assert service.post(f"{path}/replan").status_code == 202
+    asked = service.get(f"{path}/plan", params={"after": 2, "wait_s": 30}).json()
+    first = service.get(f"{path}/plans/1").json()
+    assert [moved["revision"], asked["revision"]] == [2, 3]
+    for plan in (first, moved, asked):
+        found = plan["validation"]
+        assert found["requests"] > 0
+        assert len(found["limits"]) > 0
+        assert found["meets_all_limits"] == all(limit["met"] for limit in found["limits"])
+        assert any("replayed, this plan misses" in words for words in plan["warnings"]) != found["meets_all_limits"]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.plans.problem_schema import ProblemDocument
+from service.plans.problem_schema import ProblemDocument, SloDocument
 from service.replanning.load import LEAST_SHARE, at_least_stated, carries_load, has_rates, seen
 from service.traffic.planned import shapes, stated_rps
 from tests.service.replanning.builders import START, a_problem, known_of, observed, traffic
@@ -103,3 +103,26 @@ def test_a_model_is_watched_by_the_sizes_of_its_workloads() -> None:
         ("document", 3000.0),
     ]
     assert stated_rps(model) == 22.0
+
+
+def with_own_limits(problem: ProblemDocument, seconds: float) -> ProblemDocument:
+    slo = SloDocument(ttft_p90_s=seconds)
+    models = tuple(
+        model.model_copy(
+            update={"workloads": tuple(w.model_copy(update={"slo": slo}) for w in model.workloads or ())}
+        )
+        for model in problem.models
+    )
+    return problem.model_copy(update={"models": models})
+
+
+def own_limits(problem: ProblemDocument) -> set[float | None]:
+    return {w.slo.ttft_p90_s if w.slo else None for model in problem.models for w in model.workloads or ()}
+
+
+def test_limits_of_workloads_are_those_that_are_stated_whatever_traffic_is_seen() -> None:
+    stated, planned = with_own_limits(a_problem(), 1.0), with_own_limits(a_problem(), 2.0)
+    assert own_limits(seen(stated, traffic(40.0, 3.0), planned)) == {1.0}
+    unseen = seen(stated, {}, with_own_limits(a_problem(31.0, 4.0), 2.0))
+    assert (own_limits(unseen), rates(unseen)) == ({1.0}, {"question": 31.0, "document": 4.0})
+    assert own_limits(seen(a_problem(), {}, planned)) == {None}

@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 
 from service.plans.errors import NoMarketDataError
+from service.plans.plan_schema import DeratedConfiguration, DeratedStage, ValidationDocument
+from service.replanning.look import prepare
 from service.replanning.state import State
-from solver.replanning import Considered
+from solver.replanning import Considered, consider
 from tests.service.replanning.builders import (
     START,
     a_holding,
@@ -196,7 +198,7 @@ def test_a_load_that_no_fleet_carries_keeps_the_plan_says_what_is_short_and_aler
     assert state(world).status == "short"
     assert state(world).conflicts
     assert all(conflict.remedy for conflict in state(world).conflicts)
-    assert state(world).load_multiple == pytest.approx(1.4286 / 6, rel=0.01)
+    assert state(world).load_multiple == pytest.approx(1.429 / 6, rel=0.01)
     assert [alert.split(":")[0] for alert in world.alerts] == ["short"]
 
 
@@ -597,3 +599,24 @@ def test_throughput_that_is_lost_with_its_machines_is_rented_again_elsewhere(oth
     world.poll(*a_market()[1:])
     assert world.look().plan is not None
     assert world.plan.throughput_rps == pytest.approx(before, rel=0.2)
+
+
+def test_what_a_validation_has_found_counts_in_later_looks() -> None:
+    world = a_world()
+    world.passes(60)
+    load_times(world, 1.0)
+    before = prepare(world.facts(is_asked=True))
+    [replica, *_] = world.plan.replicas
+    stages = tuple(DeratedStage(gpu=stage.gpu, tensor_parallel=stage.tensor_parallel) for stage in replica.stages)
+    derated = DeratedConfiguration(model=replica.model, stages=stages, fraction=0.5)
+    found = ValidationDocument(
+        traffic="random", requests=1, rounds=1, meets_all_limits=True, limits=(), derated=(derated,)
+    )
+    world.plan = world.plan.model_copy(update={"validation": found})
+    after = prepare(world.facts(is_asked=True))
+    assert before.consideration is not None
+    assert after.consideration is not None
+    assert before.consideration.problem.derated == ()
+    assert [one.fraction for one in after.consideration.problem.derated] == [0.5]
+    kept = [consider(one.consideration).keep.load_multiple or 0.0 for one in (before, after) if one.consideration]
+    assert 0 < kept[1] < 0.8 * kept[0]

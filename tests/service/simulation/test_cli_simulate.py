@@ -201,6 +201,23 @@ def test_traces_of_several_models_are_told_apart(tmp_path: Path) -> None:
     assert "has two files" in twice.stderr
 
 
+def test_a_workload_keeps_limits_of_its_own(tmp_path: Path) -> None:
+    """Long requests may wait for their first token; the others have the model's limit."""
+    document = estimated()
+    document["models"][0]["workloads"][1]["slo"] = {"ttft_p99_s": 20.0, "tpot_p90_s": None}
+    (tmp_path / "problem.json").write_text(json.dumps(document))
+    (tmp_path / "plan.json").write_text(sutler("plan", tmp_path / "problem.json", "--json").stdout)
+    found = as_json(tmp_path / "plan.json", "--poisson")
+    [chat] = found["models"]
+    whose = [(limit["metric"], limit["workload"], limit["met"]) for limit in chat["limits"]]
+    assert whose == [("ttft", None, True), ("tpot", None, True), ("ttft", "long", True)]
+    by_workload = {one["workload"]: {limit["metric"] for limit in one["limits"]} for one in found["workloads"]}
+    assert by_workload == {"short": {"ttft", "tpot"}, "long": {"ttft"}}
+    shown = sutler("simulate", tmp_path / "plan.json", "--poisson").stdout
+    assert any(line.split()[:3] == ["chat", "long", "time"] for line in shown.splitlines()), shown
+    assert "every limit is met (3 limits)" in shown
+
+
 def in_two_phases(document: dict[str, Any], *, exposed_s: float) -> dict[str, Any]:
     """The plan with its one replica split into one that prefills and one that decodes, on a GPU of the same kind."""
     [replica] = document["replicas"]

@@ -71,6 +71,11 @@ def a_bursty_problem(folder: Path) -> dict[str, Any]:
     return document
 
 
+def document_workload(plan: dict[str, Any]) -> str:
+    [workload] = plan["models"][0]["workloads"]
+    return str(workload["name"])
+
+
 def test_bursts_that_the_closed_form_does_not_see_are_planned_for(tmp_path: Path) -> None:
     document = a_bursty_problem(tmp_path)
     plain, tried = planned(tmp_path, document), planned(tmp_path, document, "--validate")
@@ -79,7 +84,14 @@ def test_bursts_that_the_closed_form_does_not_see_are_planned_for(tmp_path: Path
     assert validation["rounds"] > 1
     [derated] = validation["derated"]
     assert derated["stages"] == [{"gpu": "h100-sxm", "tensor_parallel": 1}]
+    assert derated["workload"] == document_workload(tried)
     assert 0 < derated["fraction"] < 1
+    first, *others = validation["tried"]
+    assert (first["round"], first["meets_all_limits"], first["value"]) == (0, False, plain["cost_usd_per_hour"])
+    assert first["most_missed_fraction"] > 0
+    assert validation["rounds"] == len(validation["tried"])
+    cheapest = min(one["cost_usd_per_hour"] for one in others if one["meets_all_limits"])
+    assert tried["cost_usd_per_hour"] == cheapest
     assert tried["cost_usd_per_hour"] > plain["cost_usd_per_hour"]
     assert "since it missed limits when it was simulated" in tried["evidence"][0]["detail"]
     [ttft] = [limit for limit in validation["limits"] if limit["metric"] == "ttft"]
@@ -107,7 +119,7 @@ def test_limits_that_no_lighter_load_keeps_are_told(tmp_path: Path) -> None:
     )
 
 
-def test_where_no_plan_takes_its_place_the_last_one_stays_with_what_it_misses(tmp_path: Path) -> None:
+def test_where_no_plan_takes_its_place_the_first_one_stays_with_what_it_misses(tmp_path: Path) -> None:
     """The bursts need two machines; there is one."""
     document = a_bursty_problem(tmp_path)
     offers = [an_offer(gpu="h100-sxm", gpus=1, available=1, price_usd_per_hour=2.5)]
@@ -142,6 +154,8 @@ def test_people_are_told_what_was_replayed(tmp_path: Path) -> None:
     words = " ".join(result.stdout.split())
     assert "every limit is met (after" in words
     assert "of its estimated rate" in words
+    assert "tried: as planned at first:" in words
+    assert "the best of them is this plan" in words
 
 
 def test_a_plan_without_limits_has_none_to_meet(tmp_path: Path) -> None:

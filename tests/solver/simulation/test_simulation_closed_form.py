@@ -40,7 +40,7 @@ def test_a_full_replica_sustains_the_rate_of_the_closed_form(
     )
     layouts = one_layout(load_gpus()[gpu], tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
     roofline = Roofline()
-    rates = roofline.rates(served, layouts, utilisation_fraction=1.0)
+    rates = roofline.rates(served, layouts)
     batch, count = int(rates.batch[0, 0]), WAVES * int(rates.batch[0, 0])
     assert batch > 0
     times = step_times(
@@ -82,7 +82,7 @@ def test_a_full_replica_of_one_phase_sustains_the_rate_of_its_closed_form(
     served = ServedModel("chat", load_models()[model], "bf16", "bf16", (workload,))
     layouts = one_layout(load_gpus()[gpu], tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
     roofline = Roofline()
-    rates = roofline.rates(served, layouts, utilisation_fraction=1.0)
+    rates = roofline.rates(served, layouts)
     batch = int(rates.batch[0, 0])
     times = step_times(
         served,

@@ -92,9 +92,12 @@ def test_settings_that_the_caller_lacks_are_those_that_allow_more(
 def test_what_may_do_more_than_sutler_is_told_by_its_problem() -> None:
     ran = {one.strategy.name: one.beyond for one in compare(two_models_case("min_cost"))}
     freer = {name for name, beyond in ran.items() if beyond}
-    assert freer == {name for name in ran if name.startswith(("cauchy/", "splitwise/", "disaggregated"))} - {
+    assert freer == {
+        name for name in ran if name.startswith(("cauchy/", "splitwise/", "disaggregated", "hexgen/"))
+    } - {
         "splitwise/hhcap"  # not applicable
     }
+    assert {beyond for name, beyond in ran.items() if name.startswith("hexgen/")} == {("engine: any-layout",)}
 
 
 def test_what_does_not_apply_says_why() -> None:

@@ -1,0 +1,47 @@
+"""What a solver process is asked about plans that are replayed before they are issued.
+
+Flow: a worker -> solver process -> answered (here) -> validation.py. The answer is the document, since a replay takes
+as long as a solve, and a worker's event loop is no place for either.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from service.plans.issue import issue_plan
+from service.plans.plan_schema import PlanDocument
+from service.plans.translate import Translation
+from service.simulation.simulated import Choices
+from service.simulation.traffic import Drawn
+from service.simulation.validation import validated
+from solver.plan import Plan
+from solver.planner import solve
+from solver.problem import Problem
+from solver.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationQuestion:
+    """The best plan of those that are tried on random arrivals at their own rates; or, with `plan`, that plan with
+    what it misses."""
+
+    translation: Translation
+    plan_id: UUID
+    created_at: datetime
+    plan: Plan | None = None
+
+
+def answered(question: ValidationQuestion, on_progress: Callable[[Progress], None]) -> PlanDocument:
+    """Raises InvalidProblemError and DocumentError."""
+
+    def issued(plan: Plan, problem: Problem) -> PlanDocument:
+        translation = replace(question.translation, problem=problem)
+        return issue_plan(plan, translation, plan_id=question.plan_id, created_at=question.created_at)
+
+    def solved(problem: Problem) -> PlanDocument:
+        return issued(solve(problem, on_progress=on_progress), problem)
+
+    problem, given = question.translation.problem, question.plan
+    first = solved(problem) if given is None else issued(given, problem)
+    return validated(problem, first, Drawn(), Choices(), solve_again=solved, corrects=given is None)

@@ -1,0 +1,174 @@
+"""What is spent on the low end of the bands and on fewer parts, once the objective is settled.
+
+Near-optimal fleets differ little in price and much in risk: some carry two thirds of the load where every rate turns
+out to be at the low end of its band, others nearly all of it. Each search here is a small MILP near a known fleet,
+with two routings of the same replicas: one at the rates themselves, which carries what is held, one at the low ends.
+Nothing is proven; a fleet that is not better is left.
+
+Flow: finishing.py holds cost and throughput -> most_at_low, fewest_parts; solver/giving_up.py -> these and cheapest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.allocation import Goal, Polytope
+from solver.linear import solve_milp
+from solver.methods.exact import RENTAL_HEURISTIC_EFFORT, objective_of, surviving
+from solver.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
+from solver.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at, maximises_rate
+from solver.relaxation import Relaxation, solve_relaxation
+from solver.routing import route, without_idle
+from solver.throughput.base import FloatArray, IntArray
+
+_WORTH = 1e-3  # less load than this is not worth another fleet
+_ROUNDING = 1e-6
+_HELD = 1e-9  # of the load at the low end: less for fewer parts is no tie
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How wide a search is: columns of the best for the objective, as many of the best for the goal, at least so many
+    of each model; classes of machines, cheapest first, beside those that the fleet or a relaxation rents; nodes."""
+
+    columns: int
+    columns_per_model: int
+    classes: int
+    nodes: int
+
+
+TIES = Effort(columns=8, columns_per_model=2, classes=12, nodes=FINISH_NODE_LIMIT)
+PARTS = Effort(columns=4, columns_per_model=2, classes=12, nodes=10)
+WIDE = Effort(columns=40, columns_per_model=8, classes=40, nodes=300)  # with 8 columns half the gain is missed
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Fleets within the limits of `polytope` that carry `least_lam` at the rates themselves.
+
+    `relaxation`: of the objective, over the same candidates; it tells which of them no such fleet can have.
+    """
+
+    polytope: Polytope
+    least_lam: float
+    relaxation: Relaxation
+    seconds_left: Callable[[], float]
+    effort: Effort = TIES
+
+    def at_low(self, allocation: Allocation) -> float:
+        """The load that a fleet carries at the low end of all bands."""
+        return route(self.polytope.at("low"), allocation).lam
+
+    def survivors(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Candidates and machine counts that a fleet in the room can have, by their reduced costs."""
+        limits = {"min_cost": "budget", "min_power": "limit/max_power_watts"}
+        row = limits.get(self.polytope.problem.objective.kind)
+        worst = -self.least_lam if row is None else float(self.polytope.limit[self.polytope.resources.index(row)])
+        return surviving(self.polytope, self.relaxation, worst - self.relaxation.bound)
+
+
+def most_at_low(room: Room, allocation: Allocation) -> Allocation:
+    """The fleet in the room that carries the most at the low end."""
+    before = room.at_low(allocation)
+    if room.seconds_left() <= 0 or _was_the_objective(room):
+        return allocation
+    low = room.polytope.at("low")
+    relaxation = solve_relaxation(low, low.goal_throughput(), start=allocation.candidate)
+    if -relaxation.bound <= before * (1 + FINISH_RELATIVE_GAP):
+        return allocation
+    nothing = Goal(0.0, np.zeros_like(low.cost_use), np.zeros_like(low.cost_rent), room.least_lam)
+    milp = _milp(room, nothing, allocation, relaxation)
+    milp = with_second_routing(milp, low, weight=-1.0, least_lam=before * (1 + _WORTH))
+    found = _found(room, milp)
+    return allocation if found is None or room.at_low(found) <= before * (1 + _WORTH / 2) else found
+
+
+def _was_the_objective(room: Room) -> bool:
+    """The most load has been sought, and low ends are no lower than rates."""
+    candidates = room.polytope.candidates
+    return maximises_rate(room.polytope.problem.objective) and bool((candidates.low_rps >= candidates.rps).all())
+
+
+def cheapest(room: Room, allocation: Allocation) -> Allocation:
+    """The cheapest fleet in the room that carries as much at the low end; by min_power, of those that draw least."""
+    polytope = room.polytope
+    goals = [polytope.goal_cost(room.least_lam)]
+    if polytope.problem.objective.kind == "min_power":
+        goals.insert(0, polytope.goal_power(room.least_lam))
+    for goal in goals:
+        found = _holding(room, goal, allocation)
+        if found is not None and objective_of(polytope, goal, found) < objective_of(polytope, goal, allocation):
+            allocation = found
+        room = replace(room, polytope=held_at(room.polytope, allocation))
+    return allocation
+
+
+def fewest_parts(room: Room, allocation: Allocation) -> Allocation:
+    """The fleet in the room that has the fewest parts and carries as much at the low end.
+
+    Parts are stages, kinds of replica, machines and providers, one as good as the other.
+    """
+    stages = (room.polytope.candidates.tensor_parallel > 0).sum(axis=1).astype(np.float64)
+    goal = Goal(0.0, stages, np.ones_like(room.polytope.cost_rent), room.least_lam)
+
+    def parts(fleet: Allocation) -> float:
+        rented = np.flatnonzero(fleet.rented)
+        providers = {room.polytope.supply.classes[k].provider for k in rented.tolist()}
+        return objective_of(room.polytope, goal, fleet) + len(fleet.candidate) + len(providers)
+
+    found = _holding(replace(room, effort=PARTS), goal, allocation, counts_kinds=True)
+    return allocation if found is None or parts(found) >= parts(allocation) - _ROUNDING else found
+
+
+def _holding(room: Room, goal: Goal, allocation: Allocation, *, counts_kinds: bool = False) -> Allocation | None:
+    """The fleet found for another goal that carries as much at the low end; None: none that does."""
+    if room.seconds_left() <= 0:
+        return None
+    low, least_lam = room.polytope.at("low"), room.at_low(allocation) * (1 - _HELD)
+    relaxation = solve_relaxation(low, replace(goal, lam_lower=least_lam), start=allocation.candidate)
+    if not np.isfinite(relaxation.objective):
+        return None
+    milp = _milp(room, goal, allocation, relaxation)
+    milp = with_second_routing(milp, low, weight=0.0, least_lam=least_lam)
+    if counts_kinds:
+        milp = with_kinds_counted(milp, room.polytope)
+    found = _found(room, milp)
+    return None if found is None or room.at_low(found) < least_lam * (1 - _ROUNDING) else found
+
+
+def _milp(room: Room, goal: Goal, allocation: Allocation, relaxation: Relaxation) -> Milp:
+    """Over the fleet's own candidates, and of those that a fleet in the room can have the best for objective and
+    goal."""
+    (able, rent_lower, rent_upper), model = room.survivors(), room.polytope.candidates.model
+    near = allocation.rented > 0
+    chosen = [allocation.candidate]
+    for reduced in (room.relaxation.reduced_cost_use, relaxation.reduced_cost_use):
+        best = able[np.argsort(reduced[able], kind="stable")]
+        chosen.append(best[: room.effort.columns])
+        chosen += [best[model[best] == each][: room.effort.columns_per_model] for each in np.unique(model)]
+    for known in (room.relaxation, relaxation):
+        near |= known.rented > _ROUNDING
+        near[np.argsort(np.maximum(known.reduced_cost_rent, 0.0), kind="stable")[: room.effort.classes]] = True
+    return build_milp(
+        room.polytope,
+        goal,
+        np.unique(np.concatenate(chosen)),
+        rent_lower=np.minimum(rent_lower, allocation.rented),
+        rent_upper=np.where(near, np.maximum(rent_upper, allocation.rented), 0.0),
+    )
+
+
+def _found(room: Room, milp: Milp) -> Allocation | None:
+    """What a MILP finds, without what would be idle."""
+    solution = solve_milp(
+        milp.program,
+        relative_gap=FINISH_RELATIVE_GAP,
+        time_limit_s=room.seconds_left(),
+        node_limit=room.effort.nodes,
+        heuristic_effort=RENTAL_HEURISTIC_EFFORT,
+    )
+    if solution.x is None:
+        return None
+    found, routing = without_idle(room.polytope, milp.read(solution, room.polytope.rate.shape[1]))
+    return None if routing.lam < room.least_lam * (1 - _ROUNDING) else replace(found, lam=routing.lam)

@@ -1,0 +1,313 @@
+"""Operating points: how a layout may be run so that every workload which it admits keeps its limits.
+
+A point is a cap on the engine's sequences, a share of them that runs on average, and the time that prompts may keep
+the others from; its rates h are the most of each workload alone, and any mixture with sum rate / h <= 1 keeps all
+limits: nothing is worse than the worst workload alone (behaviour.py), prompts take no more than their time R where
+
+    h <= R / delay
+
+and the wait for prompts decays as the tightest limit needs where
+
+    h <= theta / (e^(theta s) - 1)
+
+since effective bandwidths add up (latency.py). Few long prompts beside many short ones thus cost little.
+
+Of each layout are kept the best point of every workload alone, of all that it can serve together the one that
+carries the most of the offered mix for several R, and of some smaller sets, for fleets that specialise. The caps
+looked at are the engine's largest, under which sequences never wait for each other, and where tokens or answers have
+limits the largest that keeps them however long the queue is, and some above it; where nothing but tokens is limited,
+the best.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from solver.throughput.base import BoolArray, FloatArray, IntArray
+from solver.throughput.behaviour import at_worst, highest, own_of
+from solver.throughput.latency import (
+    LimitOfEach,
+    counted_share,
+    decay_needed,
+    full_token_s,
+    includes_queue,
+    longest_wait_s,
+)
+from solver.throughput.loaded import GRID, Capped, Loaded
+
+_OF_TOKENS: Final = ("tpot", "e2e")  # limits of how long tokens take
+_LEAST_SHARE: Final = 0.004  # of the sequences that run on average
+_NARROWED: Final = 11  # times by the golden section
+_SECTION: Final = (5**0.5 - 1) / 2
+_LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point
+_ALL_SUBSETS: Final = 3  # workloads of which every set is tried
+_CUTS: Final = (0.25, 0.5, 0.75)  # of more workloads: those with the shortest or the longest prompts
+_PROMPTS: Final = (1.0, 0.6, 0.35, 0.2, 0.1)  # of the time that prompts could keep others from
+_BETTER: Final = 1 + 1e-9
+_AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Operating points; arrays [num_points] and [num_points, W]. layout: which of the layouts; cap: sequences at
+    most; rps: the most of each workload alone, 0 where it is not admitted."""
+
+    layout: IntArray
+    cap: IntArray
+    rps: FloatArray
+
+
+def operating_points(
+    loaded: Loaded,
+    limits: Sequence[LimitOfEach],
+    mix: FloatArray,
+    *,
+    base_s: float,
+    most_load: float,
+    caps: IntArray | None = None,
+) -> Found:
+    """`mix` [W]: shares of the offered requests; `most_load`: of what the cap carries, whatever the limits allow;
+    `caps` [num_layouts]: the only ones to look at, None: all."""
+    role = loaded.prepared.layouts.role
+    asked = _Asked(tuple(limits), base_s, most_load, not any(includes_queue(limit.metric, role) for limit in limits))
+    workloads = len(mix)
+    known = None if caps is None else np.repeat(caps, workloads)
+    able = np.zeros((len(loaded), workloads), dtype=np.bool_)
+    alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known, np.ones(able.size))
+    layout, workload = np.divmod(alone.layout, workloads)
+    able[layout, workload] = True
+    found = [Found(layout, alone.cap, np.where(np.arange(workloads) == workload[:, None], alone.rps, 0.0))]
+    for each in _of_one_size(_together(able, loaded, asked)):
+        columns, known = each.workloads, None if caps is None else caps[each.layout]
+        part = _sought(loaded.of(each.layout, columns), mix[columns], asked, known, each.prompts)
+        rps = np.zeros((len(part.layout), workloads))
+        np.put_along_axis(rps, columns[part.layout], part.rps, axis=1)
+        found.append(Found(each.layout[part.layout], part.cap, rps))
+    return _enough(Found(*(np.concatenate([getattr(one, name) for one in found]) for name in Found.__slots__)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """Workloads [n, size] to be served together on a layout [n] with prompts taking that part of their time [n]."""
+
+    layout: IntArray
+    workloads: IntArray
+    prompts: FloatArray
+
+
+def _together(able: BoolArray, loaded: Loaded, asked: "_Asked") -> Iterator[_Sets]:
+    """What points are looked for, of more than one workload; `able` [num_layouts, W] alone."""
+    splits = asked.limits and loaded.prepared.layouts.role == "aggregated"
+    for members in np.unique(able[able.sum(axis=1) > 1], axis=0):
+        layout, whole = np.flatnonzero((able == members).all(axis=1)), np.flatnonzero(members)
+        tried = [(whole, prompts) for prompts in (_PROMPTS if splits else (1.0,))]
+        if asked.limits:
+            tried += [(some, 1.0) for some in _some_of(whole, loaded)]
+        for some, prompts in tried:
+            yield _Sets(layout, np.tile(some, (len(layout), 1)), np.full(len(layout), prompts))
+
+
+def _of_one_size(sets: Iterable[_Sets]) -> Iterator[_Sets]:
+    """Many small arrays are slow: sets of one size are looked at together, in the order of layouts (composer.py)."""
+    alike = defaultdict(list)
+    for each in sets:
+        alike[each.workloads.shape[1], bool(each.prompts[0] < 1)].append(each)
+    for some in alike.values():
+        order = np.argsort(np.concatenate([one.layout for one in some]), kind="stable")
+        yield _Sets(*(np.concatenate([getattr(one, name) for one in some])[order] for name in _Sets.__slots__))
+
+
+def _some_of(workloads: IntArray, loaded: Loaded) -> Iterator[IntArray]:
+    """Two at least and not all: of few every set, else those of the shortest or longest prompts."""
+    count = len(workloads)
+    if count <= _ALL_SUBSETS:
+        for size in range(2, count):
+            yield from (np.array(members) for members in combinations(workloads, size))
+        return
+    by_length = workloads[np.argsort(loaded.prepared.pipes.traffic.input_tokens[workloads], kind="stable")]
+    for cut in sorted({min(max(2, round(share * count)), count - 1) for share in _CUTS}):
+        yield np.sort(by_length[:cut])
+        yield np.sort(by_length[count - cut :])
+
+
+def _enough(found: Found) -> Found:
+    """Without points that another of their layout is as good as; of several alike, that of the largest set stays."""
+    order = np.lexsort((-(found.rps > 0).sum(axis=1), found.layout))
+    layout, rps = found.layout[order], found.rps[order]
+    kept = np.ones(len(order), dtype=np.bool_)
+    most = int(np.bincount(layout).max(initial=0))
+    for ahead in range(1, most):
+        here = np.flatnonzero(layout[ahead:] == layout[:-ahead])
+        for one, other in ((here + ahead, here), (here, here + ahead)):
+            covered = (rps[other] >= rps[one] * _AS_GOOD).all(axis=1) & kept[other]
+            kept[one[covered]] = False
+    chosen = order[kept]
+    return Found(found.layout[chosen], found.cap[chosen], found.rps[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """`is_saturated`: nothing that waits outside counts, so that all sequences may run."""
+
+    limits: tuple[LimitOfEach, ...]
+    base_s: float
+    most_load: float
+    is_saturated: bool
+
+    @property
+    def of_tokens(self) -> bool:
+        return any(limit.metric in _OF_TOKENS for limit in self.limits)
+
+
+def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None, prompts: FloatArray) -> Found:
+    """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [num_layouts, W],
+    whose prompts take `prompts` [num_layouts] of the time that they could: less than all on every layout, or none."""
+    best = _Best(loaded, mix, asked, prompts)
+    widest = np.full(len(loaded), GRID[-1])
+    if caps is not None:
+        best.look(caps)
+    elif not asked.is_saturated:
+        best.look(widest)
+        if asked.of_tokens:
+            capped = best.largest_caps()
+            for factor in (1.0, 1.3, 1.8):
+                best.look(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64))
+    elif not asked.of_tokens:
+        best.look(widest)
+    elif (prompts < 1).any():
+        best.look_through_caps()
+    else:
+        best.look(best.largest_caps())
+    return best.found()
+
+
+class _Best:
+    """The best point of each layout so far."""
+
+    def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked, prompts: FloatArray) -> None:
+        self._loaded, self._asked, self._prompts = loaded, asked, prompts
+        self._weight = np.maximum(mix, 1e-9)
+        self._score = np.zeros(len(loaded))
+        self._rps = np.zeros(loaded.most.shape)
+        self._cap = np.ones(len(loaded), dtype=np.int64)
+        self._limits = [replace(limit, seconds=limit.seconds[loaded.workload]) for limit in asked.limits]
+
+    def largest_caps(self) -> IntArray:
+        """[num_layouts] the most sequences that keep the limits of tokens when all of them run; at least 1."""
+        low = np.ones(len(self._loaded), dtype=np.int64)
+        high = np.full(len(self._loaded), GRID[-1] + 1)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            capped = self._loaded.capped(middle)
+            running = capped.running(np.ones(len(middle)))
+            behaviour, own = at_worst(running, running.rps), own_of(capped, self._asked.base_s)
+            keeps = np.ones(len(middle), dtype=np.bool_)
+            for limit in self._limits:
+                if limit.metric in _OF_TOKENS:
+                    keeps &= (full_token_s(behaviour, own, limit) <= limit.seconds).all(axis=1)
+            low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
+        return low
+
+    def look(self, cap: IntArray) -> None:
+        """The best share under a cap [num_layouts]. What is carried has one peak: more sequences carry more until
+        waits or tokens take too long. It is found by golden section."""
+        capped = self._loaded.capped(cap)
+        rows = np.arange(len(cap))
+        rows = np.flatnonzero(self._carried(rows, capped.full_rps * self._asked.most_load) > self._score)
+        if not len(rows):
+            return
+        capped, cap = capped.take(rows), cap[rows]
+        self._keep(rows, cap, self._rates(rows, capped, self._best_share(rows, capped)))
+
+    def look_through_caps(self) -> None:
+        """The best cap with all sequences running."""
+        rows = np.arange(len(self._loaded))
+
+        def rps(log_cap: FloatArray) -> FloatArray:
+            return self._rates(rows, self._loaded.capped(_whole(log_cap)), np.ones(len(rows)))
+
+        low, high = np.zeros(len(rows)), np.full(len(rows), np.log(GRID[-1]))
+        log_cap = _peak(lambda log_cap: self._carried(rows, rps(log_cap)), low, high)
+        self._keep(rows, _whole(log_cap), rps(log_cap))
+
+    def _best_share(self, rows: IntArray, capped: Capped) -> FloatArray:
+        if self._asked.is_saturated:
+            return np.ones(len(rows))
+
+        def carried(log_share: FloatArray) -> FloatArray:
+            return self._carried(rows, self._rates(rows, capped, np.exp(log_share)))
+
+        low, high = np.full(len(rows), np.log(_LEAST_SHARE)), np.zeros(len(rows))
+        return np.asarray(np.exp(_peak(carried, low, high)))
+
+    def _keep(self, rows: IntArray, cap: IntArray, rps: FloatArray) -> None:
+        """What is better than before."""
+        score = self._carried(rows, rps)
+        better = np.flatnonzero(score > self._score[rows] * _BETTER)
+        chosen = rows[better]
+        self._score[chosen], self._rps[chosen], self._cap[chosen] = score[better], rps[better], cap[better]
+
+    def found(self) -> Found:
+        """Layouts without any are left out."""
+        rows = np.flatnonzero(self._score > 0)
+        slots = np.maximum(self._loaded.most.max(axis=1), 1)
+        return Found(rows, np.minimum(self._cap, slots)[rows], self._rps[rows])
+
+    def _carried(self, rows: IntArray, rps: FloatArray) -> FloatArray:
+        """Requests/s of the offered mix of some layouts, rates [num_rows, W]; 0 where a workload is not served."""
+        with np.errstate(divide="ignore"):
+            busy = (self._weight[rows] / rps).sum(axis=1)
+        return np.asarray(1.0 / busy)
+
+    def _rates(self, rows: IntArray, capped: Capped, share: FloatArray) -> FloatArray:
+        """[num_rows, W] the rates of the point on some layouts, as capped; 0 where a limit is missed."""
+        running = capped.running(share)
+        most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
+        prompts = self._prompts[rows]
+        if (prompts < 1).any():
+            delay = highest(alone_rps * running.delay_s) * prompts
+            with np.errstate(divide="ignore"):
+                alone_rps = np.minimum(alone_rps, delay[:, None] / running.delay_s)
+        if not self._asked.limits:
+            return np.minimum(alone_rps, most_rps)
+        role = capped.loaded.prepared.layouts.role
+        limits = [replace(limit, seconds=limit.seconds[rows]) for limit in self._limits]
+        counted = counted_share(limits, role, len(share))[:, None]
+        behaviour, own = at_worst(running, alone_rps), own_of(capped, self._asked.base_s)
+        decay = np.zeros(len(share))
+        for limit in limits:
+            needed = decay_needed(behaviour, longest_wait_s(behaviour, own, limit), limit.tail)
+            decay = np.maximum(decay, highest(needed))
+        kept = np.isfinite(decay)
+        slot_s = capped.loaded.slot_s + capped.loaded.chunks * behaviour.written_s[:, None]
+        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, 64.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(exponent > 0, decay[:, None] / np.expm1(exponent), np.inf)
+        rps = np.minimum(np.minimum(alone_rps, most) * counted, most_rps)
+        kept &= (rps >= capped.full_rps * _LEAST_LOAD).all(axis=1)
+        return np.where(kept[:, None], rps, 0.0)
+
+
+def _whole(log_cap: FloatArray) -> IntArray:
+    return np.asarray(np.exp(log_cap) + 0.5).astype(np.int64)
+
+
+def _peak(carried: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray) -> FloatArray:
+    """[num_layouts] where `carried` is largest between low and high, which has one peak, by golden section."""
+    best, score = high, carried(high)
+    left, right = high - _SECTION * (high - low), low + _SECTION * (high - low)
+    of_left, of_right = carried(left), carried(right)
+    for _ in range(_NARROWED):
+        falls = of_left >= of_right
+        low, high = np.where(falls, low, left), np.where(falls, right, high)
+        tried = np.where(falls, high - _SECTION * (high - low), low + _SECTION * (high - low))
+        of_tried = carried(tried)
+        left, right = np.where(falls, tried, right), np.where(falls, left, tried)
+        of_left, of_right = np.where(falls, of_tried, of_right), np.where(falls, of_left, of_tried)
+    for other, of_other in ((left, of_left), (right, of_right)):
+        best, score = np.where(of_other > score, other, best), np.maximum(score, of_other)
+    return best

@@ -1,0 +1,112 @@
+"""What a plan says of the low end of the bands: its share of the rates, and what the fleet carries there."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.optimize import linprog
+
+from solver.plan import Replica, RobustAlternative, Robustness
+from solver.throughput import max_load_fraction
+from solver.verify.numbers import RATE_TOLERANCE, agrees
+from solver.verify.service import Sustained, sustained_rates
+from solver.verify.view import View
+
+_LOAD_TOLERANCE = 1e-5  # of two routings by different programs
+
+
+def wrong_low_end(view: View) -> Iterator[str]:
+    """Figures of `robustness` that do not follow from the bands; of other fleets only their order can be checked."""
+    found = view.plan.robustness
+    if found is None:
+        return
+    sustained = sustained_rates(view)
+    expected = _low_fraction(view, sustained)
+    if expected is None:
+        return  # service.py says what is wrong with the routing
+    if not agrees(found.low_fraction, expected):
+        yield f"robustness.low_fraction: {found.low_fraction!r}, expected {expected!r}"
+    yield from _wrong_load(view, found, sustained)
+    yield from _wrong_order(view, found)
+
+
+def _low_fraction(view: View, sustained: dict[str, Sustained]) -> float | None:
+    """None where nothing is routed, or something to where it has no rate."""
+    routed = [(rate, sustained[r.id]) for r in view.plan.replicas for rate in r.throughput_rps]
+    if not routed or any(known.stated_rps.get(rate.workload, 0.0) <= 0 for rate, known in routed):
+        return None
+    low = sum(rate.rps * known.low_rps[rate.workload] / known.stated_rps[rate.workload] for rate, known in routed)
+    return min(1.0, low / sum(rate.rps for rate, _ in routed))
+
+
+def _wrong_load(view: View, found: Robustness, sustained: dict[str, Sustained]) -> Iterator[str]:
+    """No more than the fleet carries at the low ends, where each replica serves whole requests of any provider: up to
+    the loads that the caller allows, latency limits aside, since they depend on the routing there."""
+    plan, kind = view.plan, view.plan.objective
+    is_rate = kind in ("max_throughput", "min_makespan")
+    if (found.load_multiple_at_low is None) != is_rate:
+        yield f"robustness.load_multiple_at_low: {found.load_multiple_at_low!r} under {kind}"
+        return
+    if not is_rate and found.value_at_low != plan.value:
+        yield f"robustness.value_at_low: {found.value_at_low!r}, expected the value {plan.value!r}"
+    apart = any(replica.role != "aggregated" for replica in plan.replicas)
+    if apart or view.problem.limits.max_share_per_provider_fraction < 1:
+        return
+    multiple = _carried(view, sustained)
+    demand = sum(workload.demand for model in view.problem.models for workload in model.workloads)
+    carried = {
+        "max_throughput": found.value_at_low / demand,
+        "min_makespan": 1 / found.value_at_low if found.value_at_low else float("inf"),
+    }.get(kind, found.load_multiple_at_low or 0.0)
+    if carried > multiple * (1 + _LOAD_TOLERANCE):
+        name = "value_at_low" if is_rate else "load_multiple_at_low"
+        stated = getattr(found, name)
+        yield f"robustness.{name}: {stated!r}, expected no more than {multiple!r} of the load at the low ends"
+
+
+def _carried(view: View, sustained: dict[str, Sustained]) -> float:
+    """The largest multiple of the demand that some routing carries at the low ends; replicas alike count as one."""
+    demand = {(m.name, w.name): w.demand for m in view.problem.models for w in m.workloads}
+    alike = Counter(_kind(replica, sustained[replica.id]) for replica in view.plan.replicas)
+    rows = {key: row for row, key in enumerate(demand)}
+    columns = [(k, model, name, rps) for k, (model, low) in enumerate(alike) for name, rps in low if rps > 0]
+    serves, works = np.zeros((len(rows), 1 + len(columns))), np.zeros((len(alike), 1 + len(columns)))
+    serves[:, 0] = [-requests for requests in demand.values()]
+    for column, (kind, model, name, rps) in enumerate(columns, start=1):
+        serves[rows[model, name], column] = rps
+        works[kind, column] = 1.0
+    room = [count * max_load_fraction(view.problem, view.models[model]) for (model, _), count in alike.items()]
+    scale = max(demand.values())
+    objective = np.zeros(1 + len(columns))
+    objective[0] = -1.0
+    solved = linprog(objective, A_ub=works, b_ub=room, A_eq=serves / scale, b_eq=np.zeros(len(rows)), method="highs")
+    return float(solved.x[0]) if solved.status == 0 else 0.0
+
+
+def _kind(replica: Replica, sustained: Sustained) -> tuple[str, tuple[tuple[str, float], ...]]:
+    return replica.model, tuple(sustained.low_rps.items())
+
+
+def _wrong_order(view: View, found: Robustness) -> Iterator[str]:
+    """A fleet named for a fraction of the objective that gives up more of it, or carries no more at the low ends."""
+    other, fraction = found.near_optimum, found.near_optimum_fraction
+    if other is None:
+        return
+    value = view.plan.value
+    if fraction is None or value is None:
+        yield f"robustness.near_optimum_fraction: {fraction!r}, expected what {other.value!r} gives up of {value!r}"
+        return
+    maximised = view.plan.objective == "max_throughput"
+    worst = value * (1 - fraction if maximised else 1 + fraction)
+    if (worst - other.value if maximised else other.value - worst) > RATE_TOLERANCE * abs(worst):
+        yield f"robustness.near_optimum.value: {other.value!r}, expected no worse than {worst!r}"
+    if not _is_more(view, other, found):
+        yield "robustness.near_optimum: carries no more at the low end than the plan, expected more"
+
+
+def _is_more(view: View, other: RobustAlternative, found: Robustness) -> bool:
+    if other.load_multiple_at_low is not None and found.load_multiple_at_low is not None:
+        return other.load_multiple_at_low > found.load_multiple_at_low
+    if view.plan.objective == "max_throughput":
+        return other.value_at_low > found.value_at_low
+    return other.value_at_low < found.value_at_low
