@@ -60,7 +60,7 @@ def at_worst(running: Running, rps: FloatArray) -> Behaviour:
         delay=delay,
         queue=worst(rps * slot_s),
         interruption_s=worst(rps * loaded.slot_s**2),
-        full_interruption_s=worst(capped.full_rps * loaded.slot_s**2) * differ,
+        full_interruption_s=worst(_at_random(capped)) * differ,
         spread_s=worst(running.slope_s * deviation),
         most_spread_s=worst(np.maximum(capped.step_s - running.step_s, 0.0)),
         waits=worst(waits),
@@ -128,8 +128,13 @@ def _full_of_mixture(capped: Capped, full_rps: FloatArray) -> tuple[FloatArray, 
     whole_s = loaded.decode_steps * full_s[:, None] + loaded.slot_s
     share = _ratio((full_rps * loaded.slot_s).sum(axis=1), (full_rps * whole_s).sum(axis=1))
     beyond_s = loaded.slot_s - share[:, None] * whole_s
-    at_random = np.where(full_rps > 0, capped.full_rps * loaded.slot_s**2, 0.0).max(axis=1)
+    at_random = np.where(full_rps > 0, _at_random(capped), 0.0).max(axis=1)
     return full_s, np.minimum((full_rps * beyond_s**2).sum(axis=1), at_random)
+
+
+def _at_random(capped: Capped) -> FloatArray:
+    """[num_layouts, W] the variance of interruptions per second where the other sequences come at random."""
+    return np.asarray(capped.full_rps * capped.loaded.slot_s**2 * (1.0 - 1.0 / capped.slots))
 
 
 def busy_share(capped: Capped, rps: FloatArray) -> FloatArray:

@@ -5,14 +5,13 @@ points.py promise less than this or the same, since they hold for every mixture 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from solver.throughput.base import BoolArray, FloatArray
 from solver.throughput.behaviour import busy_share, of_mixture, own_of
-from solver.throughput.latency import LimitOfEach, counted_share, decay_needed, longest_wait_s
+from solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
 from solver.throughput.loaded import Capped
 
 _HALVINGS: Final = 14
@@ -26,11 +25,11 @@ def load_ceilings(
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.where(rps > 0, rps / capped.full_rps, 0.0).sum(axis=1)
         unit = np.where(np.isfinite(whole) & (whole > 0), 1.0 / whole, 0.0)[:, None] * rps
-    given = [replace(limit, seconds=np.where(rps > 0, limit.seconds, np.inf)) for limit in limits]
-    asked = unit / counted_share(given, capped.loaded.prepared.layouts.role, len(rps))[:, None]
     served = unit.any(axis=1)
     if not limits:
         return np.where(served, most_load, 0.0)
+    _, any_queue = _keeps(capped, unit, np.ones(len(rps)), limits, base_s)
+    asked = unit / np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
 
     def kept(share: FloatArray) -> FloatArray:
         """[num_layouts] the load with this share of the sequences busy; 0 where it misses a limit."""

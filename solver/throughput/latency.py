@@ -34,7 +34,6 @@ Prefill and decode apart (roles.py), x what of the handing over is exposed to ea
     E2E_q    shared: prefill's TTFT_q and decode's (output - 1) TPOT_q each within its part of the limit
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -180,15 +179,6 @@ def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArra
 def includes_queue(metric: LatencyMetric, role: Role) -> bool:
     """Whether waiting for others counts: of tokens only where they are all that a replica writes."""
     return metric != "tpot" or role == "decode"
-
-
-def counted_share(limits: Sequence[LimitOfEach], role: Role, rows: int) -> FloatArray:
-    """[rows] QUEUED_SHARE where a limit [rows, W] includes a queue; else 1, since all sequences may run."""
-    queued = np.zeros(rows, dtype=np.bool_)
-    for limit in limits:
-        if includes_queue(limit.metric, role):
-            queued |= np.isfinite(limit.seconds).any(axis=1)
-    return np.where(queued, QUEUED_SHARE, 1.0)
 
 
 def longest_wait_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:

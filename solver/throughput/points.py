@@ -30,8 +30,8 @@ import numpy as np
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 from solver.throughput.behaviour import at_worst, highest, own_of
 from solver.throughput.latency import (
+    QUEUED_SHARE,
     LimitOfEach,
-    counted_share,
     decay_needed,
     full_token_s,
     includes_queue,
@@ -170,18 +170,14 @@ def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | Non
     widest = np.full(len(loaded), GRID[-1])
     if caps is not None:
         best.look(caps)
-    elif not asked.is_saturated:
+    else:
         best.look(widest)
         if asked.of_tokens:
+            if asked.is_saturated and (prompts < 1).any():
+                best.look_through_caps()
             capped = best.largest_caps()
             for factor in (1.0, 1.3, 1.8):
                 best.look(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64))
-    elif not asked.of_tokens:
-        best.look(widest)
-    elif (prompts < 1).any():
-        best.look_through_caps()
-    else:
-        best.look(best.largest_caps())
     return best.found()
 
 
@@ -235,7 +231,7 @@ class _Best:
         self._keep(rows, _whole(log_cap), rps(log_cap))
 
     def _best_share(self, rows: IntArray, capped: Capped) -> FloatArray:
-        if self._asked.is_saturated:
+        if not self._asked.limits:
             return np.ones(len(rows))
 
         def carried(log_share: FloatArray) -> FloatArray:
@@ -274,15 +270,15 @@ class _Best:
                 alone_rps = np.minimum(alone_rps, delay[:, None] / running.delay_s)
         if not self._asked.limits:
             return np.minimum(alone_rps, most_rps)
-        role = capped.loaded.prepared.layouts.role
         limits = [replace(limit, seconds=limit.seconds[rows]) for limit in self._limits]
-        counted = counted_share(limits, role, len(share))[:, None]
         behaviour, own = at_worst(running, alone_rps), own_of(capped, self._asked.base_s)
         decay = np.zeros(len(share))
         for limit in limits:
             needed = decay_needed(behaviour, longest_wait_s(behaviour, own, limit), limit.tail)
             decay = np.maximum(decay, highest(needed))
         kept = np.isfinite(decay)
+        any_queue = (share == 1) & (decay == 0)  # what holds with all running, holds whatever waits
+        counted = np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
         slot_s = capped.loaded.slot_s + capped.loaded.chunks * behaviour.written_s[:, None]
         exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, 64.0)
         with np.errstate(divide="ignore", invalid="ignore"):
