@@ -69,7 +69,7 @@ def solve(
     if problem.options.alternatives:
         plan = _with_alternatives(run, polytope, used, plan)
     if problem.options.alternatives and problem.options.robustness:
-        plan = _with_robustness(run, found, used, plan)
+        plan = _with_robustness(run, found, market, used, plan)
         if problem.objective.robust:
             plan = _with_optimum(run, plan)
         plan = _verified(run, problem, _with_precision(run, plan))
@@ -270,14 +270,16 @@ def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, pla
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 
-def _with_robustness(run: Run, found: Found, allocation: Allocation, plan: Plan) -> Plan:
-    """The plan with what it is worth at the low end of every band; rating anew takes as long as rating did."""
-    rating_s = run.phases[0].seconds
-
-    def seconds_left() -> float:
-        return run.finish_seconds_left() - rating_s
-
-    robustness = robustness_of(found.polytope, allocation, plan, found.relaxation, seconds_left=seconds_left)
+def _with_robustness(run: Run, found: Found, market: Enumerated, allocation: Allocation, plan: Plan) -> Plan:
+    """The plan with what it is worth at the low end of every band."""
+    robustness = robustness_of(
+        found.polytope,
+        allocation,
+        plan,
+        found.relaxation,
+        market.candidates,
+        seconds_left=run.finish_seconds_left,
+    )
     run.mark("robustness")
     return replace(plan, robustness=robustness)
 

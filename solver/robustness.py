@@ -11,7 +11,7 @@ Flow: planner.py, once the plan is verified -> here, low_rates.py -> Plan.robust
 from dataclasses import dataclass, replace
 
 from solver.allocation import Polytope
-from solver.candidates import enumerate_candidates
+from solver.candidates import Candidates
 from solver.errors import EngineError
 from solver.giving_up import within
 from solver.low_rates import (
@@ -39,11 +39,17 @@ _LONGEST_SHARE = 1 / 3  # of the time limit: a plan should not wait much longer 
 
 
 def robustness_of(
-    polytope: Polytope, allocation: Allocation, plan: Plan, relaxation: Relaxation, *, seconds_left: SecondsLeft
+    polytope: Polytope,
+    allocation: Allocation,
+    plan: Plan,
+    relaxation: Relaxation,
+    enumerated: Candidates,
+    *,
+    seconds_left: SecondsLeft,
 ) -> Robustness:
     """Of the plan that this allocation of the polytope is; `verdict` is `unknown` where time or HiGHS gave out.
 
-    `relaxation`: of the plan's objective, over the candidates of the polytope.
+    `relaxation`: of the plan's objective, over the candidates of the polytope; `enumerated`: all of the market.
     """
     low_rps = min(route(at, allocation).lam for at in (polytope, polytope.at("low"))) * polytope.scale_rps
     options = polytope.problem.options
@@ -59,7 +65,7 @@ def robustness_of(
     capped = _capped(own.problem, seconds_left)
     try:
         known = _with_near_optimum(own, known, relaxation, capped)
-        return _compared(own, known, capped)
+        return _compared(own, known, enumerated, capped)
     except EngineError as error:  # no reason to lose a plan that is verified
         return replace(known, reason=str(error))
 
@@ -151,7 +157,7 @@ class _Own:
         return share * (bound if self.problem.objective.kind == "max_throughput" else self.demand / bound)
 
 
-def _compared(own: _Own, known: Robustness, seconds_left: SecondsLeft) -> Robustness:
+def _compared(own: _Own, known: Robustness, enumerated: Candidates, seconds_left: SecondsLeft) -> Robustness:
     """With what another plan would bring."""
     if not own.is_rate and own.low_rps >= own.least_rps * (1 - _CARRIES):
         return replace(known, verdict="none_better", reason="this plan carries the load there")
@@ -159,7 +165,6 @@ def _compared(own: _Own, known: Robustness, seconds_left: SecondsLeft) -> Robust
         return _none_better(own, known, own.bound_rps(1.0))
     if seconds_left() <= 0:
         return known
-    enumerated = enumerate_candidates(own.problem, own.polytope.supply)
     if not own.is_rate:
         return _against_cheapest(own, known, cheapest(own.polytope, enumerated, seconds_left), seconds_left)
     most_rps = own.bound_rps(widest_share(enumerated))

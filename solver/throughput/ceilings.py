@@ -1,6 +1,6 @@
 """How far a replica may be loaded with the mixture that it is given: the largest load at which all limits hold.
 
-Flow: a cap and requests/s by workload -> behaviour.of_mixture -> latency.py, by halving. The operating points of
+Flow: a cap and requests/s by workload -> behaviour.of_mixture -> latency.py, by looking. The operating points of
 points.py promise less than this or the same, since they hold for every mixture of what they admit.
 """
 
@@ -14,7 +14,7 @@ from solver.throughput.behaviour import busy_share, of_mixture, own_of
 from solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
 from solver.throughput.loaded import Capped
 
-_HALVINGS: Final = 14
+_STEPS: Final = 25  # of the share, then of one such step, and again
 _LEAST_LOAD: Final = 1e-3
 
 
@@ -31,20 +31,23 @@ def load_ceilings(
     _, any_queue = _keeps(capped, unit, np.ones(len(rps)), limits, base_s)
     asked = unit / np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
 
-    def kept(share: FloatArray) -> FloatArray:
-        """[num_layouts] the load with this share of the sequences busy; 0 where it misses a limit."""
-        load, keeps = _keeps(capped, asked, share, limits, base_s)
-        return np.where(keeps, np.minimum(load, most_load), 0.0)
+    rows = np.arange(len(rps))
 
-    found = kept(busy_share(capped, asked * most_load))
-    low, high = np.zeros(len(rps)), np.ones(len(rps))
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        load = kept(middle)
-        found = np.maximum(found, load)
-        low, high = np.where(load > 0, middle, low), np.where(load > 0, high, middle)
+    def kept(share: FloatArray) -> FloatArray:
+        """[num_layouts, n] the load with these shares of the sequences busy; 0 where it misses a limit."""
+        each = np.repeat(rows, share.shape[1])
+        load, keeps = _keeps(capped.take(each), asked[each], share.ravel(), limits, base_s)
+        return np.where(keeps, np.minimum(load, most_load), 0.0).reshape(share.shape)
+
     # Where step times bend, limits may be kept at a load and missed at a lower one, in the closed form alone.
-    found = np.maximum(found, kept(busy_share(capped, asked * np.minimum(whole, most_load)[:, None])))
+    asked_for = [asked * most_load, asked * np.minimum(whole, most_load)[:, None]]
+    found = kept(np.stack([busy_share(capped, one) for one in asked_for], axis=1)).max(axis=1)
+    low = np.zeros((len(rps), 1))
+    for step in (1 / _STEPS, 1 / _STEPS**2, 1 / _STEPS**3):
+        share = low + step * np.arange(1, _STEPS + 1)
+        load = kept(np.minimum(share, 1.0))
+        found = np.maximum(found, load.max(axis=1))
+        low += step * (np.arange(1, _STEPS + 1) * (load > 0)).max(axis=1, keepdims=True)
     return np.where(served & (found > _LEAST_LOAD), found, 0.0)
 
 

@@ -46,6 +46,7 @@ _SECTION: Final = (5**0.5 - 1) / 2
 _LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point
 _ALL_SUBSETS: Final = 3  # workloads of which every set is tried
 _CUTS: Final = (0.25, 0.5, 0.75)  # of more workloads: those with the shortest or the longest prompts
+_ABOVE: Final = (1.0, 1.3, 1.8)  # times the largest cap that keeps tokens in time with all sequences running
 _PROMPTS: Final = (1.0, 0.6, 0.35, 0.2, 0.1)  # of the time that prompts could keep others from
 _BETTER: Final = 1 + 1e-9
 _AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough
@@ -176,8 +177,7 @@ def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | Non
             if asked.is_saturated and (prompts < 1).any():
                 best.look_through_caps()
             capped = best.largest_caps()
-            for factor in (1.0, 1.3, 1.8):
-                best.look(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64))
+            best.look(*(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64) for factor in _ABOVE))
     return best.found()
 
 
@@ -208,16 +208,15 @@ class _Best:
             low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
         return low
 
-    def look(self, cap: IntArray) -> None:
-        """The best share under a cap [num_layouts]. What is carried has one peak: more sequences carry more until
-        waits or tokens take too long. It is found by golden section."""
-        capped = self._loaded.capped(cap)
-        rows = np.arange(len(cap))
-        rows = np.flatnonzero(self._carried(rows, capped.full_rps * self._asked.most_load) > self._score)
-        if not len(rows):
-            return
-        capped, cap = capped.take(rows), cap[rows]
-        self._keep(rows, cap, self._rates(rows, capped, self._best_share(rows, capped)))
+    def look(self, *caps: IntArray) -> None:
+        """The best share under one of the caps, each [num_layouts]. What is carried has one peak: more sequences
+        carry more until waits or tokens take too long. It is found by golden section."""
+        rows, cap = np.repeat(np.arange(len(self._loaded)), len(caps)), np.stack(caps, axis=1).ravel()
+        capped = self._loaded.take(rows).capped(cap)
+        chosen = np.flatnonzero(self._carried(rows, capped.full_rps * self._asked.most_load) > self._score[rows])
+        if len(chosen):
+            rows, cap, capped = rows[chosen], cap[chosen], capped.take(chosen)
+            self._keep(rows, cap, self._rates(rows, capped, self._best_share(rows, capped)))
 
     def look_through_caps(self) -> None:
         """The best cap with all sequences running."""
@@ -241,9 +240,10 @@ class _Best:
         return np.asarray(np.exp(_peak(carried, low, high)))
 
     def _keep(self, rows: IntArray, cap: IntArray, rps: FloatArray) -> None:
-        """What is better than before."""
+        """What is better than before; the best of a layout that is there several times."""
         score = self._carried(rows, rps)
-        better = np.flatnonzero(score > self._score[rows] * _BETTER)
+        order = np.argsort(score, kind="stable")
+        better = order[score[order] > self._score[rows[order]] * _BETTER]
         chosen = rows[better]
         self._score[chosen], self._rps[chosen], self._cap[chosen] = score[better], rps[better], cap[better]
 

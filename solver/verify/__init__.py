@@ -16,26 +16,16 @@ from solver.verify.placement import misplaced_pieces
 from solver.verify.proof import wrong_proof
 from solver.verify.rentals import oversupplied_machines, unknown_rentals, wrong_rentals
 from solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
-from solver.verify.service import wrong_service
+from solver.verify.service import sustained_rates, wrong_service
 from solver.verify.totals import wrong_totals
 from solver.verify.view import View, view_of
 from solver.verify.wellformed import malformed
 
 __all__ = ["verify"]
 
-_CHECKS = (
-    wrong_rentals,
-    oversupplied_machines,
-    unfit_pieces,
-    overfull_disks,
-    misplaced_pieces,
-    wrong_service,
-    wrong_handover,
-    wrong_totals,
-    broken_limits,
-    wrong_proof,
-    wrong_low_end,
-)
+_OF_MACHINES = (wrong_rentals, oversupplied_machines, unfit_pieces, overfull_disks, misplaced_pieces)
+_OF_RATES = (wrong_service, wrong_low_end)
+_OF_THE_WHOLE = (wrong_handover, wrong_totals, broken_limits, wrong_proof)
 
 
 def verify(problem: Problem, plan: Plan, *, is_standing: bool = False) -> tuple[str, ...]:
@@ -55,7 +45,10 @@ def verify(problem: Problem, plan: Plan, *, is_standing: bool = False) -> tuple[
     if found:
         return tuple(found)
     view: View = view_of(problem, plan, is_standing=is_standing)
-    return tuple(sentence for check in _CHECKS for sentence in check(view))
+    sustained = sustained_rates(view)
+    found = [sentence for check in _OF_MACHINES for sentence in check(view)]
+    found += [sentence for check in _OF_RATES for sentence in check(view, sustained)]
+    return (*found, *(sentence for check in _OF_THE_WHOLE for sentence in check(view)))
 
 
 def _wrong_identity(problem: Problem, plan: Plan) -> list[str]:

@@ -9,18 +9,17 @@ from scipy.optimize import linprog
 from solver.plan import Replica, RobustAlternative, Robustness
 from solver.throughput import max_load_fraction
 from solver.verify.numbers import RATE_TOLERANCE, agrees
-from solver.verify.service import Sustained, sustained_rates
+from solver.verify.service import Sustained
 from solver.verify.view import View
 
 _LOAD_TOLERANCE = 1e-5  # of two routings by different programs
 
 
-def wrong_low_end(view: View) -> Iterator[str]:
+def wrong_low_end(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
     """Figures of `robustness` that do not follow from the bands; of other fleets only their order can be checked."""
     found = view.plan.robustness
     if found is None:
         return
-    sustained = sustained_rates(view)
     expected = _low_fraction(view, sustained)
     if expected is None:
         return  # service.py says what is wrong with the routing
