@@ -113,7 +113,7 @@ def _of_whole_load(polytope: Polytope) -> tuple[Polytope, float]:
     problem = polytope.problem
     if maximises_rate(problem.objective):
         return _serving(polytope), 1.0
-    return polytope.scaled(total_demand(problem)), 1.0 + problem.objective.headroom_fraction
+    return polytope.scaled(total_demand(problem)), problem.objective.carried_load
 
 
 def _serving(polytope: Polytope) -> Polytope:
@@ -214,7 +214,7 @@ def _fuller(problem: Problem, seconds_left: SecondsLeft) -> Conflict | None:
     name, stated = "max_utilisation_fraction", problem.limits.max_utilisation_fraction
     if stated is None or stated >= 1:
         return None
-    wanted = 1.0 + problem.objective.headroom_fraction
+    wanted = problem.objective.carried_load
 
     def carried_at(fraction: float) -> float:
         limits = replace(problem.limits, max_utilisation_fraction=fraction)

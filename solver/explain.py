@@ -36,7 +36,7 @@ def binding(polytope: Polytope, relaxation: Relaxation) -> tuple[Binding, ...]:
     found = [Binding(name, price, f"{value_unit} per {_resource_unit(name)}") for name, price in prices.items()]
     if not maximises_rate(polytope.problem.objective):
         for demand, dual in zip(polytope.demands, relaxation.demand_duals, strict=False):
-            price = float(dual) * (1 + polytope.problem.objective.headroom_fraction) / polytope.scale_rps
+            price = float(dual) * polytope.problem.objective.carried_load / polytope.scale_rps
             found.append(Binding(demand.name, price, f"{value_unit} per rps"))
     largest = max((abs(b.shadow_price) for b in found), default=0.0)
     return tuple(b for b in found if abs(b.shadow_price) > _LEAST_SHARE * largest)

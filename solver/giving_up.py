@@ -50,4 +50,4 @@ def _room(
         return Room(polytope, allocation.lam * kept, relaxation, seconds_left, WIDE)
     row = "budget" if objective.kind == "min_cost" else "limit/max_power_watts"
     most = min(value * (1 + fraction), float(polytope.limit[polytope.resources.index(row)]))
-    return Room(polytope.with_limit(row, most), 1.0 + objective.headroom_fraction, relaxation, seconds_left, WIDE)
+    return Room(polytope.with_limit(row, most), objective.carried_load, relaxation, seconds_left, WIDE)

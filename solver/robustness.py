@@ -144,7 +144,7 @@ class _Own:
         """What another plan has to carry there."""
         if self.is_rate:
             return self.low_rps * (1 + self.gap)
-        return self.demand * (1 + self.problem.objective.headroom_fraction)
+        return self.demand * self.problem.objective.carried_load
 
     @property
     def limit(self) -> str:

@@ -259,8 +259,7 @@ class _Search:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
         bounds = FleetBounds(self.polytope)
         bounds.add_relaxed(self.relaxation)
-        if self.incumbent is not None:
-            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
+        self._tighten_at_incumbent(bounds)
         for count in _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
             if count == _FLEET_STEPS[0] and not self.closed(_ROUTED_GAP):
@@ -285,6 +284,9 @@ class _Search:
             return
         nodes = min(node_limit or _INCUMBENT_NODES, _INCUMBENT_NODES)
         self.improve(few, nodes, time_share=_ROUTED_TIME_SHARE)
+        self._tighten_at_incumbent(bounds)
+
+    def _tighten_at_incumbent(self, bounds: FleetBounds) -> None:
         if self.incumbent is not None:
             bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
 

@@ -134,7 +134,7 @@ class _Allocator:
         types, demands, resources = len(combos), len(polytope.demands), len(polytope.limit)
         objective = polytope.problem.objective
         is_load_open = maximises_rate(objective)
-        load = 0.0 if is_load_open else 1.0 + objective.headroom_fraction
+        load = 0.0 if is_load_open else objective.carried_load
         most = _MOST_LAM if is_load_open else load
         fraction = np.array([demand.fraction for demand in polytope.demands])[combos.demand]
         goodput = np.minimum(combos.goodput / fraction, most)  # more than all of it is as good as all of it
@@ -191,7 +191,7 @@ class _Allocator:
         fleet = Allocation(np.arange(len(combo)), replicas, share, machines, 0.0)
         routing = balanced(polytope, fleet, fraction)
         objective = polytope.problem.objective
-        least = LEAST_LAM if maximises_rate(objective) else (1.0 + objective.headroom_fraction) * _CARRIES
+        least = LEAST_LAM if maximises_rate(objective) else objective.carried_load * _CARRIES
         return Ruled(polytope, replace(fleet, lam=routing.lam), routing) if routing.lam >= least else None
 
     def _polytope_of(self, candidate: IntArray) -> Polytope:

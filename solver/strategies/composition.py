@@ -104,7 +104,7 @@ def smallest_that_carries(problem: Problem, deployed: Callable[[int], Ruled | No
         fleet = deployed(tried)
         load = 0.0 if fleet is None else fleet.load_multiple
         carried = max(carried, load)
-        if load >= (1.0 + problem.objective.headroom_fraction) * CARRIES:
+        if load >= problem.objective.carried_load * CARRIES:
             best, enough = fleet, tried
         else:
             short, step = tried, 2 * step

@@ -40,7 +40,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     if scaled is None:
         return Planned(refused(run, problem, "greedy-cheapest", carried=0.0, remedy=_REMEDY), problem)
     run.candidates = len(scaled.candidates)
-    wanted = np.inf if maximises_rate(problem.objective) else 1.0 + problem.objective.headroom_fraction
+    wanted = np.inf if maximises_rate(problem.objective) else problem.objective.carried_load
     rates = mixed_rates(scaled)
     growing = _Fleet(scaled, run.seconds_left)
     carried = _grow(growing, rates, _price(scaled), wanted, run.seconds_left)

@@ -82,7 +82,7 @@ def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
         fleet = bought(run, replace(polytope, problem=replace(own, objective=objective)))
         return None if fleet is None else _deployed(run, _on_its_engine(_on_the_gpus_of(own, fleet)))
 
-    wanted = 1.0 + own.objective.headroom_fraction
+    wanted = own.objective.carried_load
     if maximises_rate(problem.objective):
         found = deployed(wanted)
     else:

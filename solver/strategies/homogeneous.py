@@ -83,7 +83,7 @@ def _gpus_of_a_plain_fleet(problem: Problem, cheapest_usd_per_hour: float) -> fl
     else:
         dearest = max(offer.price_usd_per_hour for offer in offers)
         worth = (pieces * dearest + polytope.candidates.storage_usd_per_hour) / cheapest_usd_per_hour
-    wanted_rps = (1.0 + problem.objective.headroom_fraction) * total_demand(problem)
+    wanted_rps = problem.objective.carried_load * total_demand(problem)
     most_gpus = 0.0
     for demand in polytope.demands:
         rate = np.where(polytope.candidates.model == demand.model, polytope.rate[:, demand.workload], 0.0)

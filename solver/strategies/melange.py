@@ -60,7 +60,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLI
         if maximises_rate(problem.objective):
             found = _most_loaded(bins, slice_factor, run.first_phase_seconds_left)
         else:
-            wanted = 1.0 + problem.objective.headroom_fraction
+            wanted = problem.objective.carried_load
             found = _packed(bins, wanted, slice_factor, run.first_phase_seconds_left())
     if found is None:
         return Planned(refused(run, problem, "melange", carried=0.0, remedy=_REMEDY), problem)

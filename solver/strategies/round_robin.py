@@ -43,7 +43,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
         fleet = best_fleet(run, asked) if maximises_rate(own.objective) else bought(run, asked)
         return None if fleet is None else replace(fleet, routing=spread_evenly(fleet.polytope, fleet.allocation))
 
-    wanted = 1.0 + own.objective.headroom_fraction
+    wanted = own.objective.carried_load
     if maximises_rate(own.objective):
         found, carried = spread(wanted), 0.0
     else:

@@ -140,7 +140,7 @@ def refused(run: Run, problem: Problem, strategy: str, *, carried: float, remedy
     if best.value is None:
         return best
     wanted = Conflict(
-        f"strategy/{strategy}", 1.0 + problem.objective.headroom_fraction, carried, "times the load", remedy
+        f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy
     )
     if maximises_rate(problem.objective):
         wanted = replace(wanted, needed=1.0, unit="plan")

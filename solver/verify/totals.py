@@ -115,5 +115,5 @@ def _wrong_load_multiple(view: View) -> Iterator[str]:
     expected = min(multiples, default=None)
     if plan.load_multiple is None or expected is None or not agrees(plan.load_multiple, expected):
         yield f"load_multiple: {plan.load_multiple!r}, expected {expected!r}"
-    elif not view.is_standing and plan.load_multiple < (1 + objective.headroom_fraction) * (1 - RATE_TOLERANCE):
-        yield f"load_multiple: {plan.load_multiple!r}, expected at least {1 + objective.headroom_fraction!r}"
+    elif not view.is_standing and plan.load_multiple < objective.carried_load * (1 - RATE_TOLERANCE):
+        yield f"load_multiple: {plan.load_multiple!r}, expected at least {objective.carried_load!r}"

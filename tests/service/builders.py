@@ -86,12 +86,11 @@ def a_slow_problem(*, time_limit_s: float = 30.0) -> dict[str, Any]:
         {"name": f"w{i}", "input_tokens": 200 * 2**i, "output_tokens": 100 + 90 * i, "rate_rps": 1 + 0.3 * i}
         for i in range(5)
     ]
-    slo = {"tpot_p90_s": 0.15}  # a choice of operating points, and of those of one metric, which are quickly made
     names = ("llama-3.1-70b", "qwen3-32b", "llama-3.1-8b", "mistral-small-24b", "gemma-3-27b", "phi-4")
     return {
         "objective": {"kind": "max_throughput"},
         "budget_usd_per_hour": 60,
-        "models": [{"name": name, "model": name, "slo": slo, "workloads": workloads} for name in names],
+        "models": [{"name": name, "model": name, "workloads": workloads} for name in names],
         "market": {"offers": a_snapshot(*offers)},
         "solver": {"time_limit_s": time_limit_s, "relative_gap": 1e-6},
     }

@@ -18,7 +18,7 @@ from tests.service.api.conftest import Guarded
 from tests.service.builders import changed
 from tests.service.running import until
 
-QUICK: dict[str, Any] = {**CHAT, "solver": {"time_limit_s": 1}}
+QUICK: dict[str, Any] = {**CHAT, "solver": {"time_limit_s": 20}}
 BUSIER = changed(QUICK, ("models", 0, "workloads", 0, "rate_rps"), 28)
 
 

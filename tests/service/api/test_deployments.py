@@ -185,6 +185,7 @@ def test_deployments_are_listed_by_name(service: Running, name: str) -> None:
 
 def test_terraform_reads_the_current_plan(service: Running, name: str) -> None:
     created(service, name)
+    current(service, name)
     state = service.get(f"/v1/deployments/{name}/terraform/state")
     assert state.status_code == 200
     assert (state.json()["version"], state.json()["serial"]) == (4, 1)
