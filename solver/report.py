@@ -1,6 +1,7 @@
 """From an allocation to the plan that people and programs read."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,7 +86,7 @@ def describe(
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
     given = {c: _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at]) for c, at in position.items()}
-    known = {c: _what_is_known(polytope, c, rates) for c, rates in given.items()}
+    known = _what_is_known(polytope, given)
     for name, replica in zip(names, placed, strict=True):
         rates = given[replica.candidate]
         described, found = _describe_replica(name, replica, rates, known[replica.candidate])
@@ -199,12 +200,13 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the throughput layer says of one candidate: rates [1, W] with all its sequences busy, as they count and as
-    they are stated, what they rest on for each workload that it is given, and the load up to which those keep their
-    limits."""
+    """What the throughput layer says of one candidate, a row of `layouts` and of the rates [num_layouts, W] with all
+    sequences busy, as they count and as they are stated; what they rest on for each workload that it is given, and
+    the load up to which those keep their limits."""
 
     model: ServedModel
     layouts: Layouts
+    row: int
     rates: Rates
     stated: Rates
     sources: dict[int, throughput.RateBasis]
@@ -212,34 +214,44 @@ class _Known:
     max_load_fraction: float
 
 
-def _what_is_known(polytope: Polytope, candidate: int, given_rps: FloatArray) -> _Known:
-    """`given_rps` [W]: what one replica is given."""
-    problem = polytope.problem
-    one = polytope.candidates.take(np.array([candidate]))
-    model = one.served(problem, 0)
-    layers = one.layers if int(one.layers.sum()) > 0 else None
-    role, cap = ROLES[int(one.role[0])], float(one.power_cap_fraction[0])
-    layouts = layouts_of(problem, polytope.supply.pools, one, layers, role, cap)
-    batch = int(one.max_batch[0])
-    caps = np.array([batch or MAX_SEQUENCES])
+def _what_is_known(polytope: Polytope, given: dict[int, FloatArray]) -> dict[int, _Known]:
+    """By candidate; `given` [W] requests/s of one replica. Those alike in what layouts share are rated at once."""
+    of = polytope.candidates
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for c in given:
+        has_layers = bool(of.layers[c].any())
+        alike[of.model[c], of.precision[c], of.role[c], of.power_cap_fraction[c], has_layers].append(c)
+    return {
+        c: known
+        for group in alike.values()
+        for c, known in zip(group, _known_of(polytope, group, given), strict=True)
+    }
+
+
+def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]) -> Iterator[_Known]:
+    problem, some = polytope.problem, polytope.candidates.take(np.array(group))
+    model, role, cap = some.served(problem, 0), ROLES[int(some.role[0])], float(some.power_cap_fraction[0])
+    layouts = layouts_of(problem, polytope.supply.pools, some, some.layers if some.layers.any() else None, role, cap)
+    caps = np.where(some.max_batch > 0, some.max_batch, MAX_SEQUENCES)
     stated, measured = throughput.stated_rates(problem, model, layouts, caps=caps)
     rates = throughput.counted(problem, stated)
-    own = given_rps[None, : len(model.workloads)]
-    ceiling = float(throughput.ceilings(problem, model, layouts, caps=caps, rps=own)[0])
-    utilisation = float(np.divide(own, rates.rps, out=np.zeros_like(own), where=own > 0).sum())
-    sources = {
-        int(w): throughput.evidence(problem, model, layouts, stated, measured, 0, int(w))
-        for w in np.flatnonzero(own[0] > 0)
-    }
-    ceiling = throughput.stated_ceiling(problem, ceiling, utilisation)
-    return _Known(model, layouts, rates, stated, sources, batch or None, ceiling)
+    own = np.array([given[c][: len(model.workloads)] for c in group])
+    ceilings = throughput.ceilings(problem, model, layouts, caps=caps, rps=own)
+    utilisation = np.divide(own, rates.rps, out=np.zeros_like(own), where=own > 0).sum(axis=1)
+    for row in range(len(group)):
+        sources = {
+            w: throughput.evidence(problem, model, layouts, stated, measured, row, w)
+            for w in np.flatnonzero(own[row] > 0).tolist()
+        }
+        ceiling = throughput.stated_ceiling(problem, float(ceilings[row]), float(utilisation[row]))
+        yield _Known(model, layouts, row, rates, stated, sources, int(some.max_batch[row]) or None, ceiling)
 
 
 def _describe_replica(
     name: str, placed: PlacedReplica, rates: FloatArray, known: _Known
 ) -> tuple[Replica, list[Evidence]]:
     """A replica with its load `rates` [W], and the evidence behind each rate it is counted on for."""
-    model, sustained = known.model, known.rates
+    model, sustained, row = known.model, known.rates, known.row
     routed = [w for w in range(len(model.workloads)) if rates[w] > 0]
     evidence = [
         Evidence(
@@ -247,21 +259,21 @@ def _describe_replica(
             model.workloads[w].name,
             source=known.sources[w].source,
             detail=known.sources[w].detail,
-            rps=float(known.stated.rps[0, w]),
-            low_rps=float(known.stated.low_rps[0, w]),
-            high_rps=float(known.stated.high_rps[0, w]),
+            rps=float(known.stated.rps[row, w]),
+            low_rps=float(known.stated.low_rps[row, w]),
+            high_rps=float(known.stated.high_rps[row, w]),
             version=known.sources[w].version,
         )
         for w in routed
     ]
-    degrees, ranks = tuple(stage.tensor_parallel for stage in placed.stages), int(known.layouts.ranks[0])
+    degrees, ranks = tuple(stage.tensor_parallel for stage in placed.stages), int(known.layouts.ranks[row])
     replica = Replica(
         id=name,
         model=model.name,
         role=known.layouts.role,
         stages=_with_links(placed.stages, known),
         max_batch=known.max_batch,
-        utilisation_fraction=float(sum(rates[w] / sustained.rps[0, w] for w in routed)),
+        utilisation_fraction=float(sum(rates[w] / sustained.rps[row, w] for w in routed)),
         throughput_rps=tuple(WorkloadRate(model.workloads[w].name, float(rates[w])) for w in routed),
         engine_args=engine_args(
             model,
@@ -282,9 +294,9 @@ def _describe_replica(
 
 
 def _with_links(stages: Sequence[Stage], known: _Known) -> tuple[Stage, ...]:
-    """With the bandwidths of the one layout, and what its GPUs are capped to."""
-    layouts = known.layouts
-    links = zip(layouts.intra_gb_per_s[0].tolist(), layouts.hop_gb_per_s[0].tolist(), strict=True)
+    """With the bandwidths of its layout, and what its GPUs are capped to."""
+    layouts, row = known.layouts, known.row
+    links = zip(layouts.intra_gb_per_s[row].tolist(), layouts.hop_gb_per_s[row].tolist(), strict=True)
     tdp_watts = {gpu.slug: gpu.tdp_watts for gpu in layouts.gpus}  # of capped GPUs what they are capped to
     is_capped = layouts.power_cap_fraction < 1
     return tuple(

@@ -139,9 +139,7 @@ def refused(run: Run, problem: Problem, strategy: str, *, carried: float, remedy
     best = solved(problem, run.seconds_left)
     if best.value is None:
         return best
-    wanted = Conflict(
-        f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy
-    )
+    wanted = Conflict(f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy)
     if maximises_rate(problem.objective):
         wanted = replace(wanted, needed=1.0, unit="plan")
     return planner.without_fleet(run, "infeasible", (wanted,))
