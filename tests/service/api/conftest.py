@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -42,22 +43,29 @@ class Guarded:
         return self.running.ask(method, path, **{**options, "headers": {**mine, **options.get("headers", {})}})
 
 
-@pytest.fixture(scope="session")
-def guarded(postgres: Server) -> Iterator[Guarded]:
-    """Solves and waits are short, bodies small, changes unlimited."""
-    postgres.run("CREATE DATABASE guarded")
-    others = {
-        "SUTLER_LONGEST_SOLVE_S": "1",
-        "SUTLER_LONGEST_WAIT_S": "2",
-        "SUTLER_CHANGES_PER_MINUTE": "1000000",
-        "SUTLER_MOST_BODY_BYTES": str(MOST_BODY_BYTES),
-        "SUTLER_LOG_FORMAT": "json",
-    }
+@contextmanager
+def guarding(postgres: Server, database: str, **others: str) -> Iterator[Guarded]:
+    """A service that asks for keys, on a database of its own; changes are unlimited."""
+    postgres.run(f"CREATE DATABASE {database}")
     with a_folder() as folder:
-        environment = settings(folder, SUTLER_DATABASE_URL=postgres.url("guarded"), **others)
+        own = {"SUTLER_DATABASE_URL": postgres.url(database), "SUTLER_CHANGES_PER_MINUTE": "1000000"}
+        environment = settings(folder, **own, **others)
         keys: dict[str, str] = {scope: made_key(environment, folder, scope) for scope in SCOPES}
         with serving(folder, environment, "--require-key") as running:
             yield Guarded(running, keys)
+
+
+@pytest.fixture(scope="session")
+def guarded(postgres: Server) -> Iterator[Guarded]:
+    """Solves and waits are short, bodies small."""
+    others = {
+        "SUTLER_LONGEST_SOLVE_S": "1",
+        "SUTLER_LONGEST_WAIT_S": "5",
+        "SUTLER_MOST_BODY_BYTES": str(MOST_BODY_BYTES),
+        "SUTLER_LOG_FORMAT": "json",
+    }
+    with guarding(postgres, "guarded", **others) as service:
+        yield service
 
 
 def made_key(environment: Mapping[str, str], folder: Path, scope: str) -> str:

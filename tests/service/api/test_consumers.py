@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,12 +15,20 @@ from service.plans.examples import CHAT
 from tests.examples.stand_in import StandIn
 from tests.examples.test_provision import SCRIPT, Desk
 from tests.examples.test_terraform import BINARY, NO_CHANGES, Workspace
-from tests.service.api.conftest import Guarded
+from tests.postgres import Server
+from tests.service.api.conftest import Guarded, guarding
 from tests.service.builders import changed
 from tests.service.running import until
 
 QUICK: dict[str, Any] = {**CHAT, "solver": {"time_limit_s": 20}}
 BUSIER = changed(QUICK, ("models", 0, "workloads", 0, "rate_rps"), 28)
+
+
+@pytest.fixture(scope="module")
+def guarded(postgres: Server) -> Iterator[Guarded]:
+    """With time to prove a plan on a busy machine: what changes with the traffic is only certain of proven ones."""
+    with guarding(postgres, "consumers") as service:
+        yield service
 
 
 @dataclass(frozen=True)
