@@ -5,6 +5,10 @@ of its members, so that branching settles how many pieces there are before it se
 (the equality alone would be substituted away by presolve). Supply curves: M counts the machines of a size that
 are rented in a pool; it stands in the supply rows for its price steps and is the only integer among them, since
 the cheaper ones come first by themselves.
+
+Whole replicas: where lam is at most lam_max, all that is asked of a workload w is lam_max f_w, so that one replica of
+rate h is busy with it for u = lam_max f_w / h of its time at most. Where u < 1 the rows  z <= u y  hold for every
+whole number y, and cut off the fractions of replicas with which the relaxed program serves what is rarely asked.
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +18,13 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from solver.allocation import Goal, Polytope, piece_groups
 from solver.linear import LinearProgram, MilpSolution
-from solver.relaxation import demand_matrix, lam_column
+from solver.relaxation import demand_matrix, demand_rows, lam_column
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
+_RARE = 0.99  # of a replica's time: less than this is worth a row
+_LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +111,12 @@ def build_milp(
     *,
     rent_lower: FloatArray | None = None,
     rent_upper: FloatArray | None = None,
+    most_lam: float = np.inf,
 ) -> Milp:
-    """The MILP over the chosen candidates, machine counts within the given bounds."""
+    """The MILP over the chosen candidates, machine counts and lam within the given bounds."""
     part, workload = np.nonzero(polytope.rate[chosen] > 0)
+    busy = _busy_at_most(polytope, chosen[part], workload, most_lam)
+    rare = np.flatnonzero(busy < _RARE)
     groups, curves = _group_columns(polytope, chosen), polytope.curve_of
     rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
     num_groups, num_curves = int(groups.max(initial=-1)) + 1, int(curves.max(initial=-1)) + 1
@@ -130,6 +140,12 @@ def build_milp(
                 _none(top, fleet + num_groups + num_curves),
             ],
             [_none(fleet, 1 + rent), of_part, -_identity(fleet), _none(fleet, num_groups + num_curves)],
+            [
+                _none(len(rare), 1 + rent),
+                csr_array((np.ones(len(rare)), (np.arange(len(rare)), rare)), shape=(len(rare), pairs)),
+                csr_array((-busy[rare], (np.arange(len(rare)), part[rare])), shape=(len(rare), fleet)),
+                _none(len(rare), num_groups + num_curves),
+            ],
             [
                 _none(resources, 1),
                 own_rent,
@@ -156,7 +172,7 @@ def build_milp(
     least = np.zeros(rent) if rent_lower is None else rent_lower
     use_upper = polytope.use_upper[chosen]
     sums = np.concatenate([_members(groups, num_groups) @ use_upper, _members(curves, num_curves) @ most])
-    inequalities = top - len(polytope.demands) + fleet + resources
+    inequalities = top - len(polytope.demands) + fleet + len(rare) + resources
     program = LinearProgram(
         cost=np.concatenate(
             [[goal.lam_weight], goal.rent_cost, np.zeros(pairs), goal.use_cost[chosen], np.zeros(len(sums))]
@@ -165,13 +181,22 @@ def build_milp(
         row_lower=np.concatenate(
             [np.zeros(len(polytope.demands)), np.full(inequalities, -np.inf), np.zeros(len(sums))]
         ),
-        row_upper=np.concatenate([np.zeros(top + fleet), polytope.limit, np.zeros(len(sums))]),
+        row_upper=np.concatenate([np.zeros(top + fleet + len(rare)), polytope.limit, np.zeros(len(sums))]),
         lower=np.concatenate([[goal.lam_lower], least, np.zeros(pairs + fleet + len(sums))]),
-        upper=np.concatenate([[np.inf], most, use_upper[part], use_upper, sums]),
+        upper=np.concatenate([[most_lam], most, use_upper[part], use_upper, sums]),
         integer=np.concatenate([[False], curves < 0, np.zeros(pairs), np.ones(fleet + len(sums))]).astype(np.bool_),
     )
     cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
     return Milp(program, chosen, part, workload, curves, polytope.rent_upper, cheapest_first)
+
+
+def _busy_at_most(polytope: Polytope, candidate: IntArray, workload: IntArray, most_lam: float) -> FloatArray:
+    """[pairs] the share of its time that one replica needs for all that is asked of the workload."""
+    if not np.isfinite(most_lam):
+        return np.full(len(candidate), np.inf)
+    asked = most_lam * np.array([demand.fraction for demand in polytope.demands])
+    most = asked[demand_rows(polytope)[polytope.candidates.model[candidate], workload]]
+    return np.asarray(np.maximum(most * (1 + _ROUNDING) / polytope.rate[candidate, workload], _LEAST_BUSY))
 
 
 def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:

@@ -229,14 +229,21 @@ class _Search:
 
     def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
         """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
-        self._solve(build_milp(self.polytope, self.goal, chosen), node_limit, time_share)
+        self._solve(build_milp(self.polytope, self.goal, chosen, most_lam=self._most_lam()), node_limit, time_share)
         self.report("incumbent", self.value, self.relaxation.bound)
 
     def prove(self, node_limit: int | None) -> None:
         """Search everything that could be in a better plan; the bound then covers the whole problem."""
         cutoff = self._cutoff()
         chosen, rent_lower, rent_upper = self.survivors()
-        milp = build_milp(self.polytope, self.goal, chosen, rent_lower=rent_lower, rent_upper=rent_upper)
+        milp = build_milp(
+            self.polytope,
+            self.goal,
+            chosen,
+            rent_lower=rent_lower,
+            rent_upper=rent_upper,
+            most_lam=self._most_lam(),
+        )
         solution = self._solve(milp, node_limit)
         self.bound = max(self.bound, min(solution.bound, cutoff))
         self.exhausted = solution.status in ("optimal", "infeasible")
@@ -370,6 +377,15 @@ class _Search:
         if value < self.value:
             routed = route(self.polytope, fleet)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
+
+    def _most_lam(self) -> float:
+        """What no plan carries more of, or need not: where lam is worth nothing, its least is as good as any."""
+        goal = self.goal
+        if goal.lam_weight >= 0:
+            return goal.lam_lower
+        if goal.use_cost.any() or goal.rent_cost.any():
+            return np.inf
+        return self.relaxation.bound / goal.lam_weight
 
     def _cutoff(self) -> float:
         """Only plans better than this matter: the incumbent less most of the allowed gap."""
