@@ -114,11 +114,6 @@ class ServedModel:
         """What its requests must keep."""
         return self.slo if workload.slo is None else workload.slo
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether any of its requests has a latency limit."""
-        return any(self.limits_of(workload) for workload in self.workloads)
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:

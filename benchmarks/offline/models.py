@@ -84,18 +84,7 @@ def _described(
     is_tied: bool = False,
 ) -> ModelSpec:
     """Parameters are counted; that leaves out biases and norms, below 0.1 %."""
-    counted = count_parameters(
-        layers=layers,
-        hidden_size=hidden_size,
-        heads=heads,
-        kv_heads=kv_heads or heads,
-        head_dim=hidden_size // heads,
-        intermediate_size=intermediate_size,
-        vocab_size=vocab_size,
-        tied_embeddings=is_tied,
-        feed_forward_matrices=matrices,
-    )
-    return ModelSpec(
+    spec = ModelSpec(
         id=name,
         layers=layers,
         hidden_size=hidden_size,
@@ -105,7 +94,9 @@ def _described(
         intermediate_size=intermediate_size,
         vocab_size=vocab_size,
         max_context_tokens=max_context_tokens,
-        total_params=counted.total,
-        active_params=counted.active,
+        total_params=0.0,
+        active_params=0.0,
         tied_embeddings=is_tied,
     )
+    counted = count_parameters(spec, feed_forward_matrices=matrices)
+    return replace(spec, total_params=counted.total, active_params=counted.active)

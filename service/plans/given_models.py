@@ -3,6 +3,7 @@
 Flow: ModelReference of a document -> given_spec -> ModelSpec. translate.py and service/offline/translate.py ask.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,48 +87,29 @@ def how_read(spec: ModelSpec) -> str:
 
 def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
     """An architecture that is described, with what it leaves out counted from the rest."""
-    kv_heads = given.kv_heads or given.heads
-    head_dim = given.head_dim or given.hidden_size // given.heads
-    moe = MixtureOfExperts(**given.moe.model_dump()) if given.moe else None
-    mla = LatentAttention(**given.mla.model_dump()) if given.mla else None
-    linear = LinearAttention(**given.linear_attention.model_dump()) if given.linear_attention else None
-    sparse = SparseAttention(**given.sparse_attention.model_dump()) if given.sparse_attention else None
-    counted = count_parameters(
-        layers=given.layers,
-        hidden_size=given.hidden_size,
-        heads=given.heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=given.intermediate_size,
-        vocab_size=given.vocab_size,
-        tied_embeddings=given.tied_embeddings,
-        moe=moe,
-        mla=mla,
-        linear_attention=linear,
-        sparse_attention=sparse,
-        gated_attention=given.gated_attention,
-    )
-    total = given.total_params or counted.total
-    return ModelSpec(
+    spec = ModelSpec(
         id=name,
         layers=given.layers,
         hidden_size=given.hidden_size,
         heads=given.heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
+        kv_heads=given.kv_heads or given.heads,
+        head_dim=given.head_dim or given.hidden_size // given.heads,
         intermediate_size=given.intermediate_size,
         vocab_size=given.vocab_size,
         max_context_tokens=given.max_context_tokens or UNLIMITED_CONTEXT_TOKENS,
-        total_params=total,
-        active_params=given.active_params or min(total, counted.active),
+        total_params=0.0,
+        active_params=0.0,
         tied_embeddings=given.tied_embeddings,
-        moe=moe,
-        mla=mla,
+        moe=MixtureOfExperts(**given.moe.model_dump()) if given.moe else None,
+        mla=LatentAttention(**given.mla.model_dump()) if given.mla else None,
         sliding_window=SlidingWindow(**given.sliding_window.model_dump()) if given.sliding_window else None,
         hf_id=given.hf_id,
-        linear_attention=linear,
-        sparse_attention=sparse,
+        linear_attention=LinearAttention(**given.linear_attention.model_dump()) if given.linear_attention else None,
+        sparse_attention=SparseAttention(**given.sparse_attention.model_dump()) if given.sparse_attention else None,
         gated_attention=given.gated_attention,
         checkpoints=tuple(given.checkpoints.items()),
         kv_schemes=tuple(given.kv_schemes.items()),
     )
+    counted = count_parameters(spec)
+    total = given.total_params or counted.total
+    return replace(spec, total_params=total, active_params=given.active_params or min(total, counted.active))

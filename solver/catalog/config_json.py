@@ -5,6 +5,7 @@ model does not know, is an InvalidProblemError that names the field: nothing is 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, cast
 
 from solver.catalog.config_fields import Config
@@ -51,26 +52,8 @@ def spec_of_config(
     is_gated = text.flag("attn_output_gate", default=text.kind.startswith(_GATED_ATTENTION))
     head_dim = mla.qk_nope_head_dim if mla else _head_dim(text, hidden_size, heads)
     intermediate_size = _dense_width(text, is_needed=has_dense, instead=moe.expert_intermediate_size if moe else 0)
-    vocab_size = text.integer("vocab_size")
-    tied = text.flag("tie_word_embeddings", default=text.kind.startswith(_TIED))
-    counted = count_parameters(
-        layers=layers,
-        hidden_size=hidden_size,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=intermediate_size,
-        vocab_size=vocab_size,
-        tied_embeddings=tied,
-        moe=moe,
-        mla=mla,
-        linear_attention=linear,
-        sparse_attention=sparse,
-        gated_attention=is_gated,
-        feed_forward_matrices=2 if text.kind in _PLAIN_FEED_FORWARD else GATED_FEED_FORWARD_MATRICES,
-    )
     native = native_precision(whole)
-    return ModelSpec(
+    spec = ModelSpec(
         id=name,
         layers=layers,
         hidden_size=hidden_size,
@@ -78,11 +61,11 @@ def spec_of_config(
         kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate_size=intermediate_size,
-        vocab_size=vocab_size,
+        vocab_size=text.integer("vocab_size"),
         max_context_tokens=max_context_tokens,
-        total_params=counted.total,
-        active_params=counted.active,
-        tied_embeddings=tied,
+        total_params=0.0,
+        active_params=0.0,
+        tied_embeddings=text.flag("tie_word_embeddings", default=text.kind.startswith(_TIED)),
         moe=moe,
         mla=mla,
         sliding_window=window_of(text, layers, max_context_tokens),
@@ -93,6 +76,9 @@ def spec_of_config(
         checkpoints=() if native is None else ((native, hf_id or name),),
         kv_schemes=() if native is None or not _has_fp8_cache(whole) else ((native, "fp8"),),
     )
+    matrices = 2 if text.kind in _PLAIN_FEED_FORWARD else GATED_FEED_FORWARD_MATRICES
+    counted = count_parameters(spec, feed_forward_matrices=matrices)
+    return replace(spec, total_params=counted.total, active_params=counted.active)
 
 
 def native_precision(config: Config) -> Precision | None:

@@ -1,7 +1,7 @@
 """Models of the catalogue as entries, with their provenance and aliases."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, cast
@@ -84,40 +84,28 @@ def _read_model(model: str, entry: Table, *, defaults: Mapping[str, str], as_of:
     own_source = source.format(hf_id=hf_id)
     provenance = take_provenance(entry, defaults=defaults, as_of=as_of, source=own_source)
     sizes = {figure: entry.integer(figure) for figure in SIZE_FIGURES}
-    moe, mla, window = _read_moe(entry), _read_mla(entry), _read_window(entry)
-    linear, sparse = _read_linear(entry), _read_sparse(entry)
-    tied = entry.boolean("tied_embeddings", default=False)
-    gated = entry.boolean("gated_attention", default=False)
-    architecture = {figure: size for figure, size in sizes.items() if figure != "max_context_tokens"}
-    counted = count_parameters(
-        **architecture,
-        tied_embeddings=tied,
-        moe=moe,
-        mla=mla,
-        linear_attention=linear,
-        sparse_attention=sparse,
-        gated_attention=gated,
-        feed_forward_matrices=entry.integer("feed_forward_matrices", default=GATED_FEED_FORWARD_MATRICES),
-    )
     total = entry.number("total_params")
-    active = entry.optional_number("active_params") or (counted.active if moe else total)
     spec = ModelSpec(
         id=model,
         **sizes,
         total_params=total,
-        active_params=active,
-        tied_embeddings=tied,
-        moe=moe,
-        mla=mla,
-        sliding_window=window,
+        active_params=total,
+        tied_embeddings=entry.boolean("tied_embeddings", default=False),
+        moe=_read_moe(entry),
+        mla=_read_mla(entry),
+        sliding_window=_read_window(entry),
         precisions=_read_precisions(entry),
         hf_id=hf_id,
-        linear_attention=linear,
-        sparse_attention=sparse,
-        gated_attention=gated,
+        linear_attention=_read_linear(entry),
+        sparse_attention=_read_sparse(entry),
+        gated_attention=entry.boolean("gated_attention", default=False),
         checkpoints=_read_checkpoints(entry),
         kv_schemes=_read_kv_schemes(entry),
     )
+    matrices = entry.integer("feed_forward_matrices", default=GATED_FEED_FORWARD_MATRICES)
+    counted = count_parameters(spec, feed_forward_matrices=matrices)
+    active = entry.optional_number("active_params") or (counted.active if spec.moe else total)
+    spec = replace(spec, active_params=active)
     aliases = entry.texts("aliases")
     entry.close()
     return _Entry(spec, aliases, _facts(spec, sizes, provenance), counted)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from solver.catalog.entries import LatentAttention, LinearAttention, MixtureOfExperts, SparseAttention
+from solver.catalog.entries import LatentAttention, LinearAttention, ModelSpec, SparseAttention
 
 GATED_FEED_FORWARD_MATRICES = 3  # gate, up and down (Shazeer, arXiv 2002.05202); older models have two
 
@@ -15,77 +15,41 @@ class ParameterCount:
     active: float
 
 
-def count_parameters(
-    *,
-    layers: int,
-    hidden_size: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    intermediate_size: int,
-    vocab_size: int,
-    tied_embeddings: bool = False,
-    moe: MixtureOfExperts | None = None,
-    mla: LatentAttention | None = None,
-    linear_attention: LinearAttention | None = None,
-    sparse_attention: SparseAttention | None = None,
-    gated_attention: bool = False,
-    feed_forward_matrices: int = GATED_FEED_FORWARD_MATRICES,
-) -> ParameterCount:
-    """Weight matrices of a decoder-only transformer; biases and norms (below 0.1 %) are left out.
+def count_parameters(spec: ModelSpec, *, feed_forward_matrices: int = GATED_FEED_FORWARD_MATRICES) -> ParameterCount:
+    """Weight matrices of a decoder-only transformer, whatever its spec states as totals; biases and norms (below
+    0.1 %) are left out.
 
     Active parameters of a mixture of experts count the shared and the routed experts that a token uses, and both
     embedding matrices, as most publishers do.
     """
-    attention = attention_parameters(
-        layers=layers,
-        hidden_size=hidden_size,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        mla=mla,
-        linear_attention=linear_attention,
-        sparse_attention=sparse_attention,
-        gated_attention=gated_attention,
-    )
-    embeddings = vocab_size * hidden_size * (1 if tied_embeddings else 2)
-    dense = feed_forward_matrices * hidden_size * intermediate_size
+    attention, hidden_size, moe = attention_parameters(spec), spec.hidden_size, spec.moe
+    embeddings = spec.vocab_size * hidden_size * (1 if spec.tied_embeddings else 2)
+    dense = feed_forward_matrices * hidden_size * spec.intermediate_size
     if moe is None:
-        total = embeddings + attention + layers * dense
+        total = embeddings + attention + spec.layers * dense
         return ParameterCount(float(total), float(total))
     common = embeddings + attention + moe.dense_layers * dense
     expert = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.expert_intermediate_size
     shared = GATED_FEED_FORWARD_MATRICES * hidden_size * moe.shared_expert_intermediate_size * moe.shared_experts
     always = shared + hidden_size * moe.experts  # the router
-    sparse_layers = layers - moe.dense_layers
+    sparse_layers = spec.layers - moe.dense_layers
     return ParameterCount(
         total=float(common + sparse_layers * (always + moe.experts * expert)),
         active=float(common + sparse_layers * (always + moe.experts_per_token * expert)),
     )
 
 
-def attention_parameters(
-    *,
-    layers: int,
-    hidden_size: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    mla: LatentAttention | None = None,
-    linear_attention: LinearAttention | None = None,
-    sparse_attention: SparseAttention | None = None,
-    gated_attention: bool = False,
-) -> int:
+def attention_parameters(spec: ModelSpec) -> int:
     """The projections around attention, of all layers together."""
-    full = hidden_size * head_dim * ((3 if gated_attention else 2) * heads + 2 * kv_heads)
-    if mla is not None:
-        full = _latent(hidden_size, heads, mla)
-    if sparse_attention is not None:
-        full += _indexer(hidden_size, mla, sparse_attention)
-    if linear_attention is None:
-        return layers * full
-    full_layers = linear_attention.full_layers
-    return full_layers * full + (layers - full_layers) * _delta_net(hidden_size, linear_attention)
+    hidden_size, linear = spec.hidden_size, spec.linear_attention
+    full = hidden_size * spec.head_dim * ((3 if spec.gated_attention else 2) * spec.heads + 2 * spec.kv_heads)
+    if spec.mla is not None:
+        full = _latent(hidden_size, spec.heads, spec.mla)
+    if spec.sparse_attention is not None:
+        full += _indexer(hidden_size, spec.mla, spec.sparse_attention)
+    if linear is None:
+        return spec.layers * full
+    return linear.full_layers * full + (spec.layers - linear.full_layers) * _delta_net(hidden_size, linear)
 
 
 def _delta_net(hidden_size: int, linear: LinearAttention) -> int:

@@ -114,7 +114,7 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
     head_params = float(spec.vocab_size) * spec.hidden_size
     embeddings = head_params * (1 if spec.tied_embeddings else 2)
     expert_params = _expert_params(spec)
-    body = max(spec.total_params - embeddings - expert_params, float(_attention_params(spec)))
+    body = max(spec.total_params - embeddings - expert_params, float(attention_parameters(spec)))
     moe, window, linear, sparse = spec.moe, spec.sliding_window, spec.linear_attention, spec.sparse_attention
     linear_fraction = 1.0 - linear.full_layers / spec.layers if linear else 0.0
     kv_head_bytes = _kv_entries(spec) * KV_BYTES[kv_precision]
@@ -160,21 +160,6 @@ def _expert_params(spec: ModelSpec) -> float:
         return 0.0
     per_expert = 3.0 * spec.hidden_size * spec.moe.expert_intermediate_size
     return (spec.layers - spec.moe.dense_layers) * spec.moe.experts * per_expert
-
-
-def _attention_params(spec: ModelSpec) -> int:
-    """Of all layers."""
-    return attention_parameters(
-        layers=spec.layers,
-        hidden_size=spec.hidden_size,
-        heads=spec.heads,
-        kv_heads=spec.kv_heads,
-        head_dim=spec.head_dim,
-        mla=spec.mla,
-        linear_attention=spec.linear_attention,
-        sparse_attention=spec.sparse_attention,
-        gated_attention=spec.gated_attention,
-    )
 
 
 def _activation_width(spec: ModelSpec) -> float:

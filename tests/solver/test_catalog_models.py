@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.catalog import (
+    ParameterCount,
     count_parameters,
     load_models,
     model_aliases,
@@ -15,7 +17,14 @@ from solver.catalog import (
     resolve_model,
     with_repository,
 )
-from solver.catalog.entries import LatentAttention, LinearAttention, MixtureOfExperts, Precision, SparseAttention
+from solver.catalog.entries import (
+    LatentAttention,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelSpec,
+    Precision,
+    SparseAttention,
+)
 from solver.catalog.models import model_catalog
 from solver.errors import UnknownNameError
 
@@ -182,17 +191,19 @@ def test_hybrids_and_sparse_models_add_up_to_their_names(model: str, published_b
     assert model_catalog().counted[model].total / 1e9 == pytest.approx(published_billions, rel=0.01)
 
 
+def tiny(layers: int, kv_heads: int = 1, **others: Any) -> ParameterCount:
+    """What a model of 8 wide, 2 heads of 4, feed-forward 16 and 10 words adds up to."""
+    sizes = {"hidden_size": 8, "heads": 2, "head_dim": 4, "intermediate_size": 16, "vocab_size": 10}
+    known: dict[str, Any] = {**sizes, "max_context_tokens": 1, "total_params": 0.0, "active_params": 0.0, **others}
+    return count_parameters(ModelSpec("tiny", layers, kv_heads=kv_heads, **known))
+
+
 def test_parameters_of_a_tiny_hybrid_counted_by_hand() -> None:
     # full: gated queries 8*4*3*2 and keys, values 8*4*2*1: 256; index: 8*2*3 + 8*(3+2) = 88
     # linear: channels 2*1*2 + 2*3 = 10; in 8*(10 + 6 + 4), out 8*6, convolution 10*4: 248; feed-forward 384
-    count = count_parameters(
-        layers=3,
-        hidden_size=8,
-        heads=2,
+    count = tiny(
+        3,
         kv_heads=1,
-        head_dim=4,
-        intermediate_size=16,
-        vocab_size=10,
         gated_attention=True,
         linear_attention=LinearAttention(
             full_layers=1, key_heads=1, value_heads=2, key_head_dim=2, value_head_dim=3, conv_kernel_tokens=4
@@ -204,23 +215,16 @@ def test_parameters_of_a_tiny_hybrid_counted_by_hand() -> None:
 
 def test_parameters_of_a_tiny_dense_model_counted_by_hand() -> None:
     # attention 2*8*4*(2+1) = 192, feed-forward 3*8*16 = 384, embeddings 2*10*8 = 160; 2 layers
-    count = count_parameters(
-        layers=2, hidden_size=8, heads=2, kv_heads=1, head_dim=4, intermediate_size=16, vocab_size=10
-    )
+    count = tiny(2)
     assert count.total == count.active == 160 + 2 * (192 + 384)
 
 
 def test_parameters_of_a_tiny_mixture_with_latent_attention_counted_by_hand() -> None:
     # attention: query 8*2*(3+1) = 64, compressed 8*(4+1) = 40, expanded 4*2*(3+2) = 40, output 2*2*8 = 32: 176
     # dense layer 3*8*16 = 384; expert 3*8*5 = 120, shared 3*8*6 = 144, router 8*4 = 32; tied embeddings 80
-    count = count_parameters(
-        layers=3,
-        hidden_size=8,
-        heads=2,
+    count = tiny(
+        3,
         kv_heads=2,
-        head_dim=4,
-        intermediate_size=16,
-        vocab_size=10,
         tied_embeddings=True,
         moe=MixtureOfExperts(
             experts=4,
