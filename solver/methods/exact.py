@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.allocation import Goal, Polytope
+from solver.allocation import Goal, Polytope, piece_groups
 from solver.candidates import kv_network
 from solver.fleet_bounds import FleetBounds
 from solver.linear import MilpSolution, solve_lp, solve_milp
@@ -35,6 +35,7 @@ _QUICK_COLUMNS_PER_MODEL = 6
 _MANY_NETWORKS = 3
 _NETWORKS_TRIED = 2
 _ONE_NETWORK_COLUMNS = 80
+_COLUMNS_PER_WIDEST = 3
 _FEW_CANDIDATES = 400  # so few that the first MILP may as well have all of them
 _FINISH_COLUMNS = 20
 _FINISH_COLUMNS_PER_MODEL = 4
@@ -158,14 +159,26 @@ def objective_of(polytope: Polytope, goal: Goal, allocation: Allocation) -> floa
 
 
 def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model: int) -> IntArray:
-    """The relaxation's support and the best reduced costs: `count` overall, at least `per_model` of each model."""
+    """The relaxation's support and the best reduced costs: `count` overall, at least `per_model` of each model; and
+    of the best machines, however a relaxation of replicas that each suit one workload sees them, what serves most."""
     reduced = relaxation.reduced_cost_use
     chosen = [np.flatnonzero(relaxation.load > 1e-9), _smallest(reduced, np.arange(len(reduced)), count)]
     chosen += [
         _smallest(reduced, np.flatnonzero(polytope.candidates.model == model), per_model)
         for model in range(len(polytope.problem.models))
     ]
+    chosen.append(_widest(polytope, reduced, count // _COLUMNS_PER_WIDEST))
     return np.unique(np.concatenate(chosen))
+
+
+def _widest(polytope: Polytope, reduced: FloatArray, count: int) -> IntArray:
+    """Of each of the `count` best kinds of machines the candidate that serves the most workloads, by reduced cost."""
+    kinds = piece_groups(polytope.candidates)
+    best = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(best, kinds, reduced)
+    order = np.lexsort((reduced, -(polytope.rate > 0).sum(axis=1), kinds))
+    widest = order[np.unique(kinds[order], return_index=True)[1]]
+    return widest[_smallest(best, np.arange(len(best)), count)]
 
 
 def surviving(polytope: Polytope, relaxation: Relaxation, slack: float) -> tuple[IntArray, FloatArray, FloatArray]:

@@ -9,6 +9,22 @@ from typer.testing import CliRunner
 from service.cli.app import app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "paper_case.yaml"
+# the cheapest machine carries little more than half of the load where its rates are at their low end
+NEAR = """
+objective: {kind: min_cost}
+models:
+  - name: chat
+    model: llama-3.1-8b
+    workloads: [{name: all, input_tokens: 1000, output_tokens: 200, rate_rps: 6}]
+market:
+  offers:
+    taken_at: 2026-01-01T00:00:00Z
+    offers:
+    - {provider: a, offer_id: risky, gpu: rtx-5090, gpus: 1, available: 1, contract: on_demand,
+       price_usd_per_hour: 0.996}
+    - {provider: a, offer_id: known, gpu: h100-sxm, gpus: 1, available: 1, contract: on_demand,
+       price_usd_per_hour: 1.0}
+"""
 
 
 def sutler(*arguments: str) -> tuple[int, str, str]:
@@ -16,14 +32,18 @@ def sutler(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_flag_takes_the_fleet_that_the_plan_names() -> None:
-    code, out, _ = sutler("plan", str(EXAMPLE), "--json")
+def test_the_flag_takes_the_fleet_that_the_plan_names(tmp_path: Path) -> None:
+    problem = tmp_path / "near.yaml"
+    problem.write_text(NEAR)
+    code, out, _ = sutler("plan", str(problem), "--json")
     assert code == 0
     plan = json.loads(out)
     near = plan["robustness"]["near_optimum"]
+    assert [each["offer_id"] for each in plan["rentals"]] == ["risky"]
+    assert [each["offer_id"] for each in near["rentals"]] == ["known"]
     assert plan["objective"]["optimum_value"] is None
     code, out, _ = sutler(
-        "plan", str(EXAMPLE), "--json", "--give-up", str(plan["robustness"]["near_optimum_fraction"])
+        "plan", str(problem), "--json", "--give-up", str(plan["robustness"]["near_optimum_fraction"])
     )
     assert code == 0
     taken = json.loads(out)
