@@ -1,9 +1,9 @@
 """How true load ceilings are: `python -m benchmarks.load_ceilings [--count 100] [--requests 10000]`.
 
 Draws replicas at random (model, GPU, layout, one to three workloads, limits of each kind and percentile), takes one
-of their operating points and a mixture inside it, and simulates Poisson arrivals of that mixture at the ceiling that
-a plan would state, at nine tenths of it and at 20 % more; where only TPOT is limited, with a cap 20 % higher instead.
-Prints how many keep every limit, within the error of sampling, and how many miss one.
+of their operating points and a mixture inside it (or its fixed mix), and simulates Poisson arrivals of that mixture
+at the ceiling that a plan would state, at nine tenths of it and at 20 % more; where only TPOT is limited, with a cap
+20 % higher instead. Prints how many keep every limit, within the error of sampling, and how many miss one.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from solver.simulation import EngineSettings, Kind, SimulatedReplica, poisson, s
 from solver.throughput.base import FloatArray, Layouts
 from solver.throughput.composer import Pairs, compose
 from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.mixes import mixes_of
 from solver.throughput.prepare import prepare
 from solver.throughput.roofline import Roofline
 
@@ -88,7 +89,8 @@ def drawn(seed: int) -> Drawn | None:
     if not len(points):
         return None
     at = int(rng.integers(len(points)))
-    rps, cap = points.rps[at] * rng.dirichlet(np.ones(count)), points.max_batch[at : at + 1]
+    of_set, of_mix, cap = points.rps[at, :count], points.rps[at, count:], points.max_batch[at : at + 1]
+    rps = of_set * rng.dirichlet(np.ones(count)) + of_mix @ mixes_of(model)[count:]
     full = ROOFLINE.rates(model, layouts, caps=cap).rps[0]
     ceiling = float(ROOFLINE.ceilings(model, layouts, caps=cap, rps=rps[None, :], most_load=1.0)[0])
     known = replace(layouts, layers=points.layers[at : at + 1])

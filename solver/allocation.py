@@ -4,14 +4,15 @@ Variables
     lam          multiple of the demand that is served (scaled, see `Polytope.scale_rps`)
     u[k]         machines rented of offer class k, integer
     y[c]         replicas of candidate c, integer
-    z[c, w]      share of their time that the replicas of c spend on workload w
+    z[c, v]      share of their time that the replicas of c spend on column v: a workload, or a fixed mix of some, of
+                 which s[v, w] of the requests are w (throughput/mixes.py)
     N[g]         replicas per group g of candidates with the same model and pieces (only in the MILP)
 
 Rows, by the names that plans use
-    demand/<model>/<workload>     sum_c h[c,w] z[c,w]  =  lam f[w]      aggregated and decode candidates
+    demand/<model>/<workload>     sum_c,v h[c,v] s[v,w] z[c,v]  =  lam f[w]      aggregated and decode candidates
     flow (unnamed)                sum_c h[c,w] z[c,w] of decode  <=  the same of prefill,
                                   per model, network and workload
-    capacity (unnamed)            sum_w z[c,w]  <=  y[c]
+    capacity (unnamed)            sum_v z[c,v]  <=  y[c]
     supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines; of
                                   a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
@@ -27,6 +28,7 @@ Every combination of prefill and decode replicas at any ratio (GPU Combos of Cau
 point of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +40,7 @@ from solver.pools import PIECE_SIZES
 from solver.problem import Problem
 from solver.supply import Supply, room_of
 from solver.throughput.base import BoolArray, FloatArray, IntArray, RatesAt
+from solver.throughput.mixes import mixes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,14 @@ class Goal:
 class Polytope:
     """C candidates, K offer classes, R resource rows, D demands.
 
-    rate [C, W]: requests/s within all limits, divided by `scale_rps`
+    rate [C, V]: requests/s within all limits, divided by `scale_rps`
+    mixed [models * V, D]: shares of the requests of each column of rates, s above; a single 1 for each workload
     use [R, C], rent [R, K]: resource rows  use @ y + rent @ u <= limit
     cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines. Where
     GPUs may be capped, those that run nothing are set to the lowest cap, and replicas are charged what lies above it
     use_upper [C], rent_upper [K]: most replicas and machines that can ever be had
     provider_of [C]: index into `limited_providers`, -1 where the share is not limited
-    flow_of [C, W]: which of the `num_flows` flow rows, -1 for aggregated candidates
+    flow_of [C, V]: which of the `num_flows` flow rows, -1 for aggregated candidates
     curve_of [K]: classes with the same number are the price steps of one supply curve, -1: a class by itself
     """
 
@@ -95,6 +99,7 @@ class Polytope:
     curve_of: IntArray
     flow_of: IntArray
     num_flows: int
+    mixed: csr_array
 
     @property
     def serves(self) -> BoolArray:
@@ -107,12 +112,25 @@ class Polytope:
         """Rows that rates stand in: demands, providers with a limited share, flows."""
         return len(self.demands) + len(self.limited_providers) + self.num_flows
 
+    @property
+    def offered(self) -> FloatArray:
+        """[models, V] share of all offered requests that the workloads of each column make up."""
+        fraction = np.array([demand.fraction for demand in self.demands])
+        return np.asarray(((self.mixed > 0) @ fraction).reshape(-1, self.rate.shape[1]))
+
+    def rates_on(self, row: int) -> FloatArray:
+        """[C] the most requests/s of each candidate in a column that demand number `row` is part of."""
+        demand = self.demands[row]
+        part = self.mixed[:, [row]].toarray().reshape(-1, self.rate.shape[1])[demand.model] > 0
+        own = self.candidates.model == demand.model
+        return np.asarray(np.where(own[:, None] & part, self.rate, 0.0).max(axis=1))
+
     def servable(self) -> BoolArray:
         """[D] demands that some candidate serves, or prefill and decode on one network."""
-        role, model = self.candidates.role, self.candidates.model
+        role = self.candidates.role
         found = np.zeros(len(self.demands), dtype=np.bool_)
         for row, demand in enumerate(self.demands):
-            able = (model == demand.model) & (self.rate[:, demand.workload] > 0) & (self.use_upper >= 1)
+            able = (self.rates_on(row) > 0) & (self.use_upper >= 1)
             flows = [self.flow_of[able & (role == each), demand.workload] for each in (PREFILL, DECODE)]
             found[row] = bool((able & (role == AGGREGATED)).any()) or len(np.intersect1d(*flows)) > 0
         return found
@@ -194,6 +212,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         curve_of=_supply_curves(problem, supply),
         flow_of=flow_of,
         num_flows=num_flows,
+        mixed=_mixed(problem, demands, candidates.rps.shape[1]),
     )
 
 
@@ -256,6 +275,14 @@ def _demands(problem: Problem) -> tuple[Demand, ...]:
         for m, model in enumerate(problem.models)
         for w, workload in enumerate(model.workloads)
     )
+
+
+def _mixed(problem: Problem, demands: Sequence[Demand], columns: int) -> csr_array:
+    shares = np.zeros((len(problem.models), columns, len(demands)))
+    each = [mixes_of(model) for model in problem.models]
+    for row, demand in enumerate(demands):
+        shares[demand.model, : len(each[demand.model]), row] = each[demand.model][:, demand.workload]
+    return csr_array(shares.reshape(-1, len(demands)))
 
 
 def _gpus_per_direct_pool(supply: Supply, candidates: Candidates) -> csr_array:
@@ -330,16 +357,17 @@ def _limited_providers(problem: Problem, supply: Supply, candidates: Candidates)
 
 
 def _flows(supply: Supply, candidates: Candidates) -> tuple[IntArray, int]:
-    """Numbers of the flow rows [C, W]: one per model, network and workload that something prefills or decodes."""
+    """Numbers of the flow rows [C, V]: one per model, network and column of rates that something prefills or decodes
+    (none of the mixes)."""
     flow_of = np.full(candidates.rps.shape, -1, dtype=np.int64)
     apart = np.flatnonzero(candidates.role != AGGREGATED)
     if not len(apart):
         return flow_of, 0
     keys = np.column_stack([candidates.model[apart], kv_network(candidates, supply)[apart]])
     groups, number = np.unique(keys, axis=0, return_inverse=True)
-    workloads = candidates.rps.shape[1]
-    flow_of[apart] = number.reshape(-1, 1) * workloads + np.arange(workloads)
-    return flow_of, len(groups) * workloads
+    columns = candidates.rps.shape[1]
+    flow_of[apart] = number.reshape(-1, 1) * columns + np.arange(columns)
+    return flow_of, len(groups) * columns
 
 
 def _most_replicas(

@@ -24,6 +24,7 @@ from solver.shapes import Shapes, pipeline_shapes, widened
 from solver.supply import Supply
 from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
 from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.mixes import most_columns
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
@@ -31,14 +32,15 @@ AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """C candidates of all models; arrays are padded to the longest pipeline S and the most workloads W.
+    """C candidates of all models; arrays are padded to the longest pipeline S and the most columns of rates V, one
+    for each workload and then for each fixed mix of a model (throughput/mixes.py).
 
     model [C]; role [C]: index into ROLES; power_cap_fraction [C]: of the TDP of all its GPUs, 1: not capped
     pool [C, S] (-1: no such stage); tensor_parallel, layers [C, S] (0 in padding)
     one_piece [C]: the whole replica is one piece, else every stage is one
     piece_pool, piece_size [C, S]: pool of each piece and GPUs that it keeps to itself (-1 and 0 in padding)
-    rps [C, W]: requests/s of one replica that serves nothing else, within all limits; 0 where it is not admitted
-    low_rps [C, W]: the same at the low end of the stated band
+    rps [C, V]: requests/s of one replica that serves nothing else, within all limits; 0 where it is not admitted
+    low_rps [C, V]: the same at the low end of the stated band
     storage_usd_per_hour [C]
     max_batch [C]: sequences at most, 0 where that is unknown
     data_parallel [C]: ranks of attention, each tensor_parallel GPUs
@@ -71,6 +73,12 @@ class Candidates:
 
     def take(self, rows: IntArray | BoolArray) -> "Candidates":
         return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
+
+    def is_mix(self, problem: Problem) -> BoolArray:
+        """[C] whether all that it serves comes in fixed proportions."""
+        workloads = np.array([len(model.workloads) for model in problem.models])[self.model]
+        alone = (self.rps > 0) & (np.arange(self.rps.shape[1]) < workloads[:, None])
+        return np.asarray(~alone.any(axis=1) & (self.rps > 0).any(axis=1))
 
     def served(self, problem: Problem, candidate: int) -> ServedModel:
         """The model of a candidate at its precision."""
@@ -105,14 +113,13 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
         for role in roles_of(problem)
         for cap in power_cap_fractions(problem)
     ]
-    most_workloads = max(len(model.workloads) for model in problem.models)
-    return paired(joined([part for part in parts if len(part)], most_workloads), supply)
+    return paired(joined([part for part in parts if len(part)], problem), supply)
 
 
 def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
     """All of one model, whether there is anything to hand over to or not."""
     each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
-    return joined(each, max(len(model.workloads) for model in problem.models))
+    return joined(each, problem)
 
 
 def _at_precision(
@@ -125,19 +132,17 @@ def _at_precision(
     unlimited_networks: Collection[str] = (),
 ) -> Candidates:
     """`model`: number `index` of the problem at one of its precisions."""
-    most_workloads = max(len(model.workloads) for model in problem.models)
     if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
-        return _no_candidates(most_workloads)
+        return _no_candidates(problem)
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
     if not len(shapes.one_piece):
-        return _no_candidates(most_workloads)
+        return _no_candidates(problem)
     found, _ = _rated(
         problem,
         supply,
         index,
         model,
         shapes,
-        most_workloads,
         role,
         power_cap_fraction,
         unlimited_networks=unlimited_networks,
@@ -184,7 +189,6 @@ def candidates_of_pipelines(
 ) -> tuple[Candidates, IntArray]:
     """Candidates of each pipeline of a model as it stands, in their order: every operating point of its engine at its
     cap, at least one, also where it serves nothing. And which pipeline each is of."""
-    most_workloads = max(len(m.workloads) for m in problem.models)
     alike: dict[tuple[Role, float, Precision | None], list[int]] = {}
     for number, one in enumerate(pipelines):
         alike.setdefault((one.role, one.power_cap_fraction, one.precision), []).append(number)
@@ -195,7 +199,7 @@ def candidates_of_pipelines(
         owners.append(np.array(members)[owner])
     owner = np.concatenate([*owners, np.zeros(0, dtype=np.int64)]).astype(np.int64)
     order = np.argsort(owner, kind="stable")
-    return joined(parts, most_workloads).take(order), owner[order]
+    return joined(parts, problem).take(order), owner[order]
 
 
 def _of_pipelines(
@@ -211,14 +215,12 @@ def _of_pipelines(
         np.array([p.size for p in pipelines], dtype=np.int64),
     )
     layers = np.array([_padded([layers for _, _, layers in p.stages], longest, 0) for p in pipelines], dtype=np.int64)
-    most_workloads = max(len(m.workloads) for m in problem.models)
     return _rated(
         problem,
         supply,
         model,
         problem.models[model].at(pipelines[0].precision),
         shapes,
-        most_workloads,
         pipelines[0].role,
         pipelines[0].power_cap_fraction,
         layers=layers if layers.any() else None,
@@ -226,9 +228,9 @@ def _of_pipelines(
     )
 
 
-def joined(parts: Sequence[Candidates], most_workloads: int) -> Candidates:
+def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
     """All of them, in order."""
-    return _concatenate(parts) if parts else _no_candidates(most_workloads)
+    return _concatenate(parts) if parts else _no_candidates(problem)
 
 
 def layouts_of(
@@ -275,7 +277,6 @@ def _rated(
     index: int,
     model: ServedModel,
     shapes: Shapes,
-    most_workloads: int,
     role: Role,
     power_cap_fraction: float,
     *,
@@ -292,7 +293,7 @@ def _rated(
     points = throughput.points(problem, model, layouts, caps=caps)
     if caps is None:
         points = points.take(np.flatnonzero((points.rps > 0).any(axis=1)))
-    kept = points.layout
+    kept, columns = points.layout, most_columns(problem)
     ranks = shapes.data_parallel[kept]
     gpus = shapes.tensor_parallel[kept] * ranks[:, None]
     piece_pool, piece_size = _pieces(shapes.pool[kept], gpus, shapes.one_piece[kept], shapes.size[kept])
@@ -306,8 +307,8 @@ def _rated(
         one_piece=shapes.one_piece[kept],
         piece_pool=piece_pool,
         piece_size=piece_size,
-        rps=widened(points.rps, most_workloads, 0.0),
-        low_rps=widened(points.low_rps, most_workloads, 0.0),
+        rps=widened(points.rps, columns, 0.0),
+        low_rps=widened(points.low_rps, columns, 0.0),
         storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, checkpoint_disk_gb(model)),
         max_batch=points.max_batch,
         data_parallel=ranks,
@@ -351,7 +352,7 @@ def _concatenate(parts: Sequence[Candidates]) -> Candidates:
     return Candidates(*columns)
 
 
-def _no_candidates(most_workloads: int) -> Candidates:
+def _no_candidates(problem: Problem) -> Candidates:
     whole, stages = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
     flags = np.zeros(0, dtype=np.bool_)
     return Candidates(
@@ -364,8 +365,8 @@ def _no_candidates(most_workloads: int) -> Candidates:
         one_piece=flags,
         piece_pool=stages,
         piece_size=stages,
-        rps=np.zeros((0, most_workloads)),
-        low_rps=np.zeros((0, most_workloads)),
+        rps=np.zeros((0, most_columns(problem))),
+        low_rps=np.zeros((0, most_columns(problem))),
         storage_usd_per_hour=np.zeros(0),
         max_batch=whole,
         data_parallel=whole,

@@ -1,7 +1,7 @@
 """Candidates that no plan needs, dropped before anything is solved.
 
 A candidate is dominated when others of its role and power cap that ask no more of any machine serve at least its rate
-of every workload:
+of every workload and of every fixed mix:
 
 - another layout of the same pieces (TP 4 against TP 2 x PP 2 in one machine of 4), another operating point, or
   another precision that stores no more;

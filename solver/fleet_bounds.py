@@ -1,16 +1,17 @@
 """What a fleet can carry at most, as linear inequalities in the replica counts alone.
 
 With the fleet fixed, routing model m is an LP whose dual prices a request of each workload: for any prices
-p >= 0 with sum_w f[w] p[w] = 1,
+p with sum_w f[w] p[w] = 1,
 
     lam  <=  sum_c y[c] * max_w p[w] h[c, w]                                              (fleet/<model>)
 
-since no replica earns more per second than on its best-paid workload. Where prefill and decode run apart a prompt
-has a price q >= 0 of its own on every network: prefill replicas earn q[w], decode replicas p[w] - q[w], and what
-would lose is left alone. The best prices make it tight (LP
-duality), so the routing variables can be left out of the MILP and their rows replaced by the few such
-inequalities that matter (Benders decomposition). A MILP without routing has a tenth of the columns, and many
-candidates that differ only in how they suit particular workloads become equal.
+since no replica earns more per second than on its best-paid workload, or with a fixed mix on all of its workloads.
+Some prices are below 0 where mixes bring more of a workload than is asked for. Where prefill and decode run apart a
+prompt has a price q >= 0 of its own on every network: prefill replicas earn q[w], decode replicas p[w] - q[w], and
+what would lose is left alone. The best prices make it tight (LP duality), so the routing variables can be left out of
+the MILP and their rows replaced by the few such inequalities that matter (Benders decomposition). A MILP without
+routing has a tenth of the columns, and many candidates that differ only in how they suit particular workloads become
+equal.
 """
 
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from solver.allocation import Goal, Polytope
 from solver.linear import LinearProgram, solve_lp
 from solver.relaxation import Relaxation, demand_matrix, gains
 from solver.throughput.base import BoolArray, FloatArray, IntArray
+from solver.throughput.mixes import mixes_of
 
 _NEW_PRICES = 1e-7
-_MOST_COMPARISONS = 2e10  # some seconds; beyond that the larger MILP is the better bargain
+_MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
 
 
 @dataclass(slots=True)
@@ -41,7 +43,8 @@ class FleetBounds:
             fraction = np.array([self.polytope.demands[d].fraction for d in rows])
             duals = relaxation.demand_duals.copy()
             duals[num_demands : num_demands + len(self.polytope.limited_providers)] = 0.0
-            duals[rows] = np.maximum(np.abs(duals[rows]), 1e-12)
+            if not _has_mixes(self.polytope, model) or fraction @ duals[rows] <= 0:
+                duals[rows] = np.maximum(np.abs(duals[rows]), 1e-12)
             self._add(model, duals / float(fraction @ duals[rows]))
 
     def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
@@ -81,16 +84,18 @@ class FleetBounds:
         asked = asked[:, asked.any(axis=0)]
         earned = np.array(self.earned)[:, chosen].T
         earned = earned[:, earned.any(axis=0)]
-        if len(chosen) ** 2 * (asked.shape[1] + earned.shape[1]) > _MOST_COMPARISONS:
-            return chosen
-        alive = np.ones(len(chosen), dtype=np.bool_)
-        for index in np.argsort(-earned.sum(axis=1), kind="stable"):
-            if alive[index]:
-                beaten: BoolArray = (asked[index] <= asked + 1e-9).all(axis=1)
-                beaten &= (earned[index] >= earned - 1e-12).all(axis=1)
-                alive &= ~beaten
-                alive[index] = True
-        return chosen[alive]
+        order = np.argsort(-earned.sum(axis=1), kind="stable")
+        left, asked, earned = chosen[order], asked[order], earned[order]
+        first, comparisons = 0, 0
+        while first < len(left) and comparisons < _MOST_COMPARISONS:
+            beaten: BoolArray = (asked[first] <= asked + 1e-9).all(axis=1)
+            beaten &= (earned[first] >= earned - 1e-12).all(axis=1)
+            beaten[first] = False
+            comparisons += asked.size + earned.size
+            first += 1 - int(beaten[:first].sum())
+            if beaten.any():
+                left, asked, earned = left[~beaten], asked[~beaten], earned[~beaten]
+        return np.sort(left)
 
     def program(
         self,
@@ -132,13 +137,13 @@ def _demands_by_model(polytope: Polytope) -> list[IntArray]:
 def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: FloatArray) -> tuple[float, FloatArray]:
     """lam that the fleet's replicas of one model carry, and the prices that prove it, as `FleetBounds._add` has them.
 
-    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] at least what c earns on each workload at the
-    prices p and q, v and q >= 0, and sum_w f[w] p[w] = 1.
+    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] at least what c earns on each column at the prices
+    p and q, v and q >= 0, and sum_w f[w] p[w] = 1; p >= 0 without mixes, where no harm is in serving too much.
     """
     own = candidate[np.flatnonzero(polytope.candidates.model[candidate] == model)]
     weights = replicas[np.flatnonzero(polytope.candidates.model[candidate] == model)]
-    part, workload = np.nonzero(polytope.rate[own] > 0)
-    columns = demand_matrix(polytope, own[part], workload)
+    part, column = np.nonzero(polytope.rate[own] > 0)
+    columns = demand_matrix(polytope, own[part], column)
     demands = _demands_by_model(polytope)[model]
     fraction = csr_array(
         (
@@ -151,16 +156,21 @@ def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: Floa
     spent = csr_array((np.full(pairs, -1.0), (np.arange(pairs), part)), shape=(pairs, fleet))
     earning, normalised = hstack([columns.T, spent]), hstack([fraction, csr_array((1, fleet))])
     num_demands, num_shares = len(polytope.demands), len(polytope.limited_providers)
+    of_demands = np.full(num_demands, -np.inf if _has_mixes(polytope, model) else 0.0)
     of_prompts = np.full(polytope.num_flows, -np.inf)
     program = LinearProgram(
         cost=np.concatenate([np.zeros(prices), weights]),
         matrix=csr_array(vstack([earning, normalised], format="csr")),
         row_lower=np.append(np.full(pairs, -np.inf), 1.0),
         row_upper=np.append(np.zeros(pairs), 1.0),
-        lower=np.concatenate([np.zeros(num_demands + num_shares), of_prompts, np.zeros(fleet)]),
+        lower=np.concatenate([of_demands, np.zeros(num_shares), of_prompts, np.zeros(fleet)]),
         upper=np.concatenate([np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(fleet, np.inf)]),
         integer=np.zeros(prices + fleet, dtype=np.bool_),
     )
     solution = solve_lp(program)
     assert solution.x is not None
     return solution.objective, solution.x[:prices]
+
+
+def _has_mixes(polytope: Polytope, model: int) -> bool:
+    return bool(len(mixes_of(polytope.problem.models[model])) > len(polytope.problem.models[model].workloads))

@@ -6,9 +6,10 @@ of its members, so that branching settles how many pieces there are before it se
 are rented in a pool; it stands in the supply rows for its price steps and is the only integer among them, since
 the cheaper ones come first by themselves.
 
-Whole replicas: where lam is at most lam_max, all that is asked of a workload w is lam_max f_w, so that one replica of
-rate h is busy with it for u = lam_max f_w / h of its time at most. Where u < 1 the rows  z <= u y  hold for every
-whole number y, and cut off the fractions of replicas with which the relaxed program serves what is rarely asked.
+Whole replicas: where lam is at most lam_max, all that is asked of a workload or mix w is lam_max f_w, so that one
+replica of rate h is busy with it for u = lam_max f_w / h of its time at most. Where u < 1 the rows  z <= u y  hold
+for every whole number y, and cut off the fractions of replicas with which the relaxed program serves what is rarely
+asked.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from solver.allocation import Goal, Polytope, piece_groups
 from solver.linear import LinearProgram, MilpSolution
-from solver.relaxation import demand_matrix, demand_rows, lam_column
+from solver.relaxation import demand_matrix, lam_column
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
@@ -29,7 +30,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One feasible point. candidate [n]; replicas [n]; share [n, W]: z summed over the replicas; rented [K]; lam."""
+    """One feasible point. candidate [n]; replicas [n]; share [n, V]: z summed over the replicas; rented [K]; lam."""
 
     candidate: IntArray
     replicas: IntArray
@@ -45,19 +46,19 @@ class Milp:
     program: LinearProgram
     chosen: IntArray
     pair_candidate: IntArray  # position in `chosen`
-    pair_workload: IntArray
+    pair_column: IntArray  # of the rates
     curve_of: IntArray  # [K]
     rent_upper: FloatArray  # [K]
     cheapest_first: IntArray  # [K] order of the classes by price
 
-    def read(self, solution: MilpSolution, workloads: int) -> Allocation:
+    def read(self, solution: MilpSolution, columns: int) -> Allocation:
         """Counts and shares of a solution; candidates without replicas are left out."""
         assert solution.x is not None
         x = solution.x
         start = 1 + len(self.curve_of)
         pairs = len(self.pair_candidate)
-        share = np.zeros((len(self.chosen), workloads))
-        share[self.pair_candidate, self.pair_workload] = np.maximum(x[start : start + pairs], 0.0)
+        share = np.zeros((len(self.chosen), columns))
+        share[self.pair_candidate, self.pair_column] = np.maximum(x[start : start + pairs], 0.0)
         replicas = x[start + pairs : start + pairs + len(self.chosen)].astype(np.int64)
         used = replicas > 0
         return Allocation(self.chosen[used], replicas[used], share[used], self._rented(x[1:start]), float(x[0]))
@@ -114,8 +115,8 @@ def build_milp(
     most_lam: float = np.inf,
 ) -> Milp:
     """The MILP over the chosen candidates, machine counts and lam within the given bounds."""
-    part, workload = np.nonzero(polytope.rate[chosen] > 0)
-    busy = _busy_at_most(polytope, chosen[part], workload, most_lam)
+    part, column = np.nonzero(polytope.rate[chosen] > 0)
+    busy = _busy_at_most(polytope, chosen[part], column, most_lam)
     rare = np.flatnonzero(busy < _RARE)
     groups, curves = _group_columns(polytope, chosen), polytope.curve_of
     rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
@@ -128,7 +129,7 @@ def build_milp(
     own_rent = polytope.rent.multiply(np.where(supply[:, None], (curves < 0)[None, :], True)).tocsr()
     step = np.array([int(np.flatnonzero(curves == c)[0]) for c in range(num_curves)], dtype=np.int64)
     curve_rent = csr_array(polytope.rent[:, step].multiply(supply[:, None]))
-    demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], workload)
+    demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], column)
     of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     top, resources = demand.shape[0], len(polytope.limit)
     matrix = _stacked(
@@ -187,16 +188,15 @@ def build_milp(
         integer=np.concatenate([[False], curves < 0, np.zeros(pairs), np.ones(fleet + len(sums))]).astype(np.bool_),
     )
     cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
-    return Milp(program, chosen, part, workload, curves, polytope.rent_upper, cheapest_first)
+    return Milp(program, chosen, part, column, curves, polytope.rent_upper, cheapest_first)
 
 
-def _busy_at_most(polytope: Polytope, candidate: IntArray, workload: IntArray, most_lam: float) -> FloatArray:
-    """[pairs] the share of its time that one replica needs for all that is asked of the workload."""
+def _busy_at_most(polytope: Polytope, candidate: IntArray, column: IntArray, most_lam: float) -> FloatArray:
+    """[pairs] the share of its time that one replica needs for all that is asked of the column's workloads."""
     if not np.isfinite(most_lam):
         return np.full(len(candidate), np.inf)
-    asked = most_lam * np.array([demand.fraction for demand in polytope.demands])
-    most = asked[demand_rows(polytope)[polytope.candidates.model[candidate], workload]]
-    return np.asarray(np.maximum(most * (1 + _ROUNDING) / polytope.rate[candidate, workload], _LEAST_BUSY))
+    most = most_lam * polytope.offered[polytope.candidates.model[candidate], column]
+    return np.asarray(np.maximum(most * (1 + _ROUNDING) / polytope.rate[candidate, column], _LEAST_BUSY))
 
 
 def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:
@@ -204,9 +204,9 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
 
     Its lam is `weight` in the goal, and at least `least_lam`.
     """
-    part, workload = np.nonzero(polytope.rate[milp.chosen] > 0)
+    part, column = np.nonzero(polytope.rate[milp.chosen] > 0)
     pairs, fleet, columns = len(part), len(milp.chosen), milp.program.matrix.shape[1]
-    demand = demand_matrix(_with_shares_that_count(polytope), milp.chosen[part], workload)
+    demand = demand_matrix(_with_shares_that_count(polytope), milp.chosen[part], column)
     top, demands = demand.shape[0], len(polytope.demands)
     of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     replicas = milp.replica_columns()
@@ -253,11 +253,8 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
 def _with_shares_that_count(polytope: Polytope) -> Polytope:
     """With rates bounded so that whoever serves a demand spends a share of its time on it that HiGHS can tell from
     none: of a request in a week it could not, and no replica would serve it."""
-    most = np.full((len(polytope.problem.models), polytope.rate.shape[1]), np.inf)
-    for demand in polytope.demands:
-        most[demand.model, demand.workload] = demand.fraction / _LEAST_SHARE
-    bounded = np.minimum(polytope.rate, most[polytope.candidates.model])
-    return replace(polytope, rate=bounded)
+    most = polytope.offered / _LEAST_SHARE
+    return replace(polytope, rate=np.minimum(polytope.rate, most[polytope.candidates.model]))
 
 
 def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:

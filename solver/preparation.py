@@ -55,17 +55,16 @@ def prepare_at_low(
     `first`: candidates, each possible, that come before these whether they are dominated or not.
     """
     kept = enumerated.take(undominated(replace(enumerated, rps=enumerated.low_rps)))
-    candidates = kept if first is None else joined([first, kept], kept.rps.shape[1])
+    candidates = kept if first is None else joined([first, kept], problem)
     return of_possible(problem, supply, candidates).at("low")
 
 
 def widened(polytope: Polytope, relaxation: Relaxation, more: Candidates) -> tuple[Polytope, Relaxation]:
     """With those of `more` that market and budget allow at the end, and the relaxation of the first goal over all."""
-    workloads = polytope.rate.shape[1]
     more = more.take(build_polytope(polytope.problem, polytope.supply, more).use_upper >= 1) if len(more) else more
     if not len(more):
         return polytope, relaxation
-    candidates = joined([polytope.candidates, more], workloads)
+    candidates = joined([polytope.candidates, more], polytope.problem)
     wide = build_polytope(polytope.problem, polytope.supply, candidates).scaled(polytope.scale_rps)
     return wide, solve_relaxation(wide, first_goal(wide), columns=relaxation.columns)
 

@@ -1,8 +1,8 @@
 """The LP relaxation of the polytope by column generation, and the bound that its duals prove.
 
-With y eliminated (a relaxed replica is exactly the time spent on it, y[c] = sum_w z[c, w]) the LP has one row
+With y eliminated (a relaxed replica is exactly the time spent on it, y[c] = sum_v z[c, v]) the LP has one row
 per demand, flow and resource, however many candidates there are. It starts from a few good columns; every round
-prices all (candidate, workload) pairs as one matrix product and adds the best, until none improves.
+prices all pairs of a candidate and a column of rates as one matrix product and adds the best, until none improves.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from solver.allocation import Goal, Polytope
+from solver.candidates import ROLES
 from solver.linear import LinearProgram, LpSolution, solve_lp
 from solver.throughput.base import FloatArray, IntArray
 
-_FIRST_COLUMNS_PER_DEMAND = 12
-_COLUMNS_PER_DEMAND_AND_ROUND = 10
+_FIRST_OF_EACH = 12  # model, role and column of rates
+_OF_EACH_AND_ROUND = 10
 _MOST_ROUNDS = 200
 _PRICE_TOLERANCE = 1e-9
 
@@ -29,7 +30,7 @@ class Relaxation:
     resource_duals [R], demand_duals [D + providers + flows]: change of the minimum per unit of the row's right-hand
     side
     load [C]: relaxed replicas; rented [K]; lam
-    columns: of the last LP, numbered candidate * W + workload; a start for other goals on the same candidates
+    columns: of the last LP, numbered candidate * V + column of rates; a start for other goals on the same candidates
     """
 
     objective: float
@@ -95,42 +96,44 @@ class _Entries:
     columns: IntArray
 
 
-def demand_matrix(polytope: Polytope, candidate: IntArray, workload: IntArray) -> csr_array:
-    """[D + providers + flows, pairs] rate of every (candidate, workload) column in the rows that it stands in."""
-    entries = demand_entries(polytope, candidate, workload)
+def demand_matrix(polytope: Polytope, candidate: IntArray, column: IntArray) -> csr_array:
+    """[D + providers + flows, pairs] what every pair of a candidate and a column of rates adds to the rows that it
+    stands in."""
+    entries = demand_entries(polytope, candidate, column)
     return csr_array(
         (entries.values, (entries.rows, entries.columns)),
         shape=(polytope.num_rate_rows, len(candidate)),
     )
 
 
-def demand_entries(polytope: Polytope, candidate: IntArray, workload: IntArray) -> _Entries:
-    row_of = demand_rows(polytope)
-    rates = polytope.rate[candidate, workload]
+def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) -> _Entries:
+    rates = polytope.rate[candidate, column]
     columns = np.arange(len(candidate))
     serves, provider = polytope.serves[candidate], polytope.provider_of[candidate]
-    flow = polytope.flow_of[candidate, workload]
+    flow = polytope.flow_of[candidate, column]
     shared, flowing = provider >= 0, flow >= 0
+    mixed, kind = polytope.mixed, polytope.candidates.model[candidate] * polytope.rate.shape[1] + column
+    counts = np.where(serves, np.diff(mixed.indptr)[kind], 0)
+    parts = _spread(mixed.indptr[kind], counts)
     first_flow = len(polytope.demands) + len(polytope.limited_providers)
     return _Entries(
-        np.concatenate([rates[serves], rates[shared], np.where(serves, rates, -rates)[flowing]]),
+        np.concatenate(
+            [np.repeat(rates, counts) * mixed.data[parts], rates[shared], np.where(serves, rates, -rates)[flowing]]
+        ),
         np.concatenate(
             [
-                row_of[polytope.candidates.model[candidate], workload][serves],
+                mixed.indices[parts],
                 len(polytope.demands) + provider[shared],
                 first_flow + flow[flowing],
             ]
         ),
-        np.concatenate([columns[serves], columns[shared], columns[flowing]]),
+        np.concatenate([np.repeat(columns, counts), columns[shared], columns[flowing]]),
     )
 
 
-def demand_rows(polytope: Polytope) -> IntArray:
-    """[models, W] index of the demand of each workload, -1 where a model has fewer."""
-    table = np.full((len(polytope.problem.models), polytope.rate.shape[1]), -1, dtype=np.int64)
-    for index, demand in enumerate(polytope.demands):
-        table[demand.model, demand.workload] = index
-    return table
+def _spread(first: IntArray, counts: IntArray) -> IntArray:
+    """first[0], first[0] + 1, ... as many as counts[0], then those of the next."""
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def lam_column(polytope: Polytope) -> FloatArray:
@@ -141,52 +144,48 @@ def lam_column(polytope: Polytope) -> FloatArray:
 
 
 class _Pairs:
-    """(candidate, workload) columns, numbered candidate * W + workload."""
+    """Pairs of a candidate and a column of rates, numbered candidate * V + column."""
 
     def __init__(self, polytope: Polytope) -> None:
         self._polytope = polytope
-        self._workloads = polytope.rate.shape[1]
+        self._columns = polytope.rate.shape[1]
         self._serves = polytope.rate > 0
-        table = demand_rows(polytope)
-        self._demand = table[polytope.candidates.model]
-        role = polytope.candidates.role
-        self._of_roles = [role == each for each in np.unique(role)]
+        owner = polytope.candidates.model * len(ROLES) + polytope.candidates.role
+        self._of_owners = [np.flatnonzero(owner == each) for each in np.unique(owner)]
 
     def of(self, candidates: IntArray) -> IntArray:
         """All columns of some candidates."""
-        numbers = candidates[:, None] * self._workloads + np.arange(self._workloads)
+        numbers = candidates[:, None] * self._columns + np.arange(self._columns)
         served: IntArray = numbers[self._serves[candidates]]
         return served
 
     def first(self) -> IntArray:
-        """The columns that serve each demand at the least price, by a rough price of the pieces."""
+        """Those that serve at the least price, by a rough price of the pieces."""
         with np.errstate(divide="ignore", invalid="ignore"):
             value = np.where(
                 self._serves, self._polytope.rate / rough_price_usd_per_hour(self._polytope)[:, None], -np.inf
             )
-        return self._best_per_demand(value, _FIRST_COLUMNS_PER_DEMAND, least=0.0)
+        return self._best_of_each(value, _FIRST_OF_EACH, least=0.0)
 
     def improving(
         self, goal: Goal, demand_duals: FloatArray, resource_duals: FloatArray, chosen: IntArray
     ) -> IntArray:
-        """Columns with a negative reduced cost that are not in the LP yet, the best of each demand and role."""
+        """Those with a negative reduced cost that are not in the LP yet, the best of each model, role and column."""
         gain = gains(self._polytope, demand_duals)
         price = goal.use_cost - self._polytope.use.T @ resource_duals
         value = np.where(self._serves, gain - price[:, None], -np.inf)
         value.ravel()[chosen] = -np.inf
-        return self._best_per_demand(value, _COLUMNS_PER_DEMAND_AND_ROUND, least=_PRICE_TOLERANCE)
+        return self._best_of_each(value, _OF_EACH_AND_ROUND, least=_PRICE_TOLERANCE)
 
-    def _best_per_demand(self, value: FloatArray, count: int, *, least: float) -> IntArray:
+    def _best_of_each(self, value: FloatArray, count: int, *, least: float) -> IntArray:
         best = [np.zeros(0, dtype=np.int64)]
-        for index, demand in enumerate(self._polytope.demands):
-            column = value[:, demand.workload]
-            able = (self._demand[:, demand.workload] == index) & (column > least)
-            for of_role in self._of_roles:
-                rows = np.flatnonzero(able & of_role)
+        for owned in self._of_owners:
+            for column in range(self._columns):
+                rows = owned[value[owned, column] > least]
                 if len(rows) > count:
-                    rows = rows[np.argpartition(-column[rows], count)[:count]]
-                best.append(rows * self._workloads + demand.workload)
-        return np.unique(np.concatenate(best)) if best else np.zeros(0, dtype=np.int64)
+                    rows = rows[np.argpartition(-value[rows, column], count)[:count]]
+                best.append(rows * self._columns + column)
+        return np.unique(np.concatenate(best))
 
 
 def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
@@ -199,10 +198,10 @@ def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
 
 
 def gains(polytope: Polytope, rate_duals: FloatArray) -> FloatArray:
-    """[C, W] what one replica's whole time on a workload earns at these duals [D + providers + flows]."""
+    """[C, V] what one replica's whole time on a column earns at these duals [D + providers + flows]."""
     num_demands, num_providers = len(polytope.demands), len(polytope.limited_providers)
-    demand = demand_rows(polytope)[polytope.candidates.model]
-    per_request = np.append(rate_duals[:num_demands], 0.0)[demand]
+    of_column = (polytope.mixed @ rate_duals[:num_demands]).reshape(-1, polytope.rate.shape[1])
+    per_request = of_column[polytope.candidates.model]
     if num_providers:
         share = np.append(rate_duals[num_demands : num_demands + num_providers], 0.0)[polytope.provider_of]
         per_request = per_request + share[:, None]
@@ -214,7 +213,7 @@ def gains(polytope: Polytope, rate_duals: FloatArray) -> FloatArray:
 
 
 class _Master:
-    """The LP over chosen (candidate, workload) columns, after lam and the rentals."""
+    """The LP over chosen pairs of a candidate and a column of rates, after lam and the rentals."""
 
     def __init__(self, polytope: Polytope) -> None:
         self.polytope = polytope
@@ -234,10 +233,10 @@ class _Master:
         """`x` None: infeasible."""
         polytope, num_pairs = self.polytope, len(chosen)
         num_demands, num_rent = len(polytope.demands), len(polytope.cost_rent)
-        candidate, workload = np.divmod(chosen, polytope.rate.shape[1])
+        candidate, column = np.divmod(chosen, polytope.rate.shape[1])
         program = LinearProgram(
             cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[candidate]]),
-            matrix=self._matrix(candidate, workload),
+            matrix=self._matrix(candidate, column),
             row_lower=np.concatenate([np.zeros(num_demands), np.full(self._num_rows - num_demands, -np.inf)]),
             row_upper=np.concatenate([np.zeros(self._first_resource), polytope.limit]),
             lower=np.concatenate([[goal.lam_lower], np.zeros(num_rent + num_pairs)]),
@@ -246,11 +245,11 @@ class _Master:
         )
         return solve_lp(program)
 
-    def _matrix(self, candidate: IntArray, workload: IntArray) -> csr_array:
+    def _matrix(self, candidate: IntArray, column: IntArray) -> csr_array:
         """All rows, assembled at once: stacking sparse blocks would take as long as the LP."""
-        demand = demand_entries(self.polytope, candidate, workload)
+        demand = demand_entries(self.polytope, candidate, column)
         first, counts = self._use.indptr[candidate], np.diff(self._use.indptr)[candidate]
-        used = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        used = _spread(first, counts)
         matrix = csr_array(
             (
                 np.concatenate([self._fixed.values, demand.values, self._use.data[used]]),

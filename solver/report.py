@@ -111,6 +111,25 @@ def describe(
     )
 
 
+def carried_lam(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> float:
+    """The largest lam at which all replicas keep their limits with what these fractions [D, n] give them, each by the
+    ceiling of its own mixture; 0 where a demand goes nowhere."""
+    if not fraction.any(axis=1).all():
+        return 0.0
+    as_offered = Routing(fraction, np.zeros_like(fraction.T), 1.0)
+    given = {
+        int(c): _rates_of(polytope, as_offered, at, polytope.scale_rps / allocation.replicas[at])
+        for at, c in enumerate(allocation.candidate)
+    }
+    lam = np.inf
+    for c, known in _what_is_known(polytope, given).items():
+        served = np.flatnonzero(given[c])
+        with np.errstate(divide="ignore"):
+            load = float((given[c][served] / known.rates.rps[known.row, served]).sum())
+        lam = min(lam, known.max_load_fraction / load if load > 0 else np.inf)
+    return lam
+
+
 def load_multiple(replicas: Sequence[Replica]) -> float:
     """By how much the load may grow, its mix and routing the same, until the first replica is at its ceiling."""
     room = [

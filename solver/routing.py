@@ -17,6 +17,7 @@ from solver.throughput.base import FloatArray, IntArray
 
 _LEAST_FRACTION = 1e-7
 _IDLE_SHARE = 1e-9
+_OUT_OF_PROPORTION = 1e-5  # of what goes to a mix; less is the LP's rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Routing:
     """fraction [D, n]: share of each demand that goes to each candidate of the allocation; rows sum to 1 over those
     that serve, and prefill candidates have what is decoded on their network beside that.
 
-    share [n, W]: share of their time that the replicas of each candidate spend on each workload, times their number
+    share [n, V]: share of their time that the replicas of each candidate spend on each column of rates, times their
+    number
     lam: largest multiple of the demand that this routing carries, in the polytope's scale.
     """
 
@@ -36,8 +38,8 @@ class Routing:
 def route(polytope: Polytope, allocation: Allocation) -> Routing:
     """The routing of a fleet that carries the most."""
     candidate = allocation.candidate
-    part, workload = np.nonzero(polytope.rate[candidate] > 0)
-    demand = demand_matrix(polytope, candidate[part], workload)
+    part, column = np.nonzero(polytope.rate[candidate] > 0)
+    demand = demand_matrix(polytope, candidate[part], column)
     pairs, fleet = len(part), len(candidate)
     capacity = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     program = LinearProgram(
@@ -63,7 +65,7 @@ def route(polytope: Polytope, allocation: Allocation) -> Routing:
     shares = np.zeros((fleet, polytope.rate.shape[1]))
     if solution.x is None or solution.x[0] <= 0:
         return Routing(np.zeros((len(polytope.demands), fleet)), shares, 0.0)
-    shares[part, workload] = np.maximum(solution.x[1:], 0.0)
+    shares[part, column] = np.maximum(solution.x[1:], 0.0)
     return _exact(polytope, replace(allocation, share=shares))
 
 
@@ -91,28 +93,45 @@ def without_idle(polytope: Polytope, allocation: Allocation, *, at_low: bool = T
 
 
 def balanced(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> Routing:
-    """The routing with these fractions [D, n], rows summing to 1, and what it carries: 0 where a demand has none."""
-    share = np.zeros((len(allocation.candidate), polytope.rate.shape[1]))
-    busy = np.zeros(len(allocation.candidate))
+    """The routing with these fractions [D, n], rows summing to 1, and what it carries: 0 where a demand has none, or
+    where a replica of a fixed mix gets another one."""
+    candidate, columns = allocation.candidate, polytope.rate.shape[1]
+    rate, share = polytope.rate[candidate], np.zeros((len(candidate), columns))
+    offered = np.array([demand.fraction for demand in polytope.demands])
+    some = polytope.candidates.take(candidate)
+    is_mix = some.is_mix(polytope.problem)
     for row, demand in enumerate(polytope.demands):
-        rate = polytope.rate[allocation.candidate, demand.workload]
-        needed = np.divide(fraction[row], rate, out=np.zeros_like(rate), where=rate > 0)
-        share[:, demand.workload] += demand.fraction * needed
-        busy += demand.fraction * needed
+        alone = np.where(is_mix, 0.0, rate[:, demand.workload])
+        needed = np.divide(fraction[row], alone, out=np.zeros_like(alone), where=alone > 0)
+        share[:, demand.workload] += offered[row] * needed
+    for at in np.flatnonzero(is_mix & fraction.any(axis=0)).tolist():
+        column = int(np.argmax(rate[at]))
+        mix = polytope.mixed[[some.model[at] * columns + column]].toarray()[0]
+        given = offered * fraction[:, at]
+        share[at, column] = given.sum() / rate[at, column] if is_in_proportion(given, mix) else np.inf
+    busy = share.sum(axis=1)
     served = bool((fraction.sum(axis=1) > 0).all())
     with np.errstate(divide="ignore"):
         lam = float(np.where(busy > 0, allocation.replicas / busy, np.inf).min()) if served else 0.0
-    return Routing(fraction, share * lam, lam)
+    return Routing(fraction, share * lam if lam > 0 else np.zeros_like(share), lam)
+
+
+def is_in_proportion(given: FloatArray, mix: FloatArray) -> bool:
+    """Whether requests/s are shared as in a mix."""
+    return bool(np.abs(given - given.sum() * mix).max() <= _OUT_OF_PROPORTION * given.sum())
 
 
 def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
     """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
-    model = polytope.candidates.model[allocation.candidate]
-    fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
+    candidate, columns = allocation.candidate, polytope.rate.shape[1]
+    fraction = np.zeros((len(polytope.demands), len(candidate)))
+    kind = polytope.candidates.model[candidate][:, None] * columns + np.arange(columns)
+    carried, first = polytope.rate[candidate] * allocation.share, np.arange(len(candidate) + 1) * columns
+    shape = (len(candidate), polytope.mixed.shape[0])
+    of_kind = csr_array((carried.ravel(), kind.ravel(), first), shape=shape)
+    served = (of_kind @ polytope.mixed).toarray().T
     for row, demand in enumerate(polytope.demands):
-        rate = np.where(model == demand.model, polytope.rate[allocation.candidate, demand.workload], 0.0)
-        served = rate * allocation.share[:, demand.workload]
-        found = _fractions(polytope, allocation.candidate, demand.workload, rate, served)
+        found = _fractions(polytope, candidate, demand.workload, polytope.rates_on(row)[candidate], served[row])
         if found is None:
             return Routing(np.zeros_like(fraction), allocation.share, 0.0)
         fraction[row] = found

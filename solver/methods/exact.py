@@ -47,9 +47,15 @@ _FLEET_ROUNDS = 25
 _RELAXED_ROUNDS = 40
 _RELAXED_CLOSE = 1e-5
 _LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
+_MIXED_COLUMNS = 150  # of the first MILP where replicas may serve fixed mixes
+_NEEDED_ROUNDS = 3
+_ROUNDING = 1e-6
+_POINTS_NEARBY = 8  # of every kind of machines in use
+_NEARBY_TIME_SHARE = 0.3
 _ROUTED_COLUMNS = 400
 _ROUTED_GAP = 0.02  # what is still open where fleets are searched with their routing
 _ROUTED_TIME_SHARE = 0.5
+_ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched
 _FLEET_NODES = 500
 _FLEET_GAP_SHARE = 0.5
@@ -83,6 +89,7 @@ def minimise(
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
     if not np.isfinite(relaxation.objective):
         return Outcome(None, np.inf, np.inf, True, relaxation)
+    polytope, relaxation = _as_busy_as_needed(polytope, goal, relaxation)
     report("relaxation", np.nan, relaxation.bound)
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
     if start is not None:
@@ -90,16 +97,47 @@ def minimise(
     for chosen in _on_one_network(polytope, relaxation):
         if not search.closed():
             search.improve(chosen, node_limit or _INCUMBENT_NODES)
-    fleet_first = _routes_last(polytope, goal)
-    if not search.closed() and len(polytope.candidates) > _FEW_CANDIDATES and not fleet_first:
-        chosen = promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
+    fleet_first, mixed = _routes_last(polytope, goal), bool(polytope.candidates.is_mix(polytope.problem).any())
+    if not search.closed() and len(polytope.candidates) > _FEW_CANDIDATES and (mixed or not fleet_first):
+        count = _MIXED_COLUMNS if mixed else _INCUMBENT_COLUMNS
+        chosen = promising(polytope, relaxation, count, _INCUMBENT_COLUMNS_PER_MODEL)
         search.improve(chosen, node_limit or _INCUMBENT_NODES)
+        if mixed:
+            search.improve_nearby(node_limit or _INCUMBENT_NODES)
     many = len(search.survivors()[0]) > _MANY_SURVIVORS and not polytope.limited_providers
-    if not search.closed() and (many or fleet_first):
+    if not search.closed() and (many or fleet_first) and not (mixed and search.is_routed_sooner()):
         search.prove_without_routing(node_limit)
     if not search.closed() and search.seconds_left() > 0:
         search.prove(node_limit)
     return search.outcome()
+
+
+def _as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
+    """The same whole replicas at no higher rates than they need, and a relaxation that is closer to them.
+
+    Where lam is lam_max at most, a replica of a single column never serves more of it than all that is asked for:
+    fractions of replicas that could serve more are worth no more than that.
+    """
+    rate, alone = polytope.rate, (polytope.rate > 0).sum(axis=1, keepdims=True) == 1
+    for _ in range(_NEEDED_ROUNDS):
+        most = most_lam(goal, relaxation) * polytope.offered[polytope.candidates.model] * (1 + _ROUNDING)
+        needed = replace(polytope, rate=np.where(alone, np.minimum(rate, most), rate))
+        if np.array_equal(needed.rate, polytope.rate):
+            break
+        found = solve_relaxation(needed, goal, columns=relaxation.columns)
+        if not found.bound > relaxation.bound:
+            break
+        polytope, relaxation = needed, found
+    return polytope, relaxation
+
+
+def most_lam(goal: Goal, relaxation: Relaxation) -> float:
+    """What no plan carries more of, or need not: where lam is worth nothing, its least is as good as any."""
+    if goal.lam_weight >= 0:
+        return goal.lam_lower
+    if goal.use_cost.any() or goal.rent_cost.any():
+        return np.inf
+    return relaxation.bound / goal.lam_weight
 
 
 def first_incumbent(
@@ -176,7 +214,9 @@ def _widest(polytope: Polytope, reduced: FloatArray, count: int) -> IntArray:
     kinds = piece_groups(polytope.candidates)
     best = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
     np.minimum.at(best, kinds, reduced)
-    order = np.lexsort((reduced, -(polytope.rate > 0).sum(axis=1), kinds))
+    members = np.diff(polytope.mixed.indptr).reshape(-1, polytope.rate.shape[1])[polytope.candidates.model]
+    served = np.where(polytope.rate > 0, members, 0).sum(axis=1)
+    order = np.lexsort((reduced, -served, kinds))
     widest = order[np.unique(kinds[order], return_index=True)[1]]
     return widest[_smallest(best, np.arange(len(best)), count)]
 
@@ -242,8 +282,37 @@ class _Search:
 
     def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
         """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
-        self._solve(build_milp(self.polytope, self.goal, chosen, most_lam=self._most_lam()), node_limit, time_share)
+        self._solve(
+            build_milp(self.polytope, self.goal, chosen, most_lam=most_lam(self.goal, self.relaxation)),
+            node_limit,
+            time_share,
+        )
         self.report("incumbent", self.value, self.relaxation.bound)
+
+    def improve_nearby(self, node_limit: int) -> None:
+        """Search among other ways to run the kinds of machines in use, as long as it helps; then more widely. Where
+        replicas suit only some workloads, fleets look alike to inequalities long after routing tells them apart."""
+        kinds, before = piece_groups(self.polytope.candidates), np.inf
+        while not self.closed() and self.seconds_left() > 0 and self.value < before:
+            before = self.value
+            used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
+            used[kinds[self.relaxation.load > _LEAST_RELAXED]] = True
+            if self.incumbent is not None:
+                used[kinds[self.incumbent.candidate]] = True
+            near = [
+                _smallest(self.relaxation.reduced_cost_use, np.flatnonzero(kinds == kind), _POINTS_NEARBY)
+                for kind in np.flatnonzero(used)
+            ]
+            own = np.zeros(0, dtype=np.int64) if self.incumbent is None else self.incumbent.candidate
+            self.improve(np.unique(np.concatenate([*near, own])), node_limit, _NEARBY_TIME_SHARE)
+        if not self.closed(_ROUTED_GAP) and self.seconds_left() > 0:
+            few = promising(self.polytope, self.relaxation, _ROUTED_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
+            self.improve(few, node_limit, _ROUTED_TIME_SHARE)
+
+    def is_routed_sooner(self) -> bool:
+        """Whether a MILP over fleets with their routing is the better bargain: much is open, few columns are left."""
+        chosen, _, _ = self.survivors()
+        return not self.closed(_ROUTED_GAP) and int((self.polytope.rate[chosen] > 0).sum()) <= _ROUTED_PAIRS
 
     def prove(self, node_limit: int | None) -> None:
         """Search everything that could be in a better plan; the bound then covers the whole problem."""
@@ -255,7 +324,7 @@ class _Search:
             chosen,
             rent_lower=rent_lower,
             rent_upper=rent_upper,
-            most_lam=self._most_lam(),
+            most_lam=most_lam(self.goal, self.relaxation),
         )
         solution = self._solve(milp, node_limit)
         self.bound = max(self.bound, min(solution.bound, cutoff))
@@ -282,8 +351,6 @@ class _Search:
         self._tighten_at_incumbent(bounds)
         for count in _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
-            if count == _FLEET_STEPS[0] and not self.closed(_ROUTED_GAP):
-                self._improve_among_survivors(bounds, node_limit)
             if self.closed() or self.seconds_left() <= 0:
                 return
             if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
@@ -294,17 +361,6 @@ class _Search:
             chosen = bounds.undominated(self.survivors()[0])
             if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
                 return
-
-    def _improve_among_survivors(self, bounds: FleetBounds, node_limit: int | None) -> None:
-        """Where replicas suit only some workloads, fleets look alike to inequalities long after routing tells them
-        apart."""
-        few = promising(self.polytope, self.relaxation, _ROUTED_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
-        few = np.intersect1d(few, self.survivors()[0])
-        if len(few) == 0 or self.seconds_left() <= 0:
-            return
-        nodes = min(node_limit or _INCUMBENT_NODES, _INCUMBENT_NODES)
-        self.improve(few, nodes, time_share=_ROUTED_TIME_SHARE)
-        self._tighten_at_incumbent(bounds)
 
     def _tighten_at_incumbent(self, bounds: FleetBounds) -> None:
         if self.incumbent is not None:
@@ -390,15 +446,6 @@ class _Search:
         if value < self.value:
             routed = route(self.polytope, fleet)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
-
-    def _most_lam(self) -> float:
-        """What no plan carries more of, or need not: where lam is worth nothing, its least is as good as any."""
-        goal = self.goal
-        if goal.lam_weight >= 0:
-            return goal.lam_lower
-        if goal.use_cost.any() or goal.rent_cost.any():
-            return np.inf
-        return self.relaxation.bound / goal.lam_weight
 
     def _cutoff(self) -> float:
         """Only plans better than this matter: the incumbent less most of the allowed gap."""

@@ -28,10 +28,11 @@ from solver.plan import KvTransfer, Rental, Replica, Route
 from solver.pools import reserved_gpus
 from solver.power import power_cap_fraction
 from solver.problem import Problem, ServedModel
-from solver.report import Fleet, describe
-from solver.routing import Routing, balanced, route
+from solver.report import Fleet, carried_lam, describe
+from solver.routing import Routing, balanced, is_in_proportion, route
 from solver.supply import Supply, build_supply
-from solver.throughput.base import FloatArray, IntArray
+from solver.throughput.base import BoolArray, FloatArray, IntArray
+from solver.throughput.mixes import mixes_of, most_columns
 from solver.verify.view import is_measured, offer_key
 
 
@@ -64,12 +65,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class StandingFleet:
-    """The polytope of the running replicas, in the order of `replicas`."""
+    """The polytope of the running replicas, in the order of `replicas`; `able` [replicas, V]: what they can serve."""
 
     polytope: Polytope
     allocation: Allocation
     placement: Placement
     replicas: tuple[Replica, ...]
+    able: BoolArray
 
     def under(self, routing: Routing) -> Fleet:
         """What it does under a routing; engines keep the arguments that they were started with."""
@@ -94,14 +96,15 @@ class StandingFleet:
             for transfer in transfers:
                 if (transfer.model, transfer.workload) == (model.name, workload) and transfer.decode in taken:
                     taken[transfer.decode] += transfer.fraction
-            fraction[row] = self._in_force(demand.workload, given, taken)
-        return balanced(self.polytope, self.allocation, fraction)
+            fraction[row] = self._in_force(row, given, taken)
+        lam = carried_lam(self.polytope, self.allocation, fraction)
+        return replace(balanced(self.polytope, self.allocation, fraction), lam=lam)
 
-    def _in_force(self, workload: int, given: Mapping[str, float], taken: Mapping[str, float]) -> FloatArray:
-        """[replicas] of one demand; `given`: shares of aggregated and prefill replicas, `taken`: of decode ones."""
+    def _in_force(self, row: int, given: Mapping[str, float], taken: Mapping[str, float]) -> FloatArray:
+        """[replicas] of a demand; `given`: shares of aggregated and prefill replicas, `taken`: of decode ones."""
         names = [replica.id for replica in self.replicas]
-        role, flow = self.polytope.candidates.role, self.polytope.flow_of[:, workload]
-        able = self.polytope.rate[:, workload] > 0
+        role, flow = self.polytope.candidates.role, self.polytope.flow_of[:, self.polytope.demands[row].workload]
+        able = self.able[:, self.polytope.demands[row].workload]
         decoded = np.where(able & (role == DECODE), [taken[name] for name in names], 0.0)
         reached = (role == AGGREGATED) | np.isin(flow, flow[decoded > 0])
         fraction = np.where(able & reached & (role != DECODE), [given.get(name, 0.0) for name in names], 0.0)
@@ -141,13 +144,14 @@ class StandingCandidates:
     requests best that it is given.
 
     `others`: the same engines at their other points, and under every other power cap, which `nvidia-smi -pl` sets
-    while they run.
+    while they run. `able` [replicas, V]: the columns of rates that some point of each admits.
     """
 
     supply: Supply
     candidates: Candidates
     replicas: tuple[Replica, ...]
     others: Candidates
+    able: BoolArray
 
 
 def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidates) -> StandingFleet | None:
@@ -167,7 +171,7 @@ def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidat
     placed = tuple(PlacedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
     names = tuple(replica.id for replica in replicas)
     placement = Placement(standing.rentals, placed, names, standing.kv_transfers)
-    return StandingFleet(polytope, allocation, placement, replicas)
+    return StandingFleet(polytope, allocation, placement, replicas, found.able)
 
 
 def standing_candidates(problem: Problem, standing: Standing) -> StandingCandidates:
@@ -177,36 +181,58 @@ def standing_candidates(problem: Problem, standing: Standing) -> StandingCandida
     """
     supply = build_supply(problem)
     pools = _pools_of_rentals(problem, supply, standing)
-    parts, others, replicas = [], [], []
+    parts, others, replicas, able = [], [], [], [np.zeros((0, most_columns(problem)), dtype=np.bool_)]
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
         if members:
             pipelines = [_pipeline(replica, pools, standing.rentals, problem) for replica in members]
             found, owner = candidates_of_pipelines(problem, supply, index, pipelines)
-            suited = _suited(model, members, found, owner)
+            suited = _suited(model, members, standing.routing, found, owner)
             parts.append(found.take(suited))
             others.append(found.take(np.setdiff1d(np.arange(len(found)), suited)))
+            able.append(np.stack([(found.rps[owner == at] > 0).any(axis=0) for at in range(len(members))]))
             recapped = _under_other_caps(problem, model, pipelines)
             if recapped:
                 others.append(candidates_of_pipelines(problem, supply, index, recapped)[0])
             replicas += members
-    most_workloads = max(len(model.workloads) for model in problem.models)
-    return StandingCandidates(supply, joined(parts, most_workloads), tuple(replicas), joined(others, most_workloads))
+    return StandingCandidates(
+        supply, joined(parts, problem), tuple(replicas), joined(others, problem), np.concatenate(able)
+    )
 
 
-def _suited(model: ServedModel, members: Sequence[Replica], found: Candidates, owner: IntArray) -> IntArray:
+def _suited(
+    model: ServedModel, members: Sequence[Replica], routing: Sequence[Route], found: Candidates, owner: IntArray
+) -> IntArray:
     """Of the points of each replica the one that is the least busy with what it is given, among those that admit all
     of that; where none does, the one that admits the most."""
+    mixes, fractions = mixes_of(model), _fractions(model, members, routing)
+    offered = np.array([workload.demand for workload in model.workloads])
     chosen = np.zeros(len(members), dtype=np.int64)
     for index, replica in enumerate(members):
         rows = np.flatnonzero(owner == index)
         given = {rate.workload: rate.rps for rate in replica.throughput_rps}
         asked = np.array([given.get(workload.name, 0.0) for workload in model.workloads])
-        rps = found.rps[rows][:, : len(asked)]
-        unserved = np.where(rps > 0, 0.0, asked).sum(axis=1)
-        busy = np.divide(asked, rps, out=np.zeros_like(rps), where=rps > 0).sum(axis=1)
-        chosen[index] = rows[np.lexsort((-rps.sum(axis=1), busy, unserved))[0]]
+        rps = found.rps[rows][:, : len(mixes)]
+        alone, mixed = rps[:, : len(asked)], rps[:, len(asked) :]
+        unserved = np.where(alone > 0, 0.0, asked).sum(axis=1)
+        busy = np.divide(asked, alone, out=np.zeros_like(alone), where=alone > 0).sum(axis=1)
+        for column, mix in enumerate(mixes[len(asked) :]):
+            own, of_mix = fractions[index] * offered, mixed[:, column] > 0
+            unserved[of_mix] = 0.0 if own.any() and is_in_proportion(own, mix) else np.inf
+            busy[of_mix] = asked.sum() / mixed[of_mix, column]
+        chosen[index] = rows[np.lexsort((-alone.sum(axis=1), busy, unserved))[0]]
     return chosen
+
+
+def _fractions(model: ServedModel, members: Sequence[Replica], routing: Sequence[Route]) -> FloatArray:
+    """[members, W] of each workload what goes to each of those that are left."""
+    found = np.zeros((len(members), len(model.workloads)))
+    column = {workload.name: index for index, workload in enumerate(model.workloads)}
+    for one in routing:
+        if one.model == model.name and one.workload in column:
+            shares = {share.replica: share.fraction for share in one.shares}
+            found[:, column[one.workload]] = [shares.get(replica.id, 0.0) for replica in members]
+    return np.asarray(found / np.where(found.any(axis=0), found.sum(axis=0), 1.0))
 
 
 def within_search(problem: Problem, standing: Standing) -> Standing:

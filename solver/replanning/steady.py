@@ -118,12 +118,11 @@ def steady_problem(
 ) -> SteadyProblem | None:
     """None where nothing that is for rent or held carries anything."""
     supply = found.supply
-    workloads = max(len(model.workloads) for model in problem.models)
     enumerated = prune_dominated(enumerate_candidates(problem, supply))
-    known = joined([part for part in (found.candidates, found.others) if len(part)], workloads)
+    known = joined([part for part in (found.candidates, found.others) if len(part)], problem)
     variant = _distinct(shapes_of(known))
     variants = known.take(np.unique(variant, return_index=True)[1])
-    candidates = joined([part for part in (enumerated, variants) if len(part)], workloads)
+    candidates = joined([part for part in (enumerated, variants) if len(part)], problem)
     if not len(candidates):
         return None
     polytope = scaled_to_one(build_polytope(problem, supply, candidates))
@@ -288,7 +287,7 @@ def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tupl
     """The polytope with a column more per running engine and cap; its replicas move there, as far as they run."""
     base, variants = steady.polytope, steady.variants
     kept_from = len(base.candidates)
-    candidates = joined([base.candidates, base.candidates.take(variants)], base.rate.shape[1])
+    candidates = joined([base.candidates, base.candidates.take(variants)], base.problem)
     left = np.bincount(steady.engine, weights=steady.running()).astype(np.int64)
     wide = build_polytope(base.problem, base.supply, candidates).scaled(base.scale_rps)
     upper = wide.use_upper.copy()

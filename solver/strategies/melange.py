@@ -71,7 +71,8 @@ def _bins(problem: Problem) -> _Bins | None:
     """None: not even slices of no size could serve everything."""
     supply = build_supply(problem)
     enumerated = enumerate_candidates(problem, supply)
-    plain = np.flatnonzero(((enumerated.pool >= 0).sum(axis=1) == 1) & enumerated.one_piece)
+    plain = ((enumerated.pool >= 0).sum(axis=1) == 1) & enumerated.one_piece
+    plain = np.flatnonzero(plain & ~enumerated.is_mix(problem))
     gpus = [pool.gpu for pool in supply.pools]
     chosen = _profiled(problem, enumerated.take(plain), gpus)
     polytope = scaled_to_one(of_possible(problem, supply, enumerated.take(plain[chosen])))

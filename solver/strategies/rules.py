@@ -15,10 +15,9 @@ def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:
 
 def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) -> Routing:
     """Every workload in proportion to the replicas' weights [n], among those that can serve it."""
-    model = polytope.candidates.model[allocation.candidate]
     fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
-    for row, demand in enumerate(polytope.demands):
-        serves = (model == demand.model) & (polytope.rate[allocation.candidate, demand.workload] > 0)
+    for row in range(len(polytope.demands)):
+        serves = polytope.rates_on(row)[allocation.candidate] > 0
         share = np.where(serves, weight * allocation.replicas, 0.0)
         if share.sum() > 0:
             fraction[row] = share / share.sum()

@@ -15,6 +15,7 @@ from solver.problem import Problem, ServedModel, Workload
 from solver.throughput.base import IntArray, Layouts, Points, Rates, Source
 from solver.throughput.factors import shipped_calibration
 from solver.throughput.measured import matching, measured_of
+from solver.throughput.mixes import least_of, mixes_of
 from solver.throughput.roles import Handover
 from solver.throughput.roofline import Roofline
 
@@ -105,9 +106,11 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
         found = roofline.points(model, layouts.take(rest), caps=some, most_load=most_load)
         parts.append(replace(found, layout=rest[found.layout]))
     joined = _joined_points(parts, len(layouts), is_complete=caps is not None)
+    mixes = mixes_of(model)
     most = _most_of_link(problem, model, layouts, joined.layers, joined.layout)
     most = np.where(measured.fits[joined.layout, None], _measured_loads(problem, model), most_load) * most
-    factor = _derating(problem, model, layouts)[joined.layout]
+    most = least_of(most, mixes)
+    factor = least_of(_derating(problem, model, layouts)[joined.layout], mixes)
     low_rps = np.minimum(joined.low_rps, most) * factor
     rps = low_rps if problem.objective.robust else np.minimum(joined.rps, most) * factor
     return replace(joined, rps=rps, low_rps=low_rps)
@@ -118,12 +121,14 @@ def ceilings(
 ) -> NDArray[np.float64]:
     """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
     keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
-    rps = rps * problem.objective.carried_load
-    measured = measured_of(model, problem.measured).rates(model, layouts).fits
-    known = np.where(rps > 0, _measured_loads(problem, model), 1.0).min(axis=1)
+    rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
+    full, measured = rates(problem, model, layouts, caps=caps)
+    busy = np.divide(rps, full.rps, out=np.zeros_like(rps), where=(rps > 0) & (full.rps > 0))
+    known = np.where(busy.any(axis=1), busy.sum(axis=1), 1.0)
+    known = known / np.where(busy.any(axis=1), (busy / _measured_loads(problem, model)).sum(axis=1), 1.0)
     if not _estimated(problem, model):
         return np.asarray(known)
-    most_load, caps = max_load_fraction(problem, model), np.maximum(caps, 1)
+    most_load = max_load_fraction(problem, model)
     if problem.objective.robust:  # as busy as the stated rates would be with as much more as the bands are wide
         stated, _ = stated_rates(problem, model, layouts, caps=caps)
         rps = rps * np.divide(stated.rps, stated.low_rps, out=np.ones_like(rps), where=stated.low_rps > 0)
@@ -158,6 +163,7 @@ def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, mea
     if _estimated(problem, model) and model.spec is not None:
         split = _even_split(layouts, model.spec.layers)[rows] if layouts.layers is None else layouts.layers[rows]
     rps = measured.rps[rows] * _measured_loads(problem, model)
+    rps = np.pad(rps, ((0, 0), (0, len(mixes_of(model)) - rps.shape[1])))
     return Points(rows, np.zeros(len(rows), dtype=np.int64), rps, rps.copy(), split)
 
 

@@ -104,8 +104,9 @@ class Points:
     """Operating points of layouts: under a cap, with some workloads admitted, at the load that keeps their limits.
 
     layout [num_points]: index; max_batch [num_points]: sequences at most, 0: unknown.
-    rps [num_points, W]: requests/s of one replica that serves nothing else, within all limits; 0: not admitted. Any
-    mixture with sum rate / rps <= 1 is within them. low_rps: the low end of the band.
+    rps [num_points, V]: requests/s of one replica within all limits; 0: not admitted. First of each workload, where
+    any mixture with sum rate / rps <= 1 is within them, or of all workloads of one fixed mix together (mixes.py).
+    low_rps: the low end of the band.
     layers [num_points, max_stages]: as in Rates.
     """
 

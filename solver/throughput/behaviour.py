@@ -7,14 +7,14 @@ workloads alone bounds every mixture of them.
 
 import numpy as np
 
-from solver.throughput.base import FloatArray
+from solver.throughput.base import BoolArray, FloatArray
 from solver.throughput.latency import Behaviour, Own, spread, waiting_probability
 from solver.throughput.loaded import Capped, Running
 
-_HALVINGS = 30
 _STEPS = 18  # of the share, then of one such step, and so on
 _PARTS = 4
 _LEAST_RPS = 1e-12
+_MOST_EXPONENT = 64.0
 
 
 def own_of(capped: Capped, base_s: float) -> Own:
@@ -71,9 +71,9 @@ def at_worst(running: Running, rps: FloatArray) -> Behaviour:
     )
 
 
-def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[FloatArray, Behaviour, FloatArray]:
+def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[FloatArray, Behaviour]:
     """Of requests/s in the proportions of `rps` [num_layouts, W], as many as keep this share of the sequences busy
-    [num_layouts]: how many times `rps` that is, and the decay of the wait for prompts."""
+    [num_layouts]: how many times `rps` that is."""
     running = capped.running(share)
     loaded = capped.loaded
     times = _times(rps, running.rps)
@@ -111,7 +111,16 @@ def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[Floa
         drain_rps=carried * np.maximum(1.0 - load, 0.0),
         through_s=most(loaded.prefill_s - loaded.slot_s),
     )
-    return times, behaviour, _decay(rps, slot_s)
+    return times, behaviour
+
+
+def decays(capped: Capped, rps: FloatArray, behaviour: Behaviour, decay: FloatArray) -> BoolArray:
+    """[num_layouts] whether the wait for prompts of `rps` [num_layouts, W] decays at least as fast as that: sum rate
+    (e^(decay s) - 1) <= decay, since the left side is convex and both are 0 at 0."""
+    loaded = capped.loaded
+    slot_s = loaded.slot_s + loaded.chunks * behaviour.written_s[:, None]
+    exponent = np.minimum(np.where(rps > 0, decay[:, None] * slot_s, 0.0), _MOST_EXPONENT)
+    return np.asarray((rps * np.expm1(exponent)).sum(axis=1) <= decay)
 
 
 def _full_s(capped: Capped) -> FloatArray:
@@ -155,18 +164,6 @@ def _times(rps: FloatArray, most_rps: FloatArray) -> FloatArray:
     """[num_layouts] how many times these requests/s are carried by who carries each workload alone at `most_rps`."""
     busy = _ratio(rps, most_rps).sum(axis=1)
     return _ratio(np.ones(len(busy)), busy)
-
-
-def _decay(rps: FloatArray, slot_s: FloatArray) -> FloatArray:
-    """[num_layouts] theta with sum rate (e^(theta s) - 1) = theta, by halving; 0 where prompts take all the time."""
-    longest = np.where(rps > 0, slot_s, 0.0).max(axis=1)
-    low, high = np.zeros(len(rps)), 64.0 / np.maximum(longest, _LEAST_RPS)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        exponent = np.minimum(np.where(rps > 0, middle[:, None] * slot_s, 0.0), 64.0)
-        holds = (rps * np.expm1(exponent)).sum(axis=1) <= middle
-        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
-    return low
 
 
 def _ratio(over: FloatArray, under: FloatArray) -> FloatArray:

@@ -1,7 +1,8 @@
 """How far a replica may be loaded with the mixture that it is given: the largest load at which all limits hold.
 
 Flow: a cap and requests/s by workload -> behaviour.of_mixture -> latency.py, by looking. The operating points of
-points.py promise less than this or the same, since they hold for every mixture of what they admit.
+points.py promise less than this or the same: those of sets hold for every mixture, those of fixed mixes are found by
+fewer looks.
 """
 
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ from typing import Final
 import numpy as np
 
 from solver.throughput.base import BoolArray, FloatArray
-from solver.throughput.behaviour import busy_share, of_mixture, own_of
+from solver.throughput.behaviour import busy_share, decays, highest, of_mixture, own_of
 from solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
 from solver.throughput.loaded import Capped
 
 _STEPS: Final = 25  # of the share, then of one such step, and again
 _LEAST_LOAD: Final = 1e-3
+_HALVINGS: Final = 12  # of the logarithm of the share
 
 
 def load_ceilings(
@@ -39,9 +41,11 @@ def load_ceilings(
         load, keeps = _keeps(capped.take(each), asked[each], share.ravel(), limits, base_s)
         return np.where(keeps, np.minimum(load, most_load), 0.0).reshape(share.shape)
 
-    # Where step times bend, limits may be kept at a load and missed at a lower one, in the closed form alone.
+    # Where step times bend, limits may be kept at a load and missed at a lower one, in the closed form alone: what
+    # points of mixes and those of sets have found is looked at again.
     asked_for = [asked * most_load, asked * np.minimum(whole, most_load)[:, None]]
     found = kept(np.stack([busy_share(capped, one) for one in asked_for], axis=1)).max(axis=1)
+    found = np.maximum(found, _by_halving(capped, asked, limits, base_s, most_load))
     low = np.zeros((len(rps), 1))
     for step in (1 / _STEPS, 1 / _STEPS**2, 1 / _STEPS**3):
         share = low + step * np.arange(1, _STEPS + 1)
@@ -51,14 +55,41 @@ def load_ceilings(
     return np.where(served & (found > _LEAST_LOAD), found, 0.0)
 
 
+def mix_ceilings(
+    capped: Capped, mix: FloatArray, limits: Sequence[LimitOfEach], *, base_s: float, most_load: float
+) -> FloatArray:
+    """[num_layouts] requests/s of all workloads of a mix, shares [num_layouts, W], that keep all limits; 0: none."""
+    with np.errstate(divide="ignore"):
+        full_rps = 1.0 / (mix / capped.full_rps).sum(axis=1)
+    unit = full_rps[:, None] * mix
+    _, any_queue = _keeps(capped, unit, np.ones(len(mix)), limits, base_s)
+    asked = unit / np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
+    found = np.where(any_queue, most_load, _by_halving(capped, asked, limits, base_s, most_load))
+    return np.asarray(np.where(found > _LEAST_LOAD, found, 0.0) * full_rps)
+
+
+def _by_halving(
+    capped: Capped, asked: FloatArray, limits: Sequence[LimitOfEach], base_s: float, most_load: float
+) -> FloatArray:
+    """[num_layouts] the largest load that is found to keep the limits by halving the logarithm of the busy share."""
+    found = np.zeros(len(asked))
+    low, high = np.full(len(asked), np.log(_LEAST_LOAD)), np.zeros(len(asked))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        load, keeps = _keeps(capped, asked, np.exp(middle), limits, base_s)
+        found = np.maximum(found, np.where(keeps, np.minimum(load, most_load), 0.0))
+        low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
+    return found
+
+
 def _keeps(
     capped: Capped, rps: FloatArray, share: FloatArray, limits: Sequence[LimitOfEach], base_s: float
 ) -> tuple[FloatArray, BoolArray]:
     """[num_layouts] how many times `rps` are served with this share busy, and whether all keep their limits then."""
-    times, behaviour, decay = of_mixture(capped, rps, share)
-    own = own_of(capped, base_s)
-    keeps = np.ones(len(rps), dtype=np.bool_)
+    times, behaviour = of_mixture(capped, rps, share)
+    own, decay = own_of(capped, base_s), np.zeros(len(rps))
     for limit in limits:
         needed = decay_needed(behaviour, longest_wait_s(behaviour, own, limit), limit.tail)
-        keeps &= (np.where(rps > 0, needed, 0.0) <= decay[:, None]).all(axis=1)
-    return times, keeps
+        decay = np.maximum(decay, highest(np.where(rps > 0, needed, 0.0)))
+    kept = np.isfinite(decay)
+    return times, kept & decays(capped, times[:, None] * rps, behaviour, np.where(kept, decay, 0.0))

@@ -1,22 +1,19 @@
 """Operating points: how a layout may be run so that every workload which it admits keeps its limits.
 
-A point is a cap on the engine's sequences, a share of them that runs on average, and the time that prompts may keep
-the others from; its rates h are the most of each workload alone, and any mixture with sum rate / h <= 1 keeps all
-limits: nothing is worse than the worst workload alone (behaviour.py), prompts take no more than their time R where
-
-    h <= R / delay
-
-and the wait for prompts decays as the tightest limit needs where
+A point is a cap on the engine's sequences and a share of them that runs on average. Its rates h are the most of each
+workload alone, and any mixture with sum rate / h <= 1 keeps all limits: nothing is worse than the worst workload
+alone (behaviour.py), and the wait for prompts decays as the tightest limit needs where
 
     h <= theta / (e^(theta s) - 1)
 
-since effective bandwidths add up (latency.py). Few long prompts beside many short ones thus cost little.
+since effective bandwidths add up (latency.py). What holds for every mixture wastes up to half of a replica that gets
+the offered one. So there are points of fixed mixes, too: workloads in just the proportions in which they are offered,
+at the largest rate that keeps their limits together (ceilings.py).
 
-Of each layout are kept the best point of every workload alone, of all that it can serve together the one that
-carries the most of the offered mix for several R, and of some smaller sets, for fleets that specialise. The caps
-looked at are the engine's largest, under which sequences never wait for each other, and where tokens or answers have
-limits the largest that keeps them however long the queue is, and some above it; where nothing but tokens is limited,
-the best.
+Of each layout are kept the best point of every workload alone, of all that it can serve together and of some smaller
+sets, for fleets that specialise, and the best of every mix (mixes.py). The caps looked at are the engine's largest,
+under which sequences never wait for each other, and where tokens or answers have limits the largest that keeps them
+however long the queue is, and some above it; where nothing but tokens is limited, the best.
 """
 
 from collections import defaultdict
@@ -29,6 +26,7 @@ import numpy as np
 
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 from solver.throughput.behaviour import at_worst, highest, own_of
+from solver.throughput.ceilings import mix_ceilings
 from solver.throughput.latency import (
     QUEUED_SHARE,
     LimitOfEach,
@@ -38,6 +36,7 @@ from solver.throughput.latency import (
     longest_wait_s,
 )
 from solver.throughput.loaded import GRID, Capped, Loaded
+from solver.throughput.mixes import halves
 
 _OF_TOKENS: Final = ("tpot", "e2e")  # limits of how long tokens take
 _LEAST_SHARE: Final = 0.004  # of the sequences that run on average
@@ -45,17 +44,17 @@ _NARROWED: Final = 11  # times by the golden section
 _SECTION: Final = (5**0.5 - 1) / 2
 _LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point
 _ALL_SUBSETS: Final = 3  # workloads of which every set is tried
-_CUTS: Final = (0.25, 0.5, 0.75)  # of more workloads: those with the shortest or the longest prompts
 _ABOVE: Final = (1.0, 1.3, 1.8)  # times the largest cap that keeps tokens in time with all sequences running
-_PROMPTS: Final = (1.0, 0.6, 0.35, 0.2, 0.1)  # of the time that prompts could keep others from
+_MIXED_CAPS: Final = (256, 168, 112, 72, 44, 24, 12)
+_BETWEEN: Final = (1.24, 1 / 1.24)  # times the best of them
 _BETTER: Final = 1 + 1e-9
 _AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Operating points; arrays [num_points] and [num_points, W]. layout: which of the layouts; cap: sequences at
-    most; rps: the most of each workload alone, 0 where it is not admitted."""
+    """Operating points; arrays [num_points] and [num_points, V]. layout: which of the layouts; cap: sequences at
+    most; rps: the most of each workload alone, then of each fixed mix; 0 where it is not admitted."""
 
     layout: IntArray
     cap: IntArray
@@ -65,80 +64,80 @@ class Found:
 def operating_points(
     loaded: Loaded,
     limits: Sequence[LimitOfEach],
-    mix: FloatArray,
+    mixes: FloatArray,
+    offered: FloatArray,
     *,
     base_s: float,
     most_load: float,
     caps: IntArray | None = None,
 ) -> Found:
-    """`mix` [W]: shares of the offered requests; `most_load`: of what the cap carries, whatever the limits allow;
-    `caps` [num_layouts]: the only ones to look at, None: all."""
+    """`mixes` [V, W]: as of mixes.py; `offered` [W]: shares of the requests; `most_load`: of what the cap carries,
+    whatever the limits allow; `caps` [num_layouts]: the only ones to look at, None: all."""
     role = loaded.prepared.layouts.role
     asked = _Asked(tuple(limits), base_s, most_load, not any(includes_queue(limit.metric, role) for limit in limits))
-    workloads = len(mix)
+    columns, workloads = mixes.shape
     known = None if caps is None else np.repeat(caps, workloads)
     able = np.zeros((len(loaded), workloads), dtype=np.bool_)
-    alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known, np.ones(able.size))
+    alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known)
     layout, workload = np.divmod(alone.layout, workloads)
     able[layout, workload] = True
-    found = [Found(layout, alone.cap, np.where(np.arange(workloads) == workload[:, None], alone.rps, 0.0))]
+    found = [Found(layout, alone.cap, np.where(np.arange(columns) == workload[:, None], alone.rps, 0.0))]
     for each in _of_one_size(_together(able, loaded, asked)):
-        columns, known = each.workloads, None if caps is None else caps[each.layout]
-        part = _sought(loaded.of(each.layout, columns), mix[columns], asked, known, each.prompts)
-        rps = np.zeros((len(part.layout), workloads))
-        np.put_along_axis(rps, columns[part.layout], part.rps, axis=1)
+        members, known = each.workloads, None if caps is None else caps[each.layout]
+        part = _sought(loaded.of(each.layout, members), offered[members], asked, known)
+        rps = np.zeros((len(part.layout), columns))
+        np.put_along_axis(rps, members[part.layout], part.rps, axis=1)
         found.append(Found(each.layout[part.layout], part.cap, rps))
-    return _enough(Found(*(np.concatenate([getattr(one, name) for one in found]) for name in Found.__slots__)))
+    if role == "aggregated" and limits:
+        found += [_of_mix(loaded, able, mixes, column, asked, caps) for column in range(workloads, columns)]
+    joined = Found(*(np.concatenate([getattr(one, name) for one in found]) for name in Found.__slots__))
+    return _enough(joined, mixes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """Workloads [n, size] to be served together on a layout [n] with prompts taking that part of their time [n]."""
+    """Workloads [n, size] to be served together on a layout [n]."""
 
     layout: IntArray
     workloads: IntArray
-    prompts: FloatArray
 
 
 def _together(able: BoolArray, loaded: Loaded, asked: "_Asked") -> Iterator[_Sets]:
     """What points are looked for, of more than one workload; `able` [num_layouts, W] alone."""
-    splits = asked.limits and loaded.prepared.layouts.role == "aggregated"
     for members in np.unique(able[able.sum(axis=1) > 1], axis=0):
         layout, whole = np.flatnonzero((able == members).all(axis=1)), np.flatnonzero(members)
-        tried = [(whole, prompts) for prompts in (_PROMPTS if splits else (1.0,))]
-        if asked.limits:
-            tried += [(some, 1.0) for some in _some_of(whole, loaded)]
-        for some, prompts in tried:
-            yield _Sets(layout, np.tile(some, (len(layout), 1)), np.full(len(layout), prompts))
+        for some in [whole, *(_some_of(whole, loaded) if asked.limits else ())]:
+            yield _Sets(layout, np.tile(some, (len(layout), 1)))
 
 
 def _of_one_size(sets: Iterable[_Sets]) -> Iterator[_Sets]:
     """Many small arrays are slow: sets of one size are looked at together, in the order of layouts (composer.py)."""
     alike = defaultdict(list)
     for each in sets:
-        alike[each.workloads.shape[1], bool(each.prompts[0] < 1)].append(each)
+        alike[each.workloads.shape[1]].append(each)
     for some in alike.values():
         order = np.argsort(np.concatenate([one.layout for one in some]), kind="stable")
         yield _Sets(*(np.concatenate([getattr(one, name) for one in some])[order] for name in _Sets.__slots__))
 
 
 def _some_of(workloads: IntArray, loaded: Loaded) -> Iterator[IntArray]:
-    """Two at least and not all: of few every set, else those of the shortest or longest prompts."""
+    """Two at least and not all: of few every set, else the halves with the shorter and the longer prompts."""
     count = len(workloads)
     if count <= _ALL_SUBSETS:
         for size in range(2, count):
             yield from (np.array(members) for members in combinations(workloads, size))
         return
-    by_length = workloads[np.argsort(loaded.prepared.pipes.traffic.input_tokens[workloads], kind="stable")]
-    for cut in sorted({min(max(2, round(share * count)), count - 1) for share in _CUTS}):
-        yield np.sort(by_length[:cut])
-        yield np.sort(by_length[count - cut :])
+    yield from halves(workloads, loaded.prepared.pipes.traffic.input_tokens)
 
 
-def _enough(found: Found) -> Found:
+def _enough(found: Found, mixes: FloatArray) -> Found:
     """Without points that another of their layout is as good as; of several alike, that of the largest set stays."""
-    order = np.lexsort((-(found.rps > 0).sum(axis=1), found.layout))
+    workloads = mixes.shape[1]
+    order = np.lexsort((-(found.rps[:, :workloads] > 0).sum(axis=1), found.layout))
     layout, rps = found.layout[order], found.rps[order]
+    with np.errstate(divide="ignore", invalid="ignore"):  # what a set carries of every mix
+        busy = np.where(mixes > 0, mixes / rps[:, None, :workloads], 0.0).sum(axis=2)
+    rps = np.maximum(rps, 1.0 / busy)
     kept = np.ones(len(order), dtype=np.bool_)
     most = int(np.bincount(layout).max(initial=0))
     for ahead in range(1, most):
@@ -164,28 +163,77 @@ class _Asked:
         return any(limit.metric in _OF_TOKENS for limit in self.limits)
 
 
-def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None, prompts: FloatArray) -> Found:
-    """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [num_layouts, W],
-    whose prompts take `prompts` [num_layouts] of the time that they could: less than all on every layout, or none."""
-    best = _Best(loaded, mix, asked, prompts)
+def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None) -> Found:
+    """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [layouts, W]."""
+    best = _Best(loaded, mix, asked)
     widest = np.full(len(loaded), GRID[-1])
     if caps is not None:
         best.look(caps)
     else:
         best.look(widest)
         if asked.of_tokens:
-            if asked.is_saturated and (prompts < 1).any():
+            if asked.is_saturated:
                 best.look_through_caps()
             capped = best.largest_caps()
             best.look(*(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64) for factor in _ABOVE))
     return best.found()
 
 
+def _of_mix(
+    loaded: Loaded, able: BoolArray, mixes: FloatArray, column: int, asked: _Asked, caps: IntArray | None
+) -> Found:
+    """The best cap for a fixed mix of each layout that is `able` [num_layouts, W] to serve all of it."""
+    members = np.flatnonzero(mixes[column])
+    layout = np.flatnonzero(able[:, members].all(axis=1))
+    best = _BestOfMix(loaded.of(layout, np.tile(members, (len(layout), 1))), mixes[column, members], asked)
+    if caps is not None:
+        best.look(caps[layout])
+    else:
+        for cap in _MIXED_CAPS:
+            best.look(np.full(len(layout), cap))
+        between = best.cap.copy()
+        for factor in _BETWEEN:
+            best.look(_whole(np.log(between * factor)))
+    served = np.flatnonzero(best.rps > 0)
+    rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
+    return Found(layout[served], best.cap[served], rps)
+
+
+class _BestOfMix:
+    """The best cap of each layout so far for workloads in fixed shares `mix` [W]."""
+
+    def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked) -> None:
+        self._loaded, self._asked = loaded, asked
+        self._mix = np.tile(mix, (len(loaded), 1))
+        self._limits = [replace(one, seconds=one.seconds[loaded.workload]) for one in asked.limits]
+        self._slots = np.maximum(loaded.most.max(axis=1, initial=0), 1)
+        self._last = np.zeros(len(loaded), dtype=np.int64)
+        self.rps, self.cap = np.zeros(len(loaded)), self._slots.copy()
+
+    def look(self, caps: IntArray) -> None:
+        """Caps [num_layouts] that cannot carry more than the best, or were looked at just before, are passed by."""
+        cap = np.clip(caps, 1, self._slots)
+        rows = np.flatnonzero(cap != self._last)
+        self._last = cap
+        capped, mix = self._loaded.take(rows).capped(cap[rows]), self._mix[rows]
+        with np.errstate(divide="ignore"):
+            full_rps = self._asked.most_load / (mix / capped.full_rps).sum(axis=1)
+        hopeful = np.flatnonzero(full_rps > self.rps[rows] * _BETTER)
+        if not len(hopeful):
+            return
+        rows, capped = rows[hopeful], capped.take(hopeful)
+        limits = [replace(one, seconds=one.seconds[rows]) for one in self._limits]
+        asked = self._asked
+        rps = mix_ceilings(capped, self._mix[rows], limits, base_s=asked.base_s, most_load=asked.most_load)
+        better = rps > self.rps[rows] * _BETTER
+        self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[rows[better]]
+
+
 class _Best:
     """The best point of each layout so far."""
 
-    def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked, prompts: FloatArray) -> None:
-        self._loaded, self._asked, self._prompts = loaded, asked, prompts
+    def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked) -> None:
+        self._loaded, self._asked = loaded, asked
         self._weight = np.maximum(mix, 1e-9)
         self._score = np.zeros(len(loaded))
         self._rps = np.zeros(loaded.most.shape)
@@ -263,11 +311,6 @@ class _Best:
         """[num_rows, W] the rates of the point on some layouts, as capped; 0 where a limit is missed."""
         running = capped.running(share)
         most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
-        prompts = self._prompts[rows]
-        if (prompts < 1).any():
-            delay = highest(alone_rps * running.delay_s) * prompts
-            with np.errstate(divide="ignore"):
-                alone_rps = np.minimum(alone_rps, delay[:, None] / running.delay_s)
         if not self._asked.limits:
             return np.minimum(alone_rps, most_rps)
         limits = [replace(limit, seconds=limit.seconds[rows]) for limit in self._limits]

@@ -21,6 +21,7 @@ from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shi
 from solver.throughput.latency import FirstToken, Load, closed_loop, first_token
 from solver.throughput.loaded import loaded_of
 from solver.throughput.memory import MAX_SEQUENCES
+from solver.throughput.mixes import least_of, mixes_of
 from solver.throughput.points import Found, operating_points
 from solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
 from solver.throughput.roles import Handover
@@ -120,22 +121,25 @@ class Roofline:
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
         demand = np.array([workload.demand for workload in model.workloads])
-        mix = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
-        found = []
+        offered = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+        mixes, found = mixes_of(model), []
         for block in _layout_blocks(*prepared.max_batch.shape):
             runs = prepared.fits[block] if caps is None else np.ones(len(block), dtype=np.bool_)
             rows = block[runs & (prepared.max_batch[block] > 0).any(axis=1)]
+            if not len(rows):
+                continue
             known = None if caps is None else caps[prepared.order[rows]]
             points = operating_points(
                 loaded_of(prepared, rows),
                 prepared.limits,
-                mix,
+                mixes,
+                offered,
                 base_s=self.first_token.base_s,
                 most_load=most_load,
                 caps=known,
             )
             found.append(replace(points, layout=rows[points.layout]))
-        return _points(prepared, stages, found)
+        return _points(prepared, stages, mixes, found)
 
     def ceilings(
         self, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray, most_load: float
@@ -223,19 +227,18 @@ def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: lis
     )
 
 
-def _points(prepared: Prepared, stages: ModelStages, found: list[Found]) -> Points:
+def _points(prepared: Prepared, stages: ModelStages, mixes: FloatArray, found: list[Found]) -> Points:
     """In the caller's order of layouts."""
     rows = np.concatenate([*(one.layout for one in found), np.empty(0, dtype=np.int64)])
     order = np.argsort(prepared.order[rows], kind="stable")
     rows = rows[order]
-    workloads = prepared.max_batch.shape[1]
     cap = np.concatenate([*(one.cap for one in found), np.empty(0, dtype=np.int64)])[order]
-    rps = np.concatenate([*(one.rps for one in found), np.empty((0, workloads))])[order]
+    rps = np.concatenate([*(one.rps for one in found), np.empty((0, len(mixes)))])[order]
     batch = np.minimum(prepared.max_batch[rows], cap[:, None])
     return Points(
         layout=prepared.order[rows],
         max_batch=cap,
         rps=rps,
-        low_rps=rps / stated_bands(prepared, stages, batch, rows),
+        low_rps=rps * least_of(1.0 / stated_bands(prepared, stages, batch, rows), mixes),
         layers=prepared.layers[rows],
     )

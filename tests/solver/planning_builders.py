@@ -22,6 +22,7 @@ from solver.plan import Plan
 from solver.problem import Limits, Problem
 from solver.supply import build_supply
 from solver.throughput.base import FloatArray, IntArray
+from solver.throughput.mixes import mixes_of
 
 UNLIMITED_GPUS = 10**6
 
@@ -148,14 +149,16 @@ class WholeProgram:
         return float(solved.fun) if solved.status == 0 else np.inf
 
     def _demand_rows(self) -> FloatArray:
-        """sum_c h[c,w] z[c,w] - lam f[w] = 0"""
+        """sum_c,v h[c,v] s[v,w] z[c,v] - lam f[w] = 0"""
         rows = np.zeros((len(self.polytope.demands), self._width()))
+        mixes = [mixes_of(model) for model in self.polytope.problem.models]
         for row, demand in enumerate(self.polytope.demands):
             rows[row, 0] = -demand.fraction
-            for column, (c, w) in enumerate(self.pairs):
-                is_served = self.polytope.candidates.model[c] == demand.model and w == demand.workload
+            for column, (c, v) in enumerate(self.pairs):
+                is_served = self.polytope.candidates.model[c] == demand.model
                 if is_served and self.polytope.candidates.role[c] != PREFILL:
-                    rows[row, self._width() - len(self.pairs) + column] = self.polytope.rate[c, w]
+                    share = mixes[demand.model][v, demand.workload]
+                    rows[row, self._width() - len(self.pairs) + column] = self.polytope.rate[c, v] * share
         return rows
 
     def _share_rows(self) -> FloatArray:

@@ -1,9 +1,11 @@
 """Measured rates win, exactly where they were measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from solver import throughput
+from solver import solve, throughput
 from solver.catalog.entries import Gpu
 from solver.problem import LatencyLimit, Limits, MeasuredRate, MeasuredStage, Problem, ServedModel
 from solver.throughput.base import Layouts
@@ -121,6 +123,18 @@ def test_measured_replicas_with_a_queue_in_their_limits_are_not_filled(
     points = throughput.points(problem, model, pipelines_of([("h100-sxm", 4)]))
     assert points.rps.tolist() == [[pytest.approx(100 * expected)]]
     assert points.max_batch.tolist() == [0]
+
+
+def test_of_measured_rates_each_workload_counts_by_its_own_limits() -> None:
+    """As many w1 at 0.85 x 3 as w2, without limits, at 1 req/s: 1 / (0.5 / 2.55 + 0.5 / 1) on the replica."""
+    slo = (LatencyLimit("ttft", 90, 5.0),)
+    model = a_model(a_workload("w1"), replace(a_workload("w2"), slo=()), slo=slo)
+    problem = a_problem(offers=[an_offer("a")], rows=[measured("a", {"w1": 3.0, "w2": 1.0})], models=[model])
+    plan = solve(problem)
+    assert plan.throughput_rps == pytest.approx(1 / (0.5 / 2.55 + 0.5))
+    (replica,) = plan.replicas
+    assert replica.max_load_fraction == pytest.approx(replica.utilisation_fraction)
+    assert 0.85 < replica.utilisation_fraction < 1.0
 
 
 def test_a_cap_on_loads_never_raises_what_is_counted_on() -> None:

@@ -40,7 +40,7 @@ CLOSE = 1 + 5e-3  # caps and loads are sought to some tenths of a per cent
 def rps(model: ServedModel, role: Role, *, load: float = 1.0, gb_per_s: float = math.inf) -> FloatArray:
     """Of each workload alone, within all limits."""
     layouts = in_role(LAYOUTS, role, kv_gb_per_s=gb_per_s)
-    return most_alone(points_of(model, layouts, most_load=load), len(layouts))
+    return most_alone(points_of(model, layouts, most_load=load), len(layouts), len(model.workloads))
 
 
 def limited(*slo: LatencyLimit) -> ServedModel:
@@ -311,7 +311,9 @@ def test_a_lower_cap_on_loads_never_raises_a_rate(
 @law
 def test_a_lower_cap_never_raises_a_rate(slo: list[LatencyLimit], role: Role, one: float, other: float) -> None:
     low, high = sorted([one, other])
+    model = limited(*slo)
     found = [
-        most_alone(points_of(limited(*slo), at_cap(in_role(LAYOUTS, role), cap)), len(LAYOUTS)) for cap in (low, high)
+        most_alone(points_of(model, at_cap(in_role(LAYOUTS, role), cap)), len(LAYOUTS), len(model.workloads))
+        for cap in (low, high)
     ]
     assert (found[0] <= found[1] * CLOSE).all()

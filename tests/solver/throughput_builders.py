@@ -11,6 +11,7 @@ from solver.catalog.entries import Gpu, ModelSpec, Precision
 from solver.catalog.power_caps import capped
 from solver.problem import LatencyLimit, Role, ServedModel, Workload
 from solver.throughput.base import FloatArray, Layouts, Points, Rates
+from solver.throughput.mixes import mixes_of
 from solver.throughput.roofline import Roofline
 
 Stage = tuple[str, int]  # (GPU slug, tensor parallel)
@@ -109,17 +110,26 @@ def points_of(
     return Roofline().points(model, layouts, caps=None if caps is None else np.array(caps), most_load=most_load)
 
 
-def most_alone(points: Points, layouts: int) -> FloatArray:
+def most_alone(points: Points, layouts: int, workloads: int) -> FloatArray:
     """[num_layouts, W] requests/s of each workload alone at the best point of each layout."""
-    most = np.zeros((layouts, points.rps.shape[1]))
-    np.maximum.at(most, points.layout, points.rps)
+    most = np.zeros((layouts, workloads))
+    np.maximum.at(most, points.layout, points.rps[:, :workloads])
     return most
+
+
+def most_of_each(points: Points, layouts: int, model: ServedModel) -> FloatArray:
+    """[num_layouts, V] the same, and of each fixed mix of the model, whether a point is of it or of a set."""
+    most = [most_of_mix(points, layouts, mix) for mix in mixes_of(model)]
+    for column in range(len(model.workloads), points.rps.shape[1]):
+        np.maximum.at(most[column], points.layout, points.rps[:, column])
+    return np.stack(most, axis=1)
 
 
 def most_of_mix(points: Points, layouts: int, mix: Sequence[float]) -> FloatArray:
     """[num_layouts] requests/s of a mix at the best point of each layout."""
-    with np.errstate(divide="ignore"):
-        carried = 1.0 / (np.array(mix) / points.rps).sum(axis=1)
+    alone = points.rps[:, : len(mix)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        carried = 1.0 / np.where(np.array(mix) > 0, np.array(mix) / alone, 0.0).sum(axis=1)
     most = np.zeros(layouts)
     np.maximum.at(most, points.layout, carried)
     return most

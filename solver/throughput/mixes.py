@@ -1,0 +1,53 @@
+"""Fixed mixes: workloads of a model that a replica serves in just the proportions in which they are offered.
+
+A replica of a fixed mix keeps its limits at a higher load than one that must be ready for every mixture of what it
+admits (points.py), and needs one rate instead of one per workload. Rates of a model therefore have a column for each
+workload and, after those, one for each of its mixes: all that is offered, and the halves with the shorter and the
+longer prompts. Where requests are split in fixed proportions, the fraction that goes to a replica is the same for all
+workloads of its mix, so that it stays a mix of theirs when demands change.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from solver.problem import Problem, ServedModel
+from solver.throughput.base import FloatArray, IntArray
+
+
+def mixes_of(model: ServedModel) -> FloatArray:
+    """[V, W] shares of the requests of each column of rates: first of each workload alone, then of the fixed mixes.
+
+    Without latency limits there are none: a replica then serves any mixture at the rates of its workloads.
+    """
+    alone = np.eye(len(model.workloads))
+    demand = np.array([workload.demand for workload in model.workloads])
+    members = np.flatnonzero(demand > 0)
+    if len(members) < 2 or not any(model.limits_of(workload) for workload in model.workloads):
+        return alone
+    tokens = np.array([workload.input_tokens for workload in model.workloads])
+    mixed = np.zeros((0, len(demand)))
+    for some in (members, *halves(members, tokens)):
+        mixed = np.vstack([mixed, np.where(np.isin(np.arange(len(demand)), some), demand, 0.0) / demand[some].sum()])
+    return np.vstack([alone, mixed])
+
+
+def halves(workloads: IntArray, input_tokens: FloatArray | IntArray) -> Iterator[IntArray]:
+    """Those with the shorter prompts and those with the longer ones, at least two of each; `input_tokens` [W]."""
+    count = len(workloads)
+    if count < 3:
+        return
+    half = (count + 1) // 2
+    by_length = workloads[np.argsort(input_tokens[workloads], kind="stable")]
+    yield np.sort(by_length[:half])
+    yield np.sort(by_length[count - half :])
+
+
+def most_columns(problem: Problem) -> int:
+    """Of rates, over all models."""
+    return max(len(mixes_of(model)) for model in problem.models)
+
+
+def least_of(values: FloatArray, mixes: FloatArray) -> FloatArray:
+    """[num_layouts, V] the least over the workloads of each column; `values` [num_layouts, W]."""
+    return np.asarray(np.where(mixes > 0, values[:, None, :], np.inf).min(axis=2))

@@ -1,0 +1,191 @@
+"""Workloads that are served in fixed proportions: what plans, fleets and routings with them promise, holds."""
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.load_laws import limited_problem
+from solver import solve
+from solver.allocation import Polytope
+from solver.catalog import load_gpus, load_models
+from solver.fleet_bounds import FleetBounds
+from solver.milp import Allocation
+from solver.objectives import first_goal
+from solver.plan import Plan
+from solver.problem import LatencyLimit, Objective, Offer, Problem, ServedModel, Workload
+from solver.replanning import holdings_of, standing_of
+from solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
+from solver.routing import balanced, route
+from solver.strategies.rules import spread_evenly
+from solver.throughput.mixes import mixes_of
+from solver.verify import verify
+from tests.solver.planning_builders import a_fleet, integer_optimum, polytope_of
+from tests.solver.replanning_builders import with_demand, with_held
+
+REQUESTS = {"chat": (600, 250), "search": (3000, 60), "draft": (100, 700), "paper": (12000, 150)}
+DEMANDS = (4.0, 2.0, 1.0, 0.3)
+
+
+def four_workloads(**changes: Any) -> Problem:
+    """Few long prompts beside many short ones, whose tokens are to come in time, on two GPU types."""
+    workloads = tuple(
+        Workload(name, *tokens, demand) for (name, tokens), demand in zip(REQUESTS.items(), DEMANDS, strict=True)
+    )
+    slo = (LatencyLimit("ttft", 90, 3.0), LatencyLimit("tpot", 90, 0.07))
+    model = ServedModel("llama-3.1-8b", load_models()["llama-3.1-8b"], "bf16", "bf16", workloads, slo)
+    offers = (Offer("cloud", "a", "l40s", 1, 4, 0.85), Offer("cloud", "b", "h100-sxm", 1, 3, 2.4))
+    problem = Problem(Objective("max_throughput"), (model,), offers, gpus=load_gpus(), budget_usd_per_hour=7.0)
+    return replace(problem, **changes)
+
+
+def random_polytopes(count: int) -> list[Polytope]:
+    """Of random problems in which some layout serves a fixed mix."""
+    problems = (limited_problem(seed) for seed in range(1000))
+    polytopes = (polytope_of(problem) for problem in problems if max(len(m.workloads) for m in problem.models) > 1)
+    return list(islice((p for p in polytopes if p.candidates.is_mix(p.problem).any()), count))
+
+
+POLYTOPES = random_polytopes(12)
+
+
+def a_random_fleet(polytope: Polytope, seed: int) -> Allocation:
+    draw = np.random.default_rng(seed)
+    is_mix = np.flatnonzero(polytope.candidates.is_mix(polytope.problem))
+    members = np.union1d(draw.choice(is_mix, 3), draw.choice(len(polytope.candidates), 6))
+    return a_fleet(polytope, {int(c): int(draw.integers(1, 4)) for c in members})
+
+
+def fractions(plan: Plan) -> dict[str, dict[str, float]]:
+    """By replica and workload."""
+    found: dict[str, dict[str, float]] = {}
+    for one in plan.routing:
+        for share in one.shares:
+            found.setdefault(share.replica, {})[one.workload] = share.fraction
+    return found
+
+
+def optimum(polytope: Polytope) -> float:
+    return integer_optimum(polytope, first_goal(polytope), relative_gap=1e-3)
+
+
+def test_a_plan_of_mixes_serves_their_workloads_in_equal_fractions_within_its_ceilings() -> None:
+    problem = four_workloads()
+    plan = solve(problem)
+    assert verify(problem, plan) == ()
+    whole = [own for own in fractions(plan).values() if len(own) == len(REQUESTS)]
+    assert whole
+    for own in whole:
+        assert list(own.values()) == pytest.approx([own["chat"]] * len(own), rel=1e-4)
+    assert all(replica.utilisation_fraction <= (replica.max_load_fraction or 0) for replica in plan.replicas)
+
+
+def test_plans_are_better_for_them() -> None:
+    polytope = polytope_of(four_workloads())
+    without = polytope.without(polytope.candidates.is_mix(polytope.problem))
+    assert optimum(polytope) < 1.1 * optimum(without) < 0
+
+
+@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+def test_dominance_drops_none_that_is_needed(number: int) -> None:
+    problem = POLYTOPES[number].problem
+    assert optimum(POLYTOPES[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
+
+
+@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+def test_the_best_routing_keeps_proportions_and_carries_what_prices_say(number: int) -> None:
+    polytope = POLYTOPES[number]
+    is_mix = polytope.candidates.is_mix(polytope.problem)
+    for seed in range(8):
+        fleet = a_random_fleet(polytope, seed)
+        routing = route(polytope, fleet)
+        bounds = FleetBounds(polytope)
+        carried = bounds.tighten(fleet.candidate, fleet.replicas.astype(np.float64), np.inf)
+        assert routing.lam == pytest.approx(carried, rel=1e-5, abs=1e-9)
+        for at in np.flatnonzero(is_mix[fleet.candidate]):
+            given = routing.fraction[:, at]
+            served = given[given > 0]
+            assert served == pytest.approx(np.full(len(served), served.max(initial=0.0)), rel=1e-4)
+
+
+@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+def test_no_fleet_carries_more_than_an_inequality_on_it_says(number: int) -> None:
+    """Any fleet's prices bound every other one."""
+    polytope = POLYTOPES[number]
+    fleets = [a_random_fleet(polytope, seed) for seed in range(6)]
+    bounds = FleetBounds(polytope)
+    for fleet in fleets:
+        bounds.tighten(fleet.candidate, fleet.replicas.astype(np.float64), np.inf)
+    earned = np.array(bounds.earned)
+    models = polytope.candidates.model
+    for fleet in fleets:
+        limits = [earned_by[fleet.candidate] @ fleet.replicas for earned_by in earned]
+        of_models = [models[np.flatnonzero(earned_by)[0]] for earned_by in earned if earned_by.any()]
+        assert len(of_models) > 0
+        assert route(polytope, fleet).lam <= min(limits) * (1 + 1e-6) + 1e-9
+
+
+def a_mix_alone() -> tuple[Polytope, Allocation]:
+    polytope = polytope_of(four_workloads())
+    column = len(REQUESTS)
+    return polytope, a_fleet(polytope, {int(np.argmax(polytope.rate[:, column])): 2})
+
+
+def test_a_mix_carries_its_rate_and_no_other_proportions() -> None:
+    polytope, fleet = a_mix_alone()
+    rate = float(polytope.rate[fleet.candidate[0], len(REQUESTS)])
+    fraction = np.ones((len(REQUESTS), 1))
+    assert balanced(polytope, fleet, fraction).lam == pytest.approx(2 * rate)
+    assert route(polytope, fleet).lam == pytest.approx(2 * rate)
+    assert spread_evenly(polytope, fleet).lam == pytest.approx(2 * rate)
+    fraction[0] = 0.5
+    assert balanced(polytope, fleet, fraction).lam == 0.0
+
+
+def running(problem: Problem, plan: Plan) -> StandingFleet:
+    holdings = holdings_of(plan.rentals)
+    held, standing = with_held(problem, holdings), standing_of(plan, holdings)
+    fleet = standing_fleet(held, standing, standing_candidates(held, standing))
+    assert fleet is not None
+    return fleet
+
+
+def test_a_running_fleet_carries_what_was_planned_and_goes_on_when_demands_change() -> None:
+    problem = four_workloads()
+    plan, total = solve(problem), sum(DEMANDS)
+    planned_rps = plan.throughput_rps or 0.0
+    as_planned = running(problem, plan)
+    routing = as_planned.as_routed(plan.routing)
+    assert capacity_rps(as_planned.under(routing), total) == pytest.approx(planned_rps, rel=0.02)
+    changed = running(with_demand(problem, 1.3, of="paper"), plan)
+    carried = capacity_rps(changed.under(changed.as_routed(plan.routing)), total + 0.3 * DEMANDS[-1])
+    assert 0.7 * planned_rps < carried <= planned_rps * 1.02
+
+
+def test_a_routing_that_is_in_force_is_judged_by_what_each_replica_really_gets() -> None:
+    """Half of the long prompts that one replica gets go to another: no mix any more, and yet within some load."""
+    problem = four_workloads()
+    plan, total = solve(problem), sum(DEMANDS)
+    fleet = running(problem, plan)
+    shares = {one.workload: {share.replica: share.fraction for share in one.shares} for one in plan.routing}
+    first, second = sorted(shares["paper"], key=lambda name: shares["paper"][name])[-2:]
+    moved = {first: shares["paper"][first] / 2, second: shares["paper"][second] + shares["paper"][first] / 2}
+    routes = [
+        replace(one, shares=tuple(replace(s, fraction=moved.get(s.replica, s.fraction)) for s in one.shares))
+        if one.workload == "paper"
+        else one
+        for one in plan.routing
+    ]
+    carried = capacity_rps(fleet.under(fleet.as_routed(routes)), total)
+    assert 0.3 * (plan.throughput_rps or 0.0) < carried < (plan.throughput_rps or 0.0)
+
+
+def test_mixes_follow_what_is_offered() -> None:
+    model = four_workloads().models[0]
+    mixed = mixes_of(model)[len(REQUESTS) :]
+    assert mixed.sum(axis=1).tolist() == pytest.approx([1.0, 1.0, 1.0])
+    assert mixed[0].tolist() == pytest.approx([demand / sum(DEMANDS) for demand in DEMANDS])
+    assert (mixed[1] > 0).tolist() == [True, False, True, False]
+    assert (mixed[2] > 0).tolist() == [False, True, False, True]
