@@ -149,7 +149,9 @@ def speeds_of(planner: Planner, some: Sequence[ForRent]) -> Speeds:
             hop_gb_per_s=np.full((1, 1), np.inf),
             cross_machine=np.zeros((1, 1), dtype=np.bool_),
         )
-        return np.asarray(points(problem, problem.models[0], layouts).rps.max(axis=0, initial=0.0))
+        (model,) = problem.models
+        alone = points(problem, model, layouts).rps[:, : len(model.workloads)]
+        return np.asarray(alone.max(axis=0, initial=0.0))
 
     def speed(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> FloatArray:
         usual = gpus[gpu].link_gb_per_s or 0.0

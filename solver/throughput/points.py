@@ -193,7 +193,7 @@ def _of_mix(
             best.look(np.full(len(layout), cap))
         between = best.cap.copy()
         for factor in _BETWEEN:
-            best.look(_whole(np.log(between * factor)))
+            best.look(np.rint(between * factor).astype(np.int64))
     served = np.flatnonzero(best.rps > 0)
     rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
     return Found(layout[served], best.cap[served], rps)
