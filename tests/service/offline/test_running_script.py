@@ -174,7 +174,7 @@ def test_a_step_whose_models_all_wait_for_others_ends(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_never_healthy_ends_the_run_and_all_servers(tmp_path: Path) -> None:
-    with running(tmp_path, SEQUENCE, "--start-up-limit", "1", load_s={"a": None}) as run:
+    with running(tmp_path, SEQUENCE, "--start-up-limit", "8", load_s={"a": None}) as run:
         assert run.end() == 1
         assert "error: a-tp2-0 is not up in time" in run.text
         assert "loading a" in run.text, "the last lines of its log"
