@@ -89,7 +89,7 @@ def minimise(
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
     if not np.isfinite(relaxation.objective):
         return Outcome(None, np.inf, np.inf, True, relaxation)
-    polytope, relaxation = _as_busy_as_needed(polytope, goal, relaxation)
+    polytope, relaxation = as_busy_as_needed(polytope, goal, relaxation)
     report("relaxation", np.nan, relaxation.bound)
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
     if start is not None:
@@ -112,7 +112,7 @@ def minimise(
     return search.outcome()
 
 
-def _as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
+def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
     """The same whole replicas at no higher rates than they need, and a relaxation that is closer to them.
 
     Where lam is lam_max at most, a replica of a single column never serves more of it than all that is asked for:

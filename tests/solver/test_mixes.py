@@ -12,10 +12,12 @@ from solver import solve
 from solver.allocation import Polytope
 from solver.catalog import load_gpus, load_models
 from solver.fleet_bounds import FleetBounds
+from solver.methods.exact import as_busy_as_needed
 from solver.milp import Allocation
 from solver.objectives import first_goal
 from solver.plan import Plan
 from solver.problem import LatencyLimit, Objective, Offer, Problem, ServedModel, Workload
+from solver.relaxation import solve_relaxation
 from solver.replanning import holdings_of, standing_of
 from solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
 from solver.routing import balanced, route
@@ -92,6 +94,27 @@ def test_plans_are_better_for_them() -> None:
 def test_dominance_drops_none_that_is_needed(number: int) -> None:
     problem = POLYTOPES[number].problem
     assert optimum(POLYTOPES[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
+
+
+@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: int) -> None:
+    polytope = POLYTOPES[number]
+    goal = first_goal(polytope)
+    relaxation = solve_relaxation(polytope, goal)
+    needed, closer = as_busy_as_needed(polytope, goal, relaxation)
+    expected = integer_optimum(polytope, goal, relative_gap=1e-6)
+    assert relaxation.bound <= closer.bound <= expected + 1e-5 * abs(expected)
+    assert integer_optimum(needed, goal, relative_gap=1e-6) == pytest.approx(expected, rel=1e-4)
+
+
+def test_relaxations_come_closer_by_them() -> None:
+    closer = 0
+    for polytope in POLYTOPES:
+        goal = first_goal(polytope)
+        relaxation = solve_relaxation(polytope, goal)
+        needed = as_busy_as_needed(polytope, goal, relaxation)[1]
+        closer += needed.bound > relaxation.bound + 1e-6 * abs(relaxation.bound)
+    assert closer > len(POLYTOPES) / 2
 
 
 @pytest.mark.parametrize("number", range(len(POLYTOPES)))
