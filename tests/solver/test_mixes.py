@@ -1,6 +1,7 @@
 """Workloads that are served in fixed proportions: what plans, fleets and routings with them promise, holds."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.solver.replanning_builders import with_demand, with_held
 
 REQUESTS = {"chat": (600, 250), "search": (3000, 60), "draft": (100, 700), "paper": (12000, 150)}
 DEMANDS = (4.0, 2.0, 1.0, 0.3)
+NUMBER = 12  # of random polytopes
 
 
 def four_workloads(**changes: Any) -> Problem:
@@ -43,14 +45,12 @@ def four_workloads(**changes: Any) -> Problem:
     return replace(problem, **changes)
 
 
-def random_polytopes(count: int) -> list[Polytope]:
+@cache
+def polytopes() -> list[Polytope]:
     """Of random problems in which some layout serves a fixed mix."""
     problems = (limited_problem(seed) for seed in range(1000))
-    polytopes = (polytope_of(problem) for problem in problems if max(len(m.workloads) for m in problem.models) > 1)
-    return list(islice((p for p in polytopes if p.candidates.is_mix(p.problem).any()), count))
-
-
-POLYTOPES = random_polytopes(12)
+    found = (polytope_of(problem) for problem in problems if max(len(m.workloads) for m in problem.models) > 1)
+    return list(islice((p for p in found if p.candidates.is_mix(p.problem).any()), NUMBER))
 
 
 def a_random_fleet(polytope: Polytope, seed: int) -> Allocation:
@@ -90,15 +90,15 @@ def test_plans_are_better_for_them() -> None:
     assert optimum(polytope) < 1.1 * optimum(without) < 0
 
 
-@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+@pytest.mark.parametrize("number", range(NUMBER))
 def test_dominance_drops_none_that_is_needed(number: int) -> None:
-    problem = POLYTOPES[number].problem
-    assert optimum(POLYTOPES[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
+    problem = polytopes()[number].problem
+    assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
 
 
-@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+@pytest.mark.parametrize("number", range(NUMBER))
 def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: int) -> None:
-    polytope = POLYTOPES[number]
+    polytope = polytopes()[number]
     goal = first_goal(polytope)
     relaxation = solve_relaxation(polytope, goal)
     needed, closer = as_busy_as_needed(polytope, goal, relaxation)
@@ -109,17 +109,17 @@ def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: in
 
 def test_relaxations_come_closer_by_them() -> None:
     closer = 0
-    for polytope in POLYTOPES:
+    for polytope in polytopes():
         goal = first_goal(polytope)
         relaxation = solve_relaxation(polytope, goal)
         needed = as_busy_as_needed(polytope, goal, relaxation)[1]
         closer += needed.bound > relaxation.bound + 1e-6 * abs(relaxation.bound)
-    assert closer > len(POLYTOPES) / 2
+    assert closer > NUMBER / 2
 
 
-@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+@pytest.mark.parametrize("number", range(NUMBER))
 def test_the_best_routing_keeps_proportions_and_carries_what_prices_say(number: int) -> None:
-    polytope = POLYTOPES[number]
+    polytope = polytopes()[number]
     is_mix = polytope.candidates.is_mix(polytope.problem)
     for seed in range(8):
         fleet = a_random_fleet(polytope, seed)
@@ -133,10 +133,10 @@ def test_the_best_routing_keeps_proportions_and_carries_what_prices_say(number: 
             assert served == pytest.approx(np.full(len(served), served.max(initial=0.0)), rel=1e-4)
 
 
-@pytest.mark.parametrize("number", range(len(POLYTOPES)))
+@pytest.mark.parametrize("number", range(NUMBER))
 def test_no_fleet_carries_more_than_an_inequality_on_it_says(number: int) -> None:
     """Any fleet's prices bound every other one."""
-    polytope = POLYTOPES[number]
+    polytope = polytopes()[number]
     fleets = [a_random_fleet(polytope, seed) for seed in range(6)]
     bounds = FleetBounds(polytope)
     for fleet in fleets:
