@@ -118,19 +118,22 @@ class Polytope:
         fraction = np.array([demand.fraction for demand in self.demands])
         return np.asarray(((self.mixed > 0) @ fraction).reshape(-1, self.rate.shape[1]))
 
-    def rates_on(self, row: int) -> FloatArray:
-        """[C] the most requests/s of each candidate in a column that demand number `row` is part of."""
-        demand = self.demands[row]
-        part = self.mixed[:, [row]].toarray().reshape(-1, self.rate.shape[1])[demand.model] > 0
-        own = self.candidates.model == demand.model
-        return np.asarray(np.where(own[:, None] & part, self.rate, 0.0).max(axis=1))
+    def shares_of(self, row: int) -> FloatArray:
+        """[V] how much of the requests of each column of its model demand number `row` is."""
+        of_models = self.mixed[:, [row]].toarray().reshape(-1, self.rate.shape[1])
+        return np.asarray(of_models[self.demands[row].model])
+
+    def rates_on(self, row: int, candidate: IntArray) -> FloatArray:
+        """[n] the most requests/s of each candidate in a column that demand number `row` is part of."""
+        own = self.candidates.model[candidate] == self.demands[row].model
+        return np.asarray(np.where(own, (self.rate[candidate] * (self.shares_of(row) > 0)).max(axis=1), 0.0))
 
     def servable(self) -> BoolArray:
         """[D] demands that some candidate serves, or prefill and decode on one network."""
         role = self.candidates.role
         found = np.zeros(len(self.demands), dtype=np.bool_)
         for row, demand in enumerate(self.demands):
-            able = (self.rates_on(row) > 0) & (self.use_upper >= 1)
+            able = (self.rates_on(row, np.arange(len(self.candidates))) > 0) & (self.use_upper >= 1)
             flows = [self.flow_of[able & (role == each), demand.workload] for each in (PREFILL, DECODE)]
             found[row] = bool((able & (role == AGGREGATED)).any()) or len(np.intersect1d(*flows)) > 0
         return found
@@ -357,8 +360,8 @@ def _limited_providers(problem: Problem, supply: Supply, candidates: Candidates)
 
 
 def _flows(supply: Supply, candidates: Candidates) -> tuple[IntArray, int]:
-    """Numbers of the flow rows [C, V]: one per model, network and column of rates that something prefills or decodes
-    (none of the mixes)."""
+    """Numbers of the flow rows [C, V]: one per model, network and column of rates that something prefills or decodes;
+    those of mixes, which are of whole requests, stay empty."""
     flow_of = np.full(candidates.rps.shape, -1, dtype=np.int64)
     apart = np.flatnonzero(candidates.role != AGGREGATED)
     if not len(apart):

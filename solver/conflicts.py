@@ -118,9 +118,7 @@ def _of_whole_load(polytope: Polytope) -> tuple[Polytope, float]:
 
 def _serving(polytope: Polytope) -> Polytope:
     """Rates such that a replica serves any mix of what it can serve at all."""
-    share = np.zeros((len(polytope.problem.models), polytope.rate.shape[1]))
-    for demand in polytope.demands:
-        share[demand.model, demand.workload] = demand.fraction * len(polytope.demands)
+    share = polytope.offered * len(polytope.demands)
     return replace(polytope, rate=np.where(polytope.rate > 0, share[polytope.candidates.model], 0.0))
 
 

@@ -131,7 +131,7 @@ def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
     of_kind = csr_array((carried.ravel(), kind.ravel(), first), shape=shape)
     served = (of_kind @ polytope.mixed).toarray().T
     for row, demand in enumerate(polytope.demands):
-        found = _fractions(polytope, candidate, demand.workload, polytope.rates_on(row)[candidate], served[row])
+        found = _fractions(polytope, candidate, demand.workload, polytope.rates_on(row, candidate), served[row])
         if found is None:
             return Routing(np.zeros_like(fraction), allocation.share, 0.0)
         fraction[row] = found

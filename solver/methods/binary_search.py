@@ -80,8 +80,8 @@ def _routed(polytope: Polytope, allocation: Allocation) -> Allocation:
 def fastest_conceivable(polytope: Polytope) -> float:
     """lam if every workload ran on its fastest configuration, as many replicas as the market allows each."""
     lam = np.inf
-    for demand in polytope.demands:
+    for row, demand in enumerate(polytope.demands):
         rows = (polytope.candidates.model == demand.model) & polytope.serves
-        rate = polytope.rate[rows, demand.workload] * polytope.use_upper[rows]
+        rate = (polytope.rate[rows] * polytope.shares_of(row)).max(axis=1, initial=0.0) * polytope.use_upper[rows]
         lam = min(lam, float(rate.sum()) / demand.fraction)
     return lam

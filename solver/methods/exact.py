@@ -1,7 +1,9 @@
 """The exact method: LP bound, incumbent, reduced-cost fixing, MILP; one call per objective of the finish.
 
-1. The relaxation by column generation gives a bound Z and a reduced cost for every candidate and offer class.
-2. A MILP over the relaxation's support and the best reduced costs of each model gives an incumbent z.
+1. The relaxation by column generation gives a bound Z and a reduced cost for every candidate and offer class; it is
+   solved again with replicas of a single column at no higher rates than whole ones need.
+2. A MILP over the relaxation's support and the best reduced costs of each model gives an incumbent z; where replicas
+   serve fixed mixes, others over the kinds of machines in use follow.
 3. Whatever has a reduced cost above (cutoff - Z) is provably absent from every plan better than the cutoff and
    is dropped. The cutoff may be better than z by most of the allowed gap: then "nothing left" proves z as well.
 4. What is left runs to the gap as a MILP. Its bound, or the cutoff if that is lower, bounds the whole problem.
@@ -66,6 +68,7 @@ class Outcome:
     """Result of one phase. `bound` is a lower limit of the minimum; `allocation` None: none found.
 
     proven: the search ended by its gap (or by proving infeasibility), not by a limit.
+    relaxation: at the rates as they are, whose duals are shadow prices.
     """
 
     allocation: Allocation | None
@@ -89,7 +92,9 @@ def minimise(
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
     if not np.isfinite(relaxation.objective):
         return Outcome(None, np.inf, np.inf, True, relaxation)
-    polytope, relaxation = as_busy_as_needed(polytope, goal, relaxation)
+    stated, (polytope, relaxation) = relaxation, as_busy_as_needed(polytope, goal, relaxation)
+    if not np.isfinite(relaxation.objective):
+        return Outcome(None, np.inf, np.inf, True, stated)
     report("relaxation", np.nan, relaxation.bound)
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
     if start is not None:
@@ -109,7 +114,7 @@ def minimise(
         search.prove_without_routing(node_limit)
     if not search.closed() and search.seconds_left() > 0:
         search.prove(node_limit)
-    return search.outcome()
+    return replace(search.outcome(), relaxation=stated)
 
 
 def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
@@ -120,6 +125,8 @@ def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) ->
     """
     rate, alone = polytope.rate, (polytope.rate > 0).sum(axis=1, keepdims=True) == 1
     for _ in range(_NEEDED_ROUNDS):
+        if not np.isfinite(most_lam(goal, relaxation)):
+            break
         most = most_lam(goal, relaxation) * polytope.offered[polytope.candidates.model] * (1 + _ROUNDING)
         needed = replace(polytope, rate=np.where(alone, np.minimum(rate, most), rate))
         if np.array_equal(needed.rate, polytope.rate):

@@ -127,7 +127,7 @@ def _deployed(run: planner.Run, problem: Problem) -> Ruled | None:
         return None
     seen = replace(polytope.scaled(deployed.polytope.scale_rps), problem=problem)
     routing = by_weight(seen, deployed.allocation, rps[deployed.allocation.candidate])
-    return Ruled(seen, deployed.allocation, routing)
+    return Ruled(seen, deployed.allocation, routing) if routing.lam > 0 else None
 
 
 def _as_every_workload(problem: Problem, candidates: Candidates, rps: FloatArray) -> FloatArray:

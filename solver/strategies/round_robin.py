@@ -41,7 +41,10 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
             polytope, problem=replace(own, objective=replace(own.objective, headroom_fraction=load - 1.0))
         )
         fleet = best_fleet(run, asked) if maximises_rate(own.objective) else bought(run, asked)
-        return None if fleet is None else replace(fleet, routing=spread_evenly(fleet.polytope, fleet.allocation))
+        if fleet is None:
+            return None
+        routing = spread_evenly(fleet.polytope, fleet.allocation)
+        return replace(fleet, routing=routing) if routing.lam > 0 else None
 
     wanted = own.objective.carried_load
     if maximises_rate(own.objective):

@@ -1,11 +1,16 @@
 """Routing by rule instead of by LP: what routers do that know replicas but not what each is good at."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from solver.allocation import Polytope
 from solver.milp import Allocation
+from solver.report import carried_lam
 from solver.routing import Routing, balanced
 from solver.throughput.base import FloatArray
+
+_ROUNDING = 1e-9
 
 
 def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:
@@ -17,21 +22,25 @@ def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) ->
     """Every workload in proportion to the replicas' weights [n], among those that can serve it."""
     fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
     for row in range(len(polytope.demands)):
-        serves = polytope.rates_on(row)[allocation.candidate] > 0
+        serves = polytope.rates_on(row, allocation.candidate) > 0
         share = np.where(serves, weight * allocation.replicas, 0.0)
         if share.sum() > 0:
             fraction[row] = share / share.sum()
-    return balanced(polytope, allocation, fraction)
+    return replace(balanced(polytope, allocation, fraction), lam=carried_lam(polytope, allocation, fraction))
 
 
 def mixed_rates(polytope: Polytope) -> FloatArray:
     """[C] multiples of its model's whole demand that one replica carries alone; 0 where it cannot serve all of it.
 
-    The time that a request of the mix takes is the mean over the mix: rates combine harmonically.
+    The time that a request of a set takes is the mean over the mix: rates combine harmonically.
     """
     busy = np.zeros(len(polytope.candidates))
     for demand in polytope.demands:
         own = polytope.candidates.model == demand.model
         with np.errstate(divide="ignore"):
             busy[own] += demand.fraction / polytope.rate[own, demand.workload]
-    return 1.0 / busy
+    offered = polytope.offered
+    is_whole = offered >= offered.max(axis=1, keepdims=True) * (1 - _ROUNDING)
+    per_rps = np.divide(1.0, offered, out=np.zeros_like(offered), where=is_whole)
+    of_mix: FloatArray = (polytope.rate * per_rps[polytope.candidates.model]).max(axis=1, initial=0.0)
+    return np.maximum(1.0 / busy, of_mix)

@@ -122,10 +122,12 @@ def ceilings(
     """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
     keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
     rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
-    full, measured = rates(problem, model, layouts, caps=caps)
-    busy = np.divide(rps, full.rps, out=np.zeros_like(rps), where=(rps > 0) & (full.rps > 0))
-    known = np.where(busy.any(axis=1), busy.sum(axis=1), 1.0)
-    known = known / np.where(busy.any(axis=1), (busy / _measured_loads(problem, model)).sum(axis=1), 1.0)
+    measured, known = measured_of(model, problem.measured).rates(model, layouts).fits, np.ones(len(layouts))
+    if measured.any() or not _estimated(problem, model):
+        full, _ = rates(problem, model, layouts, caps=caps)
+        busy = np.divide(rps, full.rps, out=np.zeros_like(rps), where=(rps > 0) & (full.rps > 0))
+        known = np.where(busy.any(axis=1), busy.sum(axis=1), 1.0)
+        known = known / np.where(busy.any(axis=1), (busy / _measured_loads(problem, model)).sum(axis=1), 1.0)
     if not _estimated(problem, model):
         return np.asarray(known)
     most_load = max_load_fraction(problem, model)

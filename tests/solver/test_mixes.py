@@ -1,5 +1,6 @@
 """Workloads that are served in fixed proportions: what plans, fleets and routings with them promise, holds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -13,6 +14,7 @@ from solver import solve
 from solver.allocation import Polytope
 from solver.catalog import load_gpus, load_models
 from solver.fleet_bounds import FleetBounds
+from solver.methods.binary_search import fastest_conceivable
 from solver.methods.exact import as_busy_as_needed
 from solver.milp import Allocation
 from solver.objectives import first_goal
@@ -22,6 +24,8 @@ from solver.relaxation import solve_relaxation
 from solver.replanning import holdings_of, standing_of
 from solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
 from solver.routing import balanced, route
+from solver.strategies import greedy, round_robin
+from solver.strategies.comparing import Planned
 from solver.strategies.rules import spread_evenly
 from solver.throughput.mixes import mixes_of
 from solver.verify import verify
@@ -162,9 +166,42 @@ def test_a_mix_carries_its_rate_and_no_other_proportions() -> None:
     fraction = np.ones((len(REQUESTS), 1))
     assert balanced(polytope, fleet, fraction).lam == pytest.approx(2 * rate)
     assert route(polytope, fleet).lam == pytest.approx(2 * rate)
-    assert spread_evenly(polytope, fleet).lam == pytest.approx(2 * rate)
+    assert spread_evenly(polytope, fleet).lam == pytest.approx(2 * rate, rel=0.02)
     fraction[0] = 0.5
     assert balanced(polytope, fleet, fraction).lam == 0.0
+
+
+@pytest.mark.parametrize("rival", [greedy.plan, round_robin.plan], ids=["greedy", "round robin"])
+def test_rivals_serve_mixes_too(rival: Callable[[Problem, Callable[[], float]], Planned]) -> None:
+    """Where every replica gets what is offered, each is as good as its mix."""
+    problem = four_workloads()
+    found = rival(problem, lambda: 60.0).plan
+    assert verify(problem, found) == ()
+    best = solve(problem).throughput_rps or 0.0
+    assert 0.8 * best < (found.throughput_rps or 0.0) <= best * 1.02
+
+
+def test_binary_search_does_not_stop_above_what_a_mix_carries() -> None:
+    """On this replica the two workloads carry more together than each in its turn."""
+    workloads = (Workload("w0", 6678, 31, 4.55), Workload("w1", 86, 469, 0.40))
+    slo = (LatencyLimit("ttft", 90, 0.345), LatencyLimit("tpot", 90, 0.0131))
+    model = replace(four_workloads().models[0], workloads=workloads, slo=slo)
+    polytope = polytope_of(four_workloads(models=(model,), offers=(Offer("cloud", "b", "h100-sxm", 1, 1, 2.4),)))
+    assert fastest_conceivable(polytope) >= -optimum(polytope) * (1 - 1e-6)
+
+
+def test_shadow_prices_are_those_of_the_rates_as_they_are() -> None:
+    """One more of many replicas' requests/s costs a fraction of a replica, however little is asked for."""
+    (model,) = four_workloads().models
+    seldom = replace(model, workloads=(replace(model.workloads[0], demand=0.2),))
+    often = replace(model, workloads=(replace(model.workloads[0], demand=40.0),))
+    prices = []
+    for one in (seldom, often):
+        asked = four_workloads(models=(one,), objective=Objective("min_cost"), budget_usd_per_hour=None)
+        offers = tuple(replace(offer, available=40) for offer in asked.offers)
+        (demand,) = [b for b in solve(replace(asked, offers=offers)).binding if b.constraint.startswith("demand/")]
+        prices.append(demand.shadow_price)
+    assert prices[0] == pytest.approx(prices[1], rel=1e-3)
 
 
 def running(problem: Problem, plan: Plan) -> StandingFleet:
