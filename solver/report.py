@@ -31,7 +31,7 @@ from solver.plan import (
 )
 from solver.power import power_watts
 from solver.problem import ObjectiveKind, Problem, ServedModel
-from solver.routing import Routing
+from solver.routing import Routing, balanced
 from solver.throughput.base import FloatArray, Layouts, Rates
 from solver.throughput.memory import MAX_SEQUENCES
 from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
@@ -111,14 +111,14 @@ def describe(
     )
 
 
-def carried_lam(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> float:
-    """The largest lam at which all replicas keep their limits with what these fractions [D, n] give them, each by the
-    ceiling of its own mixture; 0 where a demand goes nowhere."""
+def as_split(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> Routing:
+    """The routing with these fractions [D, n], and the largest lam at which all replicas keep their limits with what
+    they are given: by their operating points, or each by the ceiling of its own mixture."""
+    routing = balanced(polytope, allocation, fraction)
     if not fraction.any(axis=1).all():
-        return 0.0
-    as_offered = Routing(fraction, np.zeros_like(fraction.T), 1.0)
+        return routing
     given = {
-        int(c): _rates_of(polytope, as_offered, at, polytope.scale_rps / allocation.replicas[at])
+        int(c): _rates_of(polytope, routing, at, polytope.scale_rps / allocation.replicas[at])
         for at, c in enumerate(allocation.candidate)
     }
     lam = np.inf
@@ -126,8 +126,8 @@ def carried_lam(polytope: Polytope, allocation: Allocation, fraction: FloatArray
         served = np.flatnonzero(given[c])
         with np.errstate(divide="ignore"):
             load = float((given[c][served] / known.rates.rps[known.row, served]).sum())
-        lam = min(lam, known.max_load_fraction / load if load > 0 else np.inf)
-    return lam
+        lam = min(lam, known.ceiling / load if load > 0 else np.inf)
+    return replace(routing, lam=max(lam, routing.lam))
 
 
 def load_multiple(replicas: Sequence[Replica]) -> float:
@@ -221,7 +221,7 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 class _Known:
     """What the throughput layer says of one candidate, a row of `layouts` and of the rates [num_layouts, W] with all
     sequences busy, as they count and as they are stated; what they rest on for each workload that it is given, and
-    the load up to which those keep their limits."""
+    the load up to which those keep their limits, as it is found and as plans state it."""
 
     model: ServedModel
     layouts: Layouts
@@ -230,6 +230,7 @@ class _Known:
     stated: Rates
     sources: dict[int, throughput.RateBasis]
     max_batch: int | None
+    ceiling: float
     max_load_fraction: float
 
 
@@ -262,8 +263,9 @@ def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]
             w: throughput.evidence(problem, model, layouts, stated, measured, row, w)
             for w in np.flatnonzero(own[row] > 0).tolist()
         }
-        ceiling = throughput.stated_ceiling(problem, float(ceilings[row]), float(utilisation[row]))
-        yield _Known(model, layouts, row, rates, stated, sources, int(some.max_batch[row]) or None, ceiling)
+        ceiling = float(ceilings[row])
+        most = throughput.stated_ceiling(problem, ceiling, float(utilisation[row]))
+        yield _Known(model, layouts, row, rates, stated, sources, int(some.max_batch[row]) or None, ceiling, most)
 
 
 def _describe_replica(

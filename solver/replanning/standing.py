@@ -28,8 +28,8 @@ from solver.plan import KvTransfer, Rental, Replica, Route
 from solver.pools import reserved_gpus
 from solver.power import power_cap_fraction
 from solver.problem import Problem, ServedModel
-from solver.report import Fleet, carried_lam, describe
-from solver.routing import Routing, balanced, is_in_proportion, route
+from solver.report import Fleet, as_split, describe
+from solver.routing import Routing, is_in_proportion, route
 from solver.supply import Supply, build_supply
 from solver.throughput.base import BoolArray, FloatArray, IntArray
 from solver.throughput.mixes import mixes_of, most_columns
@@ -97,8 +97,7 @@ class StandingFleet:
                 if (transfer.model, transfer.workload) == (model.name, workload) and transfer.decode in taken:
                     taken[transfer.decode] += transfer.fraction
             fraction[row] = self._in_force(row, given, taken)
-        lam = carried_lam(self.polytope, self.allocation, fraction)
-        return replace(balanced(self.polytope, self.allocation, fraction), lam=lam)
+        return as_split(self.polytope, self.allocation, fraction)
 
     def _in_force(self, row: int, given: Mapping[str, float], taken: Mapping[str, float]) -> FloatArray:
         """[replicas] of a demand; `given`: shares of aggregated and prefill replicas, `taken`: of decode ones."""

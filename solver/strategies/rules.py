@@ -1,13 +1,11 @@
 """Routing by rule instead of by LP: what routers do that know replicas but not what each is good at."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from solver.allocation import Polytope
 from solver.milp import Allocation
-from solver.report import carried_lam
-from solver.routing import Routing, balanced
+from solver.report import as_split
+from solver.routing import Routing
 from solver.throughput.base import FloatArray
 
 _ROUNDING = 1e-9
@@ -26,7 +24,7 @@ def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) ->
         share = np.where(serves, weight * allocation.replicas, 0.0)
         if share.sum() > 0:
             fraction[row] = share / share.sum()
-    return replace(balanced(polytope, allocation, fraction), lam=carried_lam(polytope, allocation, fraction))
+    return as_split(polytope, allocation, fraction)
 
 
 def mixed_rates(polytope: Polytope) -> FloatArray:
@@ -39,8 +37,10 @@ def mixed_rates(polytope: Polytope) -> FloatArray:
         own = polytope.candidates.model == demand.model
         with np.errstate(divide="ignore"):
             busy[own] += demand.fraction / polytope.rate[own, demand.workload]
-    offered = polytope.offered
-    is_whole = offered >= offered.max(axis=1, keepdims=True) * (1 - _ROUNDING)
+    offered, whole = polytope.offered, np.zeros(len(polytope.problem.models))
+    for demand in polytope.demands:
+        whole[demand.model] += demand.fraction
+    is_whole = offered >= whole[:, None] * (1 - _ROUNDING)
     per_rps = np.divide(1.0, offered, out=np.zeros_like(offered), where=is_whole)
     of_mix: FloatArray = (polytope.rate * per_rps[polytope.candidates.model]).max(axis=1, initial=0.0)
     return np.maximum(1.0 / busy, of_mix)
