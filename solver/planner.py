@@ -63,9 +63,9 @@ def solve(
     polytope, first, searched = found.polytope, found.first, found.searched
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = replace(plan, binding=explain.binding(searched, first.relaxation))
+    plan = replace(plan, binding=explain.binding(searched, first.prices))
     if problem.options.alternatives and problem.search.disaggregation != "off":
-        plan = _with_networks(run, searched, first.relaxation, plan)
+        plan = _with_networks(run, searched, first.prices, plan)
     if problem.options.alternatives:
         plan = _with_alternatives(run, polytope, used, plan)
     if problem.options.alternatives and problem.options.robustness:

@@ -68,7 +68,7 @@ class Outcome:
     """Result of one phase. `bound` is a lower limit of the minimum; `allocation` None: none found.
 
     proven: the search ended by its gap (or by proving infeasibility), not by a limit.
-    relaxation: at the rates as they are, whose duals are shadow prices.
+    relaxation: the closest that is known; stated: at the rates as they are, where that is another one.
     """
 
     allocation: Allocation | None
@@ -76,6 +76,12 @@ class Outcome:
     bound: float
     proven: bool
     relaxation: Relaxation
+    stated: Relaxation | None = None
+
+    @property
+    def prices(self) -> Relaxation:
+        """Whose duals are shadow prices."""
+        return self.stated or self.relaxation
 
 
 def minimise(
@@ -114,7 +120,7 @@ def minimise(
         search.prove_without_routing(node_limit)
     if not search.closed() and search.seconds_left() > 0:
         search.prove(node_limit)
-    return replace(search.outcome(), relaxation=stated)
+    return replace(search.outcome(), stated=stated)
 
 
 def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
