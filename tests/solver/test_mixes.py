@@ -88,6 +88,12 @@ def test_a_plan_of_mixes_serves_their_workloads_in_equal_fractions_within_its_ce
     assert all(replica.utilisation_fraction <= (replica.max_load_fraction or 0) for replica in plan.replicas)
 
 
+def test_a_mix_that_keeps_its_limits_when_full_is_not_refused_at_a_lighter_load() -> None:
+    """In the closed form limits may be kept at a load and missed at a lower one, where step times bend."""
+    problem = limited_problem(11)
+    assert verify(problem, solve(problem)) == ()
+
+
 def test_plans_are_better_for_them() -> None:
     polytope = polytope_of(four_workloads())
     without = polytope.without(polytope.candidates.is_mix(polytope.problem))

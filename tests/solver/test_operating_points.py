@@ -196,6 +196,11 @@ def test_limits_are_those_of_each_workload() -> None:
     assert most_alone(points_of(model, ONE), 1, 2)[0] == pytest.approx([most[0]] * 2)
 
 
+def test_where_no_layout_holds_the_model_there_are_no_points() -> None:
+    model = served("llama-3-70b", (1000, 100), (50, 50), slo=[LatencyLimit("tpot", 90, 0.05)])
+    assert len(points_of(model, pipelines_of([("l4", 1)]))) == 0
+
+
 def test_a_limit_below_one_prefill_cannot_be_met() -> None:
     assert len(points_of(served("llama-3-8b", (8000, 10), slo=[LatencyLimit("ttft", 50, 0.02)]), LAYOUTS)) == 0
 
