@@ -118,6 +118,11 @@ class Polytope:
         fraction = np.array([demand.fraction for demand in self.demands])
         return np.asarray(((self.mixed > 0) @ fraction).reshape(-1, self.rate.shape[1]))
 
+    @property
+    def members(self) -> IntArray:
+        """[models, V] how many workloads each column serves: more than one in a fixed mix."""
+        return np.asarray(np.diff(self.mixed.indptr).reshape(-1, self.rate.shape[1]))
+
     def shares_of(self, row: int) -> FloatArray:
         """[V] how much of the requests of each column of its model demand number `row` is."""
         of_models = self.mixed[:, [row]].toarray().reshape(-1, self.rate.shape[1])

@@ -23,7 +23,6 @@ from solver.allocation import Goal, Polytope
 from solver.linear import LinearProgram, solve_lp
 from solver.relaxation import Relaxation, demand_matrix, gains
 from solver.throughput.base import BoolArray, FloatArray, IntArray
-from solver.throughput.mixes import mixes_of
 
 _NEW_PRICES = 1e-7
 _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
@@ -43,7 +42,7 @@ class FleetBounds:
             fraction = np.array([self.polytope.demands[d].fraction for d in rows])
             duals = relaxation.demand_duals.copy()
             duals[num_demands : num_demands + len(self.polytope.limited_providers)] = 0.0
-            if not _has_mixes(self.polytope, model) or fraction @ duals[rows] <= 0:
+            if (self.polytope.members[model] <= 1).all() or fraction @ duals[rows] <= 0:
                 duals[rows] = np.maximum(np.abs(duals[rows]), 1e-12)
             self._add(model, duals / float(fraction @ duals[rows]))
 
@@ -156,7 +155,7 @@ def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: Floa
     spent = csr_array((np.full(pairs, -1.0), (np.arange(pairs), part)), shape=(pairs, fleet))
     earning, normalised = hstack([columns.T, spent]), hstack([fraction, csr_array((1, fleet))])
     num_demands, num_shares = len(polytope.demands), len(polytope.limited_providers)
-    of_demands = np.full(num_demands, -np.inf if _has_mixes(polytope, model) else 0.0)
+    of_demands = np.full(num_demands, -np.inf if (polytope.members[model] > 1).any() else 0.0)
     of_prompts = np.full(polytope.num_flows, -np.inf)
     program = LinearProgram(
         cost=np.concatenate([np.zeros(prices), weights]),
@@ -170,7 +169,3 @@ def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: Floa
     solution = solve_lp(program)
     assert solution.x is not None
     return solution.objective, solution.x[:prices]
-
-
-def _has_mixes(polytope: Polytope, model: int) -> bool:
-    return bool(len(mixes_of(polytope.problem.models[model])) > len(polytope.problem.models[model].workloads))

@@ -80,8 +80,8 @@ def solve(
 class Found:
     """The fleet that a search ended with, in the scale of its polytope, and what the first phase proved.
 
-    `searched`: the polytope of the first phase, whose candidates are the first of `polytope`. `relaxation`: of the
-    first objective over `polytope`.
+    `searched`: the polytope of the first phase, whose candidates are the first of `polytope`. `relaxation`: the
+    closest of the first objective over `polytope`.
     """
 
     polytope: Polytope

@@ -227,8 +227,7 @@ def _widest(polytope: Polytope, reduced: FloatArray, count: int) -> IntArray:
     kinds = piece_groups(polytope.candidates)
     best = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
     np.minimum.at(best, kinds, reduced)
-    members = np.diff(polytope.mixed.indptr).reshape(-1, polytope.rate.shape[1])[polytope.candidates.model]
-    served = np.where(polytope.rate > 0, members, 0).sum(axis=1)
+    served = np.where(polytope.rate > 0, polytope.members[polytope.candidates.model], 0).sum(axis=1)
     order = np.lexsort((reduced, -served, kinds))
     widest = order[np.unique(kinds[order], return_index=True)[1]]
     return widest[_smallest(best, np.arange(len(best)), count)]

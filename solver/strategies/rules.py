@@ -37,9 +37,9 @@ def mixed_rates(polytope: Polytope) -> FloatArray:
         own = polytope.candidates.model == demand.model
         with np.errstate(divide="ignore"):
             busy[own] += demand.fraction / polytope.rate[own, demand.workload]
-    offered, whole = polytope.offered, np.zeros(len(polytope.problem.models))
-    for demand in polytope.demands:
-        whole[demand.model] += demand.fraction
+    offered = polytope.offered
+    models, fractions = zip(*((demand.model, demand.fraction) for demand in polytope.demands), strict=True)
+    whole = np.bincount(models, fractions)
     is_whole = offered >= whole[:, None] * (1 - _ROUNDING)
     per_rps = np.divide(1.0, offered, out=np.zeros_like(offered), where=is_whole)
     of_mix: FloatArray = (polytope.rate * per_rps[polytope.candidates.model]).max(axis=1, initial=0.0)

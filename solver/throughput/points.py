@@ -185,7 +185,7 @@ def _of_mix(
     """The best cap for a fixed mix of each layout that is `able` [num_layouts, W] to serve all of it."""
     members = np.flatnonzero(mixes[column])
     layout = np.flatnonzero(able[:, members].all(axis=1))
-    best = _BestOfMix(loaded.of(layout, np.tile(members, (len(layout), 1))), mixes[column, members], asked)
+    best = _BestOfMix(loaded.of(layout, np.tile(members, (len(layout), 1))), members, mixes[column, members], asked)
     if caps is not None:
         best.look(caps[layout])
     else:
@@ -200,12 +200,12 @@ def _of_mix(
 
 
 class _BestOfMix:
-    """The best cap of each layout so far for workloads in fixed shares `mix` [W]."""
+    """The best cap of each layout so far for workloads `members` [W] in fixed shares `mix` [W]."""
 
-    def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked) -> None:
+    def __init__(self, loaded: Loaded, members: IntArray, mix: FloatArray, asked: _Asked) -> None:
         self._loaded, self._asked = loaded, asked
         self._mix = np.tile(mix, (len(loaded), 1))
-        self._limits = [replace(one, seconds=one.seconds[loaded.workload]) for one in asked.limits]
+        self._limits = [replace(one, seconds=one.seconds[members]) for one in asked.limits]
         self._slots = np.maximum(loaded.most.max(axis=1, initial=0), 1)
         self._last = np.zeros(len(loaded), dtype=np.int64)
         self.rps, self.cap = np.zeros(len(loaded)), self._slots.copy()
@@ -222,9 +222,8 @@ class _BestOfMix:
         if not len(hopeful):
             return
         rows, capped = rows[hopeful], capped.take(hopeful)
-        limits = [replace(one, seconds=one.seconds[rows]) for one in self._limits]
         asked = self._asked
-        rps = mix_ceilings(capped, self._mix[rows], limits, base_s=asked.base_s, most_load=asked.most_load)
+        rps = mix_ceilings(capped, mix[hopeful], self._limits, base_s=asked.base_s, most_load=asked.most_load)
         better = rps > self.rps[rows] * _BETTER
         self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[rows[better]]
 
