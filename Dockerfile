@@ -21,6 +21,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
 
 FROM dependencies AS package
 COPY README.md LICENSE ./
+COPY sutler sutler
 COPY solver solver
 COPY adapters adapters
 COPY service service

@@ -1,39 +1,18 @@
 """What every adapter speaks: offers kept, rows rejected and why, and how the poll as a whole went.
 
-An adapter fetches through `http.HttpClient` and hands what came to a pure parse function. What a poll does not speak
+What a poll does not speak
 of (`Poll.covered`) stays as it was: a failed poll has no coverage, so it can never empty a market.
-
-AdapterError
-├── RowError            one row is unusable: it is kept raw with a reason code, the others live on
-└── FetchError          the poll, or one of its requests, failed
-    ├── TryLaterError       the cloud asks for patience or does not answer: poll again after `wait_s`
-    │   └── QuotaError          a quota is spent; nothing but its reset helps
-    ├── AnswerError         what came is no answer: `bad_body` (not JSON, cut short) or `bad_shape` (API changed)
-    └── SetupError          `auth_error` or `config_error`: the operator has to correct a key or a setting
 """
 
 import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from adapters.http import HttpClient
+from sutler.adapters.errors import Outcome, Reason, RowError
 
 Contract = Literal["on_demand", "interruptible", "reserved"]
-Outcome = Literal[
-    "ok", "partial", "prices_only", "retry", "bad_body", "bad_shape", "auth_error", "config_error", "quota"
-]
-Reason = Literal[
-    "unknown_gpu",
-    "bad_number",
-    "no_on_demand_price",
-    "price_nonpositive",
-    "price_too_low",
-    "price_too_high",
-    "bad_shape",
-]
 AvailabilityBasis = Literal["count", "lower_bound", "list"]
 
 USABLE_OUTCOMES: Final = frozenset({"ok", "partial", "prices_only"})
@@ -190,26 +169,6 @@ class PriceBand:
 USUAL_PRICE_BAND: Final = PriceBand()
 
 
-class Adapter(Protocol):
-    """One cloud's API, with the caller's settings for it."""
-
-    def fetch(self, http: "HttpClient") -> Poll:
-        """Asks the cloud once and parses what it says. Raises FetchError when there is no answer to parse."""
-        ...
-
-
-class AdapterError(Exception):
-    """Root of everything adapters raise."""
-
-
-class RowError(AdapterError):
-    """One row cannot become an offer."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        self.reason: Reason = reason
-        super().__init__(detail)
-
-
 def _check_name(field_name: str, value: str | None) -> None:
     if value is not None and (not 0 < len(value) <= LONGEST_NAME or UNPRINTABLE.search(value)):
         detail = f"{reprlib.repr(value)} is not a name of 1 to {LONGEST_NAME} printable characters"
@@ -228,42 +187,3 @@ def _check_cards(cards: tuple[int, ...] | None, gpus: int) -> None:
         raise RowError("bad_shape", f"gpu_ids: {reprlib.repr(cards)} does not name {gpus} cards, each once")
     if not 0 <= min(cards) <= max(cards) <= LARGEST_STORED_CARD_ID:
         raise RowError("bad_number", f"gpu_ids: {reprlib.repr(cards)} is not from 0 to {LARGEST_STORED_CARD_ID}")
-
-
-class FetchError(AdapterError):
-    """No usable answer. The message names what came and the remedy; never a secret.
-
-    A wait that is given is the cloud's own word; where the HTTP client adds its backoff, `wait_is_stated` is False.
-    """
-
-    def __init__(
-        self, outcome: Outcome, detail: str, *, http_status: int | None = None, wait_s: float | None = None
-    ) -> None:
-        self.outcome: Outcome = outcome
-        self.http_status = http_status
-        self.wait_s = wait_s
-        self.wait_is_stated = wait_s is not None
-        super().__init__(detail)
-
-
-class TryLaterError(FetchError):
-    """The cloud is busy, throttles or cannot be reached. `wait_s` is None where it did not say for how long."""
-
-    def __init__(self, detail: str, *, http_status: int | None = None, wait_s: float | None = None) -> None:
-        super().__init__("retry", detail, http_status=http_status, wait_s=wait_s)
-
-
-class QuotaError(TryLaterError):
-    """A quota is spent until its reset, `wait_s` from now; asking earlier is useless."""
-
-    def __init__(self, detail: str, *, http_status: int | None = None, wait_s: float | None = None) -> None:
-        super().__init__(detail, http_status=http_status, wait_s=wait_s)
-        self.outcome = "quota"
-
-
-class AnswerError(FetchError):
-    """The answer cannot be read: not JSON, cut short, too large (`bad_body`), or of another shape (`bad_shape`)."""
-
-
-class SetupError(FetchError):
-    """The cloud refuses the key (`auth_error`) or the request (`config_error`); asking again does not help."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import requests
 
-from adapters.base import AnswerError, FetchError, TryLaterError
-from adapters.values import integer_of_digits
+from sutler.adapters.errors import AnswerError, FetchError, TryLaterError
+from sutler.adapters.values import integer_of_digits
 
 SHORTEST_SECRET: Final = 6  # blanking shorter texts out would garble ordinary words
 BLANKED: Final = "[secret]"

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from adapters.base import USUAL_PRICE_BAND, Adapter, PriceBand, SetupError
+from sutler.adapters.adapter import Adapter
+from sutler.adapters.base import USUAL_PRICE_BAND, PriceBand
+from sutler.adapters.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)

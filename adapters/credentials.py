@@ -1,8 +1,8 @@
 """Keys that are missing or refused: the message names the settings to correct, never their values."""
 
-from adapters.base import FetchError, SetupError
-from adapters.config import ProviderConfig
-from adapters.http import Classify, Refusal, message_of
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.errors import FetchError, SetupError
+from sutler.adapters.http import Classify, Refusal, message_of
 
 
 def require(config: ProviderConfig, provider: str, *names: str) -> None:

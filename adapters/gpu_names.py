@@ -14,8 +14,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final
 
-from adapters.base import RowError
-from adapters.values import short
+from sutler.adapters.errors import RowError
+from sutler.adapters.values import short
 
 MEMORY_TOLERANCE_FRACTION: Final = 0.08
 _VENDOR_WORDS: Final = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|generation|graphics|gpu|gen)\b")

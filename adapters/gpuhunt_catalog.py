@@ -21,24 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.base import (
-    MOST_GPUS,
-    AnswerError,
-    Coverage,
-    FetchError,
-    Offer,
-    Poll,
-    PriceBand,
-    RowError,
-    SetupError,
-    TryLaterError,
+from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
+from sutler.adapters.config import Option, Provider, ProviderConfig, no_headers
+from sutler.adapters.errors import AnswerError, FetchError, RowError, SetupError, TryLaterError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient
+from sutler.adapters.rows import Collected, as_row
+from sutler.adapters.tally import joined, poll_of, reject, stated_id
+from sutler.adapters.values import (
+    Row,
+    checked_price,
+    count,
+    flag,
+    identifier,
+    nonnegative,
+    number,
+    short,
+    text,
+    whole,
 )
-from adapters.config import Option, Provider, ProviderConfig, no_headers
-from adapters.gpu_names import identify
-from adapters.http import HttpClient
-from adapters.rows import Collected, as_row
-from adapters.tally import joined, poll_of, reject, stated_id
-from adapters.values import Row, checked_price, count, flag, identifier, nonnegative, number, short, text, whole
 
 NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
@@ -101,7 +102,7 @@ class GpuhuntAdapter:
 
     clouds: tuple[str, ...]
     price_band: PriceBand
-    command: tuple[str, ...] = (sys.executable, "-m", "adapters.gpuhunt_catalog")
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
     time_limit_s: float = TIME_LIMIT_S
 
     def fetch(self, http: HttpClient) -> Poll:

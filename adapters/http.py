@@ -15,8 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.auth import AuthBase
 
-from adapters.base import AnswerError, FetchError, SetupError, TryLaterError
-from adapters.bodies import (
+from sutler.adapters.bodies import (
     BodyLimits,
     blanked,
     blanked_text,
@@ -27,7 +26,8 @@ from adapters.bodies import (
     kind_of,
     one_line,
 )
-from adapters.stated_waits import spent_windows_s, stated_wait_s
+from sutler.adapters.errors import AnswerError, FetchError, SetupError, TryLaterError
+from sutler.adapters.stated_waits import spent_windows_s, stated_wait_s
 
 _WHOLE: Final = frozenset({200, 201})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

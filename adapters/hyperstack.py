@@ -16,13 +16,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from adapters import credentials, tally
-from adapters.base import MOST_AVAILABLE, MOST_GPUS, AvailabilityBasis, Offer, Poll, PriceBand, RowError
-from adapters.config import Provider, ProviderConfig
-from adapters.gpu_names import identify
-from adapters.http import HttpClient, wrong_shape
-from adapters.rows import Collected, as_row
-from adapters.values import Row, checked_price, identifier, number, optional_identifier, short, text, whole
+from sutler.adapters import credentials, tally
+from sutler.adapters.base import MOST_AVAILABLE, MOST_GPUS, AvailabilityBasis, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.errors import RowError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient, wrong_shape
+from sutler.adapters.rows import Collected, as_row
+from sutler.adapters.values import Row, checked_price, identifier, number, optional_identifier, short, text, whole
 
 NAME: Final = "hyperstack"
 STOCKS_PATH: Final = "/v1/core/stocks"

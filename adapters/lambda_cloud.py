@@ -11,13 +11,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters import credentials, tally
-from adapters.base import MOST_GPUS, Offer, Poll, PriceBand, RowError
-from adapters.config import Provider, ProviderConfig, bearer
-from adapters.gpu_names import identify
-from adapters.http import HttpClient, wrong_shape
-from adapters.rows import Collected, as_row
-from adapters.values import (
+from sutler.adapters import credentials, tally
+from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig, bearer
+from sutler.adapters.errors import RowError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient, wrong_shape
+from sutler.adapters.rows import Collected, as_row
+from sutler.adapters.values import (
     CENTS_PER_USD,
     Row,
     checked_price,

@@ -8,13 +8,14 @@ all fields only `id` is sure to be there.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand, RowError
-from adapters.config import Provider, ProviderConfig, no_headers
-from adapters.gpu_names import identify
-from adapters.http import HttpClient, wrong_shape
-from adapters.rows import Collected, as_row, is_new
-from adapters.tally import as_asked, poll_of
-from adapters.values import Row, checked_price, identifier, nonnegative, number, short, text, whole
+from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig, no_headers
+from sutler.adapters.errors import RowError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient, wrong_shape
+from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.tally import as_asked, poll_of
+from sutler.adapters.values import Row, checked_price, identifier, nonnegative, number, short, text, whole
 
 NODES_PATH: Final = "/api/public/v1/nodes"
 FEED: Final = "nodes"

@@ -3,11 +3,12 @@
 import logging
 import traceback
 
-from adapters.base import FetchError, Poll
-from adapters.bodies import blanked_text
-from adapters.config import Provider, ProviderConfig
-from adapters.http import REAL_CLOCK, USUAL_POLICY, Clock, HttpClient, HttpPolicy
-from adapters.time_limit import session_for
+from sutler.adapters.base import Poll
+from sutler.adapters.bodies import blanked_text
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.errors import FetchError
+from sutler.adapters.http import REAL_CLOCK, USUAL_POLICY, Clock, HttpClient, HttpPolicy
+from sutler.adapters.time_limit import session_for
 
 _LOG = logging.getLogger("sutler.adapters")
 

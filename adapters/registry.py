@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from adapters import (
+from sutler.adapters import (
     gpuhunt_catalog,
     hyperstack,
     lambda_cloud,
@@ -15,7 +15,7 @@ from adapters import (
     vastai,
     verda,
 )
-from adapters.config import Provider
+from sutler.adapters.config import Provider
 
 PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
     {

@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.base import Contract, Offer, RejectedRow, RowError
-from adapters.values import Row, is_row, optional_identifier, raw_json, short
+from sutler.adapters.base import Contract, Offer, RejectedRow
+from sutler.adapters.errors import RowError
+from sutler.adapters.values import Row, is_row, optional_identifier, raw_json, short
 
 
 @dataclass(slots=True)

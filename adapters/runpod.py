@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from adapters.base import Adapter
-from adapters.config import Option, Provider, ProviderConfig, bearer
-from adapters.runpod_graphql import GraphqlAdapter
-from adapters.runpod_rest import RestAdapter
-from adapters.runpod_rows import Cloud
+from sutler.adapters.adapter import Adapter
+from sutler.adapters.config import Option, Provider, ProviderConfig, bearer
+from sutler.adapters.runpod_graphql import GraphqlAdapter
+from sutler.adapters.runpod_rest import RestAdapter
+from sutler.adapters.runpod_rows import Cloud
 
 KNOWN_CLOUDS: Final[tuple[Cloud, ...]] = ("SECURE", "COMMUNITY")
 API: Final = Option(

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from adapters.base import FetchError, Poll, PriceBand, RowError, SetupError, TryLaterError
-from adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
-from adapters.rows import as_row
-from adapters.runpod_rows import (
+from sutler.adapters.base import Poll, PriceBand
+from sutler.adapters.errors import FetchError, RowError, SetupError, TryLaterError
+from sutler.adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
+from sutler.adapters.rows import as_row
+from sutler.adapters.runpod_rows import (
     SOMEWHERE,
     Cause,
     Cloud,
@@ -23,8 +24,8 @@ from adapters.runpod_rows import (
     why_not_in_stock,
     why_not_offered,
 )
-from adapters.runpod_tally import Tally
-from adapters.values import Row, checked_price, number, short, text, whole
+from sutler.adapters.runpod_tally import Tally
+from sutler.adapters.values import Row, checked_price, number, short, text, whole
 
 GRAPHQL_PATH: Final = "/graphql"
 MOST_GPUS: Final = 64

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters.base import FetchError, Poll, PriceBand, RowError
-from adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
-from adapters.rows import as_row
-from adapters.runpod_rows import (
+from sutler.adapters.base import Poll, PriceBand
+from sutler.adapters.errors import FetchError, RowError
+from sutler.adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
+from sutler.adapters.rows import as_row
+from sutler.adapters.runpod_rows import (
     SOMEWHERE,
     Cause,
     Cloud,
@@ -22,8 +23,8 @@ from adapters.runpod_rows import (
     why_not_in_stock,
     why_not_offered,
 )
-from adapters.runpod_tally import Tally
-from adapters.values import Row, checked_price, number, optional_identifier, short, whole
+from sutler.adapters.runpod_tally import Tally
+from sutler.adapters.values import Row, checked_price, number, optional_identifier, short, whole
 
 CATALOG_PATH: Final = "/v2/catalog/gpus"
 COUNTS: Final = (1, 2, 4, 8)

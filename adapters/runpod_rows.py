@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from adapters.base import RowError, SetupError
-from adapters.gpu_names import identify, is_known_name
-from adapters.values import Row, flag, nonnegative, optional_identifier, short, text
+from sutler.adapters.errors import RowError, SetupError
+from sutler.adapters.gpu_names import identify, is_known_name
+from sutler.adapters.values import Row, flag, nonnegative, optional_identifier, short, text
 
 Cloud = Literal["SECURE", "COMMUNITY"]
 Cause = Literal["no_stock", "unknown_stock", "not_offered"]

@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from adapters.base import Coverage, FetchError, Offer, Outcome, Poll, RejectedRow, RowError, TryLaterError
-from adapters.http import Answer
-from adapters.runpod_rows import SOMEWHERE, Cause, Cloud, Listing, may_have_offers, type_id_of
-from adapters.stated_waits import longest_wait_s, wait_after
-from adapters.values import raw_json
+from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
+from sutler.adapters.errors import FetchError, Outcome, RowError, TryLaterError
+from sutler.adapters.http import Answer
+from sutler.adapters.runpod_rows import SOMEWHERE, Cause, Cloud, Listing, may_have_offers, type_id_of
+from sutler.adapters.stated_waits import longest_wait_s, wait_after
+from sutler.adapters.values import raw_json
 
 
 @dataclass(slots=True)

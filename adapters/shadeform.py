@@ -12,13 +12,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters import credentials, tally
-from adapters.base import MOST_GPUS, Offer, Poll, PriceBand, RowError
-from adapters.config import Option, Provider, ProviderConfig
-from adapters.gpu_names import identify
-from adapters.http import HttpClient, wrong_shape
-from adapters.rows import Collected, as_row, is_new
-from adapters.values import (
+from sutler.adapters import credentials, tally
+from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
+from sutler.adapters.config import Option, Provider, ProviderConfig
+from sutler.adapters.errors import RowError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient, wrong_shape
+from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.values import (
     CENTS_PER_USD,
     Row,
     checked_price,

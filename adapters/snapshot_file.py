@@ -13,23 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.base import (
-    MOST_GPUS_OF_AN_OFFER,
-    AnswerError,
-    Contract,
-    Coverage,
-    Offer,
-    Poll,
-    PriceBand,
-    RowError,
-    SetupError,
-)
-from adapters.config import Option, Provider, ProviderConfig, no_headers
-from adapters.gpu_names import identify
-from adapters.http import USUAL_POLICY, HttpClient
-from adapters.rows import Collected, as_row
-from adapters.tally import joined, poll_of, reject
-from adapters.values import (
+from sutler.adapters.base import MOST_GPUS_OF_AN_OFFER, Contract, Coverage, Offer, Poll, PriceBand
+from sutler.adapters.config import Option, Provider, ProviderConfig, no_headers
+from sutler.adapters.errors import AnswerError, RowError, SetupError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import USUAL_POLICY, HttpClient
+from sutler.adapters.rows import Collected, as_row
+from sutler.adapters.tally import joined, poll_of, reject
+from sutler.adapters.values import (
     Row,
     checked_price,
     count,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import Final
 
-from adapters.base import FetchError
+from sutler.adapters.errors import FetchError
 
 _WINDOW: Final = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z]+=-?[0-9]+)+)')
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from adapters.base import LONGEST_NAME, Coverage, FetchError, Offer, Outcome, Poll, RejectedRow, RowError
-from adapters.http import Answer, HttpClient
-from adapters.rows import Collected
-from adapters.stated_waits import wait_after
-from adapters.values import optional_identifier, raw_json, short
+from sutler.adapters.base import LONGEST_NAME, Coverage, Offer, Poll, RejectedRow
+from sutler.adapters.errors import FetchError, Outcome, RowError
+from sutler.adapters.http import Answer, HttpClient
+from sutler.adapters.rows import Collected
+from sutler.adapters.stated_waits import wait_after
+from sutler.adapters.values import optional_identifier, raw_json, short
 
 LIST_FEED: Final = "list"
 STOCK_FEED: Final = "stock"

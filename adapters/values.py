@@ -11,7 +11,8 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from adapters.base import LONGEST_NAME, UNPRINTABLE, PriceBand, RowError
+from sutler.adapters.base import LONGEST_NAME, UNPRINTABLE, PriceBand
+from sutler.adapters.errors import RowError
 
 Row = Mapping[str, Any]
 

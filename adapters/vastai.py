@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from adapters.base import LONGEST_NAME, Coverage, FetchError, Offer, Poll, PriceBand, RowError
-from adapters.config import Option, Provider, ProviderConfig, bearer
-from adapters.gpu_names import identify
-from adapters.http import HttpClient
-from adapters.rows import Collected, as_row, is_new
-from adapters.stated_waits import wait_after
-from adapters.values import (
+from sutler.adapters.base import LONGEST_NAME, Coverage, Offer, Poll, PriceBand
+from sutler.adapters.config import Option, Provider, ProviderConfig, bearer
+from sutler.adapters.errors import FetchError, RowError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import HttpClient
+from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.stated_waits import wait_after
+from sutler.adapters.values import (
     Row,
     checked_price,
     count,
@@ -30,7 +31,7 @@ from adapters.values import (
     whole,
     whole_numbers,
 )
-from adapters.vastai_searches import (
+from sutler.adapters.vastai_searches import (
     ALLOCATED_STORAGE_GB,
     SEARCH_TYPES,
     Merged,

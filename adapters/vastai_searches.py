@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from adapters.base import FetchError, QuotaError, RowError, SetupError
-from adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
-from adapters.rows import as_row
-from adapters.values import number, optional_identifier, whole
+from sutler.adapters.errors import FetchError, QuotaError, RowError, SetupError
+from sutler.adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
+from sutler.adapters.rows import as_row
+from sutler.adapters.values import number, optional_identifier, whole
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
 ALLOCATED_STORAGE_GB: Final = 8.0

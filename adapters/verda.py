@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from adapters import credentials, tally
-from adapters.base import MOST_GPUS, FetchError, Offer, Outcome, Poll, PriceBand, RowError, SetupError, TryLaterError
-from adapters.config import Provider, ProviderConfig, no_headers
-from adapters.gpu_names import identify
-from adapters.http import Answer, Classify, HttpClient, wrong_shape
-from adapters.rows import Collected, as_row, is_new
-from adapters.values import Row, checked_price, count, identifier, nonnegative, number, short, text, whole
+from sutler.adapters import credentials, tally
+from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig, no_headers
+from sutler.adapters.errors import FetchError, Outcome, RowError, SetupError, TryLaterError
+from sutler.adapters.gpu_names import identify
+from sutler.adapters.http import Answer, Classify, HttpClient, wrong_shape
+from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.values import Row, checked_price, count, identifier, nonnegative, number, short, text, whole
 
 NAME: Final = "verda"
 TOKEN_PATH: Final = "/v1/oauth2/token"

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.accuracy.errors import METRICS, Errors
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration
-from solver.throughput.runs import LayerRun
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
+from sutler.solver.throughput.runs import LayerRun
 
 HEADER = """\
 # Factors of the roofline, fitted to measured runs. Written by
-#     python -m benchmarks.accuracy serving_dense.csv --write solver/throughput/calibration.toml
+#     python -m benchmarks.accuracy serving_dense.csv --write solver/calibration/calibration.toml
 # from benchmarks/roofline_prior.toml, which explains every assumption; meanings and units are in factors.py.
 # Edit the prior and write again instead of editing this file.
 """

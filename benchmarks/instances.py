@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from solver.catalog import load_gpus, load_models
-from solver.catalog.entries import Precision
-from solver.problem import Objective, Offer, Problem, Search, ServedModel, SolveOptions, Workload
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, SolveOptions, Workload
 
 # (input, output) tokens of the nine workload types and their shares, Jiang et al. Tables 1, 4 and 5.
 TOKENS = tuple((inputs, outputs) for outputs in (18, 253, 510) for inputs in (2455, 824, 496))

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 
 from benchmarks.load_ceilings import misses
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.estimate import one_layout
-from solver.plan import Plan, Replica
-from solver.problem import (
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.estimate import one_layout
+from sutler.solver.plan import Plan, Replica
+from sutler.solver.problem import (
     LatencyLimit,
     Limits,
     Objective,

@@ -14,16 +14,17 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog import load_gpus, load_models
-from solver.estimate import one_layout
-from solver.problem import LatencyLimit, ServedModel, Workload
-from solver.simulation import EngineSettings, Kind, SimulatedReplica, poisson, simulate, step_times
-from solver.throughput.base import FloatArray, Layouts
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.mixes import mixes_of
-from solver.throughput.prepare import prepare
-from solver.throughput.roofline import Roofline
+from sutler.solver.arrays import FloatArray
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.estimate import one_layout
+from sutler.solver.problem import LatencyLimit, ServedModel, Workload
+from sutler.solver.simulation import EngineSettings, Kind, SimulatedReplica, poisson, simulate, step_times
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.mixes import mixes_of
+from sutler.solver.throughput.prepare import prepare
+from sutler.solver.throughput.roofline import Roofline
 
 # GPU, model, tensor and pipeline parallelism.
 LAYOUTS: Final = (

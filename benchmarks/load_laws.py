@@ -13,10 +13,10 @@ from random import Random
 from typing import Any, Final
 
 from benchmarks.scratch import tell
-from solver import PlanViolationError, solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.problem import (
+from sutler.solver import PlanViolationError, solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.problem import (
     Disaggregation,
     LatencyLimit,
     LatencyMetric,

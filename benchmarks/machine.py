@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, TypedDict
 
-from solver.version import VERSION
+from sutler.solver.version import VERSION
 
 _PACKAGES: Final = ("numpy", "scipy", "ortools")
 _CPU_INFO: Final = Path("/proc/cpuinfo")

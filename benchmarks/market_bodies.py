@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import requests
 
-from adapters.base import USUAL_PRICE_BAND, Offer
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
-from adapters.vastai import parse
-from adapters.vastai_searches import SEARCH_PATH, SEARCH_TYPES, Search, SearchedContract
+from sutler.adapters.base import USUAL_PRICE_BAND, Offer
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
+from sutler.adapters.vastai import parse
+from sutler.adapters.vastai_searches import SEARCH_PATH, SEARCH_TYPES, Search, SearchedContract
 
 ROW_BYTES: Final = 3_300
 INSTANT_S: Final = 1_790_000_000.0  # any instant does; a fixed one gives the same market every time

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.base import Offer
+from sutler.adapters.base import Offer
 
 CHANGES_PER_MINUTE: Final = 231.5  # 10^7 in 30 days
 POLL_S: Final = 60.0

@@ -14,20 +14,20 @@ from typing import Final, TypedDict, cast
 
 from sqlalchemy import Engine, text
 
-from adapters.base import Coverage, Offer, Poll
-from adapters.config import ProviderConfig
-from adapters.vastai import PROVIDER
 from benchmarks.machine import Machine, describe_machine
 from benchmarks.market_bodies import answering, vast_body, vast_offers, vast_rows
 from benchmarks.market_history import CHANGES_PER_MINUTE, History, history
 from benchmarks.market_one_poll import OnePoll
 from benchmarks.market_reads import Command, Read, Server, read, run_command
 from benchmarks.market_store import fill, forget_files, opened_store, sizes_mb
-from service.db import embedded
-from service.market.history import price_history
-from service.market.polling import Poller
-from service.market.repository import offers_at, polls_before
-from service.market.snapshot import read_market
+from sutler.adapters.base import Coverage, Offer, Poll
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.vastai import PROVIDER
+from sutler.service.db import embedded
+from sutler.service.market.history import price_history
+from sutler.service.market.polling import Poller
+from sutler.service.market.repository import offers_at, polls_before
+from sutler.service.market.snapshot import read_market
 
 _ROOT: Final = Path(__file__).parent.parent
 _PACKAGES: Final = ("psycopg", "sqlalchemy", "alembic", "pydantic")

@@ -14,15 +14,15 @@ from typing import Any, Final, TypedDict, TypeVar
 import requests
 from sqlalchemy import Engine, text
 
-from adapters.base import USUAL_PRICE_BAND, Poll
-from adapters.config import Provider, ProviderConfig
-from adapters.polling import poll
-from adapters.vastai import PROVIDER, parse
-from adapters.vastai_searches import SEARCH_PATH, Search
-from service.db import embedded
-from service.db.engine import open_engine
-from service.market.polling import Poller
-from service.settings import StoreSettings
+from sutler.adapters.base import USUAL_PRICE_BAND, Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.polling import poll
+from sutler.adapters.vastai import PROVIDER, parse
+from sutler.adapters.vastai_searches import SEARCH_PATH, Search
+from sutler.service.db import embedded
+from sutler.service.db.store import open_store
+from sutler.service.market.polling import Poller
+from sutler.service.settings import StoreSettings
 
 _KIBIBYTES_PER_MEGABYTE: Final = 1e6 / 1024
 _CONTRACT: Final = "on_demand"
@@ -60,7 +60,7 @@ def main() -> None:
 def measured(base_url: str, data_dir: Path) -> OnePoll:
     """Must run first in a fresh process: peaks cannot be reset."""
     import_mb = _peak_mb()
-    engine = open_engine(StoreSettings(data_dir))
+    engine = open_store(StoreSettings(data_dir))
     try:
         return _measured(engine, base_url, import_mb)
     finally:

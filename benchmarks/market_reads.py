@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypedDict
 from sqlalchemy import Connection, Engine, event
 
 from benchmarks.market_store import forget_files
-from service.db import embedded
+from sutler.service.db import embedded
 
 _ROOT: Final = Path(__file__).parent.parent
 _REPEATS: Final = 5
@@ -137,7 +137,7 @@ def run_command(name: str, arguments: Sequence[str], data_dir: Path, *, server: 
             forget_files(data_dir)
         start, cpu_start = time.perf_counter(), _cpu_seconds_of_children()
         output = subprocess.run(
-            [sys.executable, "-m", "service.cli.main", *arguments],
+            [sys.executable, "-m", "sutler", *arguments],
             cwd=_ROOT,
             env={**os.environ, "SUTLER_DATA_DIR": str(data_dir), "SUTLER_DATABASE_URL": ""},
             check=True,

@@ -16,14 +16,15 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import Connection, Engine, insert, text
 
-from adapters.base import Offer
 from benchmarks.market_history import OPEN, History, offer_id, price
-from service.db import embedded
-from service.db.engine import open_engine, transaction
-from service.db.tables import ProviderRow
-from service.market.changes import state_of
-from service.market.repository import OFFER_FIELDS
-from service.settings import StoreSettings
+from sutler.adapters.base import Offer
+from sutler.service.db import embedded
+from sutler.service.db.engine import transaction
+from sutler.service.db.store import open_store
+from sutler.service.db.tables import ProviderRow
+from sutler.service.market.changes import state_of
+from sutler.service.market.repository import OFFER_FIELDS
+from sutler.service.settings import StoreSettings
 
 _ROWS_AT_ONCE: Final = 20_000
 _VARYING: Final = ("offer_id", "price_usd_per_hour")
@@ -38,7 +39,7 @@ _POLL_COLUMNS: Final = (
 @contextmanager
 def opened_store(data_dir: Path) -> Iterator[Engine]:
     """The private database of this folder with its tables; its server stops at the end."""
-    engine = open_engine(StoreSettings(data_dir))
+    engine = open_store(StoreSettings(data_dir))
     try:
         yield engine
     finally:

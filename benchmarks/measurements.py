@@ -8,9 +8,9 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
-from solver.throughput.runs import LayerRun, ServingRun
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
+from sutler.solver.throughput.runs import LayerRun, ServingRun
 
 # internlm-20b is not served by anyone today, so the catalogue leaves it out (config.json of internlm/internlm-20b).
 INTERNLM_20B = ModelSpec(

@@ -15,9 +15,9 @@ from typing import Final
 from benchmarks import instances
 from benchmarks.cases import RELATIVE_GAP, Case, Result
 from benchmarks.plain import solve_plainly
-from solver.plan import Plan
-from solver.planner import solve
-from solver.problem import Problem, SolveOptions
+from sutler.solver.plan import Plan
+from sutler.solver.planner import solve
+from sutler.solver.problem import Problem, SolveOptions
 
 _KIBIBYTES_PER_MEGABYTE: Final = 1e6 / 1024
 _FINISHES: Final = ("min cost", "low end", "fewest parts")

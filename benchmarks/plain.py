@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.allocation import Polytope
-from solver.linear import MilpSolution, solve_milp
-from solver.milp import build_milp
-from solver.objectives import FIRST_PHASE_GAP_SHARE, first_goal
-from solver.preparation import prepare, scaled_to_one
-from solver.problem import Problem
+from sutler.solver.polytope.linear import MilpSolution, solve_milp
+from sutler.solver.polytope.milp import build_milp
+from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

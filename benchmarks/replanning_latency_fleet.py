@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
-from adapters.fake.clouds import CLOUDS
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
 from benchmarks.replanning_latency_deployments import SETUP_PATIENCE_S, carry_out, set_up
 from benchmarks.replanning_latency_service import Meter, Service, Tell, environment_on, played_clouds, started
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
 
 POLLED: Final = "vastai"
 BEGINS: Final = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()

@@ -11,13 +11,14 @@ from typing import Any, Final
 import requests
 from sqlalchemy import Engine, text
 
-from adapters.fake.clouds import CLOUDS
-from adapters.registry import PROVIDERS
 from benchmarks.service_running import DATA, ROOT, Processes, busy_seconds, cpu_seconds, processes_of
-from service.db import embedded
-from service.db.engine import connected, open_engine, transaction
-from service.market.polling import Poller, PollReport
-from service.settings import market_settings, store_settings
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.db import embedded
+from sutler.service.db.engine import connected, transaction
+from sutler.service.db.store import open_store
+from sutler.service.market.polling import Poller, PollReport
+from sutler.service.settings import market_settings, store_settings
 from tests.service.running import Running, serving, until
 
 Tell = Callable[[str], None]
@@ -128,7 +129,7 @@ def started(folder: Path, environment: Mapping[str, str]) -> Iterator[Service]:
     with serving(folder, environment) as running:
         until(lambda: running.get("/readyz").status_code == 200, patience_s=PATIENCE_S)
         settings, store = market_settings(environment), store_settings(environment)
-        engine = open_engine(store)
+        engine = open_store(store)
         try:
             yield Service(running, folder, engine, Poller(engine, settings.configs, settings.poll_interval_s))
         finally:

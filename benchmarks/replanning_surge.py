@@ -16,10 +16,18 @@ from typing import Final, Literal, TypedDict
 
 from benchmarks.instances import one_site
 from benchmarks.machine import Machine, describe_machine
-from solver import solve
-from solver.plan import Plan, Rental
-from solver.problem import Offer, Problem, SolveOptions
-from solver.replanning import Consideration, Considered, Switching, consider, held_offer, holdings_of, standing_of
+from sutler.solver import solve
+from sutler.solver.plan import Plan, Rental
+from sutler.solver.problem import Offer, Problem, SolveOptions
+from sutler.solver.replanning import (
+    Consideration,
+    Considered,
+    Switching,
+    consider,
+    held_offer,
+    holdings_of,
+    standing_of,
+)
 
 BUDGET_USD_PER_HOUR: Final = 30.0
 SURGE: Final = 3.0

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.instances import single_offers
-from service.plans.documents import read_document
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver.objectives import total_demand
-from solver.plan import Plan
-from solver.planner import solve
-from solver.problem import Objective, Problem, SolveOptions
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver.plan import Plan
+from sutler.solver.planner import solve
+from sutler.solver.polytope.objectives import total_demand
+from sutler.solver.problem import Objective, Problem, SolveOptions
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "robust.md"

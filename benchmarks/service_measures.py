@@ -18,7 +18,7 @@ from benchmarks.service_rounds import LONG_POLLS, PLAN, Measured, Round, port_of
 from benchmarks.service_running import Memory, environment_of, made_key, memory_of
 from benchmarks.service_starts import Starts, measured_starts
 from benchmarks.service_wakes import Wakes, measured_wakes
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.service.running import Running, serving
 
 READS_PER_SECOND: Final = "1000000"

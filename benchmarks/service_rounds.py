@@ -12,7 +12,7 @@ from benchmarks.service_latencies import Latencies, latencies_of
 from benchmarks.service_load import Order, Outcome
 from benchmarks.service_polls import Wish
 from benchmarks.service_running import Processes, environment_of, processes_of
-from service.plans.examples import CHAT_ON_THE_STORE
+from sutler.service.documents.examples import CHAT_ON_THE_STORE
 from tests.service.running import Running, serving, until
 
 DEPLOYMENT: Final = "chat"

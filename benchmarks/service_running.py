@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict
 
 import psutil
 
-from service.db.embedded import FOLDER
+from sutler.service.db.embedded import FOLDER
 from tests.service.builders import a_snapshot, an_offer
 from tests.service.running import Running
 
@@ -67,7 +67,7 @@ def a_market() -> dict[str, Any]:
 
 def made_key(environment: Mapping[str, str]) -> str:
     """A key that may plan, as an operator makes it."""
-    command = [sys.executable, "-m", "service.cli.main", "keys", "create", "bench", "--scope", "plan"]
+    command = [sys.executable, "-m", "sutler", "keys", "create", "bench", "--scope", "plan"]
     return run(command, env=dict(environment), capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -21,12 +21,20 @@ import numpy as np
 from benchmarks.day.traffic import FILES, TRACES
 from benchmarks.machine import Machine, describe_machine
 from benchmarks.scratch import tell
-from service.plans.traces import TraceRequests, read_trace_file
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.problem import Objective, Offer, Problem, Search, ServedModel, Workload
-from solver.simulation import Kind, Requests, RoutingPolicy, lengths_of, requests_of, simulate, simulated_replicas
+from sutler.service.documents.traces import TraceRequests, read_trace_file
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, Workload
+from sutler.solver.simulation import (
+    Kind,
+    Requests,
+    RoutingPolicy,
+    lengths_of,
+    requests_of,
+    simulate,
+    simulated_replicas,
+)
 
 REPLICAS: Final = 10
 SECONDS_TARGET: Final = 5.0

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROBLEM = Path(__file__).parent / "live_market.yaml"
-SUTLER = (sys.executable, "-m", "service.cli.main")
+SUTLER = (sys.executable, "-m", "sutler")
 STEPS = (
     "market poll",
     "market offers --gpu h100-sxm --gpu a100-sxm4-80gb --limit 12",

@@ -1,12 +1,12 @@
-"""Run by Alembic: on the connection that service.db.upgrade hands in, or, from `alembic`, on the configured store."""
+"""Run by Alembic: on the connection that service/db/upgrade hands in, or, from `alembic`, on the configured store."""
 
 from alembic import context
 from sqlalchemy import Connection
 
-from service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
-from service.db.queue_schema import is_ours
-from service.db.tables import Base
-from service.db.upgrade import configured_engine
+from sutler.service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from sutler.service.db.queue_schema import is_ours
+from sutler.service.db.tables import Base
+from sutler.service.db.upgrade import configured_engine
 
 
 def run(connection: Connection) -> None:

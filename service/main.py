@@ -5,19 +5,19 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from service.plans.stored_market import StoredMarket
-from service.settings import market_settings, service_settings, store_settings
+from sutler.service.settings import market_settings, service_settings, store_settings
+from sutler.service.translation.stored_market import StoredMarket
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from service.market.service import MarketService
-    from service.plans.calibration_schema import CalibrationDocument
-    from service.profiles.service import ProfilesService
-    from service.solving.worker import Worker
-    from service.web.state import Services
+    from sutler.service.documents.calibration import CalibrationDocument
+    from sutler.service.market.service import MarketService
+    from sutler.service.profiles.service import ProfilesService
+    from sutler.service.web.state import Services
+    from sutler.service.workers.worker import Worker
 
 
 @contextmanager
@@ -26,12 +26,13 @@ def opened_database(*, upgrade: bool = True) -> "Iterator[Engine]":
 
     Raises SettingsError, DatabaseError.
     """
-    from service.db import embedded
-    from service.db.engine import open_engine
+    from sutler.service.db import embedded
+    from sutler.service.db.engine import open_engine
+    from sutler.service.db.store import open_store
 
     settings = store_settings()
     try:
-        engine = open_engine(settings, upgrade=upgrade)
+        engine = open_store(settings) if upgrade else open_engine(settings)
         try:
             yield engine
         finally:
@@ -44,8 +45,8 @@ def opened_database(*, upgrade: bool = True) -> "Iterator[Engine]":
 @contextmanager
 def opened_market() -> "Iterator[MarketService]":
     """The market on the store of this process's settings. Raises SettingsError, DatabaseError."""
-    from service.market.polling import Poller
-    from service.market.service import MarketService
+    from sutler.service.market.polling import Poller
+    from sutler.service.market.service import MarketService
 
     settings = market_settings()
     with opened_database() as engine:
@@ -56,7 +57,7 @@ def opened_market() -> "Iterator[MarketService]":
 @contextmanager
 def opened_profiles() -> "Iterator[ProfilesService]":
     """Profiles and calibrations in the store of this process's settings. Raises SettingsError, DatabaseError."""
-    from service.profiles.service import ProfilesService
+    from sutler.service.profiles.service import ProfilesService
 
     with opened_database() as engine:
         yield ProfilesService(engine)
@@ -65,7 +66,7 @@ def opened_profiles() -> "Iterator[ProfilesService]":
 @asynccontextmanager
 async def opened_store() -> "AsyncIterator[tuple[MarketService, AsyncEngine]]":
     """The market and an asynchronous engine on the same store. Raises SettingsError, DatabaseError."""
-    from service.db.asynchronous import open_async_engine
+    from sutler.service.db.asynchronous import open_async_engine
 
     settings = store_settings()
     with opened_market() as market:
@@ -80,35 +81,39 @@ async def opened_store() -> "AsyncIterator[tuple[MarketService, AsyncEngine]]":
 @asynccontextmanager
 async def opened_services(*, needs_key: bool) -> "AsyncIterator[Services]":
     """What the API's endpoints work with. Raises SettingsError, DatabaseError."""
-    from service.auth.authenticator import Authenticator
-    from service.db.asynchronous import conninfo
-    from service.db.notices import Notices
-    from service.deployments.current import CurrentPlans
-    from service.queue import Queue
-    from service.web.metrics import Metrics
-    from service.web.metrics_of_the_store import StoreMetricsCache
-    from service.web.state import Services
+    from sutler.service.api.metrics_of_the_store import StoreMetricsCache
+    from sutler.service.auth.authenticator import Authenticator
+    from sutler.service.db.asynchronous import conninfo
+    from sutler.service.db.notices import Notices
+    from sutler.service.db.queue import Queue
+    from sutler.service.deployments.current import CurrentPlans
+    from sutler.service.profiles.service import ProfilesService
+    from sutler.service.web.metrics import Metrics
+    from sutler.service.web.state import Services
 
     settings = service_settings()
     async with opened_store() as (market, engine):
         notices = Notices(conninfo(engine))
+        authenticator = Authenticator(engine, notices, settings, needs_key=needs_key)
+        parts = (
+            *(authenticator, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
+            StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
+        )
         yield Services(
             engine=engine,
             queue=Queue(conninfo(engine)),
             notices=notices,
-            market=market,
             settings=settings,
-            authenticator=Authenticator(engine, notices, settings, needs_key=needs_key),
-            current=CurrentPlans(engine, notices),
             metrics=Metrics(),
-            store_metrics=StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
+            count_change=authenticator.count_change,
             needs_key=needs_key,
+            parts={type(part): part for part in parts},
         )
 
 
 def api(*, needs_key: bool) -> "FastAPI":
     """The application on the store of this process's settings."""
-    from service.web.app import build_app
+    from sutler.service.api.app import build_app
 
     return build_app(lambda: opened_services(needs_key=needs_key))
 
@@ -116,9 +121,9 @@ def api(*, needs_key: bool) -> "FastAPI":
 @asynccontextmanager
 async def opened_worker() -> "AsyncIterator[Worker]":
     """A worker on the store of this process's settings. Raises SettingsError, DatabaseError."""
-    from service.db.asynchronous import conninfo
-    from service.queue import Queue
-    from service.solving.worker import Worker
+    from sutler.service.db.asynchronous import conninfo
+    from sutler.service.db.queue import Queue
+    from sutler.service.workers.worker import Worker
 
     async with opened_store() as (market, engine):
         queue = Queue(conninfo(engine))
@@ -142,7 +147,7 @@ class StoreWhenNeeded:
 
     def calibration(self, name: str) -> "CalibrationDocument":
         """Raises NoSuchProfileError, also where there is no database yet."""
-        from service.profiles.service import no_calibration
+        from sutler.service.profiles.service import no_calibration
 
         settings = store_settings()
         if settings.database_url is None and not settings.has_private_database:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from sutler.service.errors import SutlerError
+
 if TYPE_CHECKING:
-    from adapters.base import PriceBand
-    from adapters.config import Provider, ProviderConfig
+    from sutler.adapters.base import PriceBand
+    from sutler.adapters.config import Provider, ProviderConfig
 
 DOTENV = Path(".env")
 PREFIX = "SUTLER_"
@@ -21,8 +23,10 @@ OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call
 LONGEST_INTERVAL_S = 86_400.0
 
 
-class SettingsError(Exception):
+class SettingsError(SutlerError):
     """A setting that cannot be meant; the message names the variable and the remedy."""
+
+    exit_status = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def store_settings(environment: Mapping[str, str] = os.environ) -> StoreSettings
 
 def market_settings(environment: Mapping[str, str] = os.environ) -> MarketSettings:
     """Raises SettingsError."""
-    from adapters.registry import PROVIDERS
+    from sutler.adapters.registry import PROVIDERS
 
     values = _with_dotenv(environment)
     band = _price_band(values)
@@ -255,7 +259,7 @@ def _database_url(given: str | None) -> str | None:
 
 
 def _price_band(values: Mapping[str, str]) -> "PriceBand":
-    from adapters.base import USUAL_PRICE_BAND, PriceBand
+    from sutler.adapters.base import USUAL_PRICE_BAND, PriceBand
 
     least = _positive(values, "SUTLER_LEAST_USD_PER_GPU_HOUR", USUAL_PRICE_BAND.least_usd_per_gpu_hour, most=1e6)
     most = _positive(values, "SUTLER_MOST_USD_PER_GPU_HOUR", USUAL_PRICE_BAND.most_usd_per_gpu_hour, most=1e6)
@@ -265,8 +269,8 @@ def _price_band(values: Mapping[str, str]) -> "PriceBand":
 
 
 def _provider_config(name: str, values: Mapping[str, str], band: "PriceBand") -> "ProviderConfig":
-    from adapters.config import ProviderConfig
-    from adapters.registry import PROVIDERS
+    from sutler.adapters.config import ProviderConfig
+    from sutler.adapters.registry import PROVIDERS
 
     provider = PROVIDERS[name]
     given = {setting: values.get(variable(name, setting)) for setting in _settings_of(provider)}
@@ -292,7 +296,7 @@ def _settings_of(provider: "Provider") -> tuple[str, ...]:
 
 def _chosen_providers(values: Mapping[str, str]) -> tuple[str, ...]:
     """SUTLER_PROVIDERS; else the clouds that were given a setting; else those that need no key."""
-    from adapters.registry import PROVIDERS
+    from sutler.adapters.registry import PROVIDERS
 
     given = tuple(name.strip().lower() for name in values.get("SUTLER_PROVIDERS", "").split(",") if name.strip())
     unknown = [name for name in given if name not in PROVIDERS]

@@ -5,13 +5,13 @@ The front door. `solve` and what it needs are imported on first use, so that the
 
 from typing import TYPE_CHECKING, Any
 
-from solver.errors import InvalidProblemError, PlanViolationError, SolverError, UnknownNameError
-from solver.plan import Plan
-from solver.problem import Problem
-from solver.progress import Progress
+from sutler.solver.errors import InvalidProblemError, PlanViolationError, SolverError, UnknownNameError
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem
+from sutler.solver.progress import Progress
 
 if TYPE_CHECKING:
-    from solver.planner import solve
+    from sutler.solver.planner import solve
 
 __all__ = [
     "InvalidProblemError",
@@ -27,7 +27,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "solve":
-        from solver.planner import solve
+        from sutler.solver.planner import solve
 
         return solve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,8 @@
 
 import math
 
-from solver.errors import InvalidProblemError
-from solver.problem import Problem
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.problem import Problem
 
 
 def check(problem: Problem) -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu
-from solver.problem import ServedModel
-from solver.simulation.benchmark import benchmarked
-from solver.throughput.base import Layouts, Rates
-from solver.throughput.evidence import served_detail
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.prepare import prepare, stated_bands
-from solver.throughput.roofline import Roofline
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.problem import ServedModel
+from sutler.solver.simulation.benchmark import benchmarked
+from sutler.solver.throughput.base import Layouts, Rates
+from sutler.solver.throughput.evidence import served_detail
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.prepare import prepare, stated_bands
+from sutler.solver.throughput.roofline import Roofline
 
 # Whoever runs a given concurrency starts the engine for it; beyond this no engine's default goes (vLLM's
 # max_num_seqs on large cards, docs.vllm.ai).

@@ -1,10 +1,10 @@
-"""What comes out: one plan, frozen. The service adds identity and time stamps (service/plans/schemas.py)."""
+"""What comes out: one plan, frozen. The service adds identity and time stamps (service/json_schemas.py)."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from solver.catalog.entries import Precision
-from solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
@@ -235,8 +235,8 @@ class Robustness:
 class Conflict:
     """What has to give in an infeasible problem: `needed` where only `available` is there.
 
-    The conflicts of a plan count together: with all of them granted (solver/granting.py) the problem has a plan, and
-    with noticeably less of any one of them it has none. Granted means: limits are raised to `needed`, while load
+    The conflicts of a plan count together: with all of them granted (explanation/granting.py) the problem has a plan,
+    and with noticeably less of any one of them it has none. Granted means: limits are raised to `needed`, while load
     (`rps`), headroom and tokens per request are lowered to `available`. Supply is what the market would have to
     offer. Where nothing can be set (memory, networks, measured rates) the remedy says what is lacking.
     """

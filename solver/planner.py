@@ -9,28 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from solver import explain, giving_up
-from solver.allocation import Polytope
-from solver.checks import check
-from solver.conflicts import find_conflicts
-from solver.errors import PlanViolationError
-from solver.methods import binary_search, exact
-from solver.methods.exact import Outcome
-from solver.methods.finishing import finished
-from solver.milp import Allocation
-from solver.networks import network_bindings
-from solver.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
-from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
-from solver.precision_alternative import precision_alternative
-from solver.preparation import Enumerated, enumerated, scaled_to_one, widened
-from solver.problem import Problem
-from solver.progress import Progress
-from solver.relaxation import Relaxation
-from solver.report import describe, in_unit, plan_of
-from solver.robustness import robustness_of
-from solver.routing import Routing, without_idle
-from solver.verify import verify
-from solver.version import VERSION
+from sutler.solver.answer.describe import describe, in_unit, plan_of
+from sutler.solver.answer.routing import Routing, without_idle
+from sutler.solver.checks import check
+from sutler.solver.errors import PlanViolationError
+from sutler.solver.explanation import binding
+from sutler.solver.explanation.conflicts import find_conflicts
+from sutler.solver.explanation.networks import network_bindings
+from sutler.solver.explanation.precision_alternative import precision_alternative
+from sutler.solver.explanation.robustness import robustness_of
+from sutler.solver.methods import binary_search, exact, giving_up
+from sutler.solver.methods.exact import Outcome
+from sutler.solver.methods.finishing import finished
+from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
+from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to_one, widened
+from sutler.solver.polytope.relaxation import Relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
+from sutler.solver.progress import Progress
+from sutler.solver.verify import verify
+from sutler.solver.version import VERSION
 
 Clock = Callable[[], float]
 
@@ -63,7 +63,7 @@ def solve(
     polytope, first, searched = found.polytope, found.first, found.searched
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = replace(plan, binding=explain.binding(searched, first.prices))
+    plan = replace(plan, binding=binding.binding(searched, first.prices))
     if problem.options.alternatives and problem.search.disaggregation != "off":
         plan = _with_networks(run, searched, first.prices, plan)
     if problem.options.alternatives:
@@ -260,9 +260,9 @@ def _with_networks(run: Run, polytope: Polytope, relaxation: Relaxation, plan: P
 
 def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with its alternatives, and a warning where not every GPU type got one."""
-    found = explain.alternatives(polytope, allocation, run.seconds_left)
+    found = binding.alternatives(polytope, allocation, run.seconds_left)
     run.mark("alternatives")
-    missing = explain.gpus_used(polytope, allocation)[len(found) :]
+    missing = binding.gpus_used(polytope, allocation)[len(found) :]
     if not missing:
         return replace(plan, alternatives=found)
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"

@@ -1,6 +1,6 @@
 """What goes in: one planning problem, frozen, checked at birth.
 
-The service builds it from the caller's document (service/plans/translate.py); the solver trusts it.
+The service builds it from the caller's document (service/translation/to_problem.py); the solver trusts it.
 Units are in the names; GPU identity is a catalogue slug.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 
 if TYPE_CHECKING:  # the throughput layer is about problems itself
-    from solver.throughput.factors import Calibration
+    from sutler.solver.calibration.factors import Calibration
 
 ObjectiveKind = Literal["max_throughput", "min_makespan", "min_cost", "min_power"]
 Method = Literal["exact", "binary_search"]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from solver.catalog import load_gpus, load_models
-from solver.catalog.entries import Gpu, ModelSpec
-from solver.problem import (
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.catalog.entries import Gpu, ModelSpec
+from sutler.solver.problem import (
     EngineName,
     LatencyLimit,
     Limits,

@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 from sqlalchemy import Engine
 
-from service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
-from service.db.engine import open_engine
-from service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
-from service.db.tables import Base
-from service.settings import StoreSettings
+from sutler.service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from sutler.service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
+from sutler.service.db.store import open_store
+from sutler.service.db.tables import Base
+from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_server
 
 _numbers = count(1)
@@ -32,7 +32,7 @@ def migrated_database(postgres: Server) -> StoreSettings:
     """Made by the migrations, once."""
     postgres.run("CREATE DATABASE market")
     settings = StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url("market"))
-    open_engine(settings).dispose()
+    open_store(settings).dispose()
     return settings
 
 
@@ -50,7 +50,7 @@ def empty_store(migrated_database: StoreSettings, postgres: Server) -> StoreSett
 @pytest.fixture
 def engine(empty_store: StoreSettings) -> Iterator[Engine]:
     """On an empty store."""
-    made = open_engine(empty_store)
+    made = open_store(empty_store)
     yield made
     made.dispose()
 

@@ -15,7 +15,7 @@ from typing import Final
 import psycopg
 from sqlalchemy import make_url
 
-from service.db import embedded
+from sutler.service.db import embedded
 
 PATIENCE_S: Final = 20.0
 # Durability costs time and means nothing to a server that lives as long as a test run.

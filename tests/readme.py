@@ -71,7 +71,7 @@ class Reader:
             return subprocess.CompletedProcess(step.words, 0, stdout=step.shown, stderr="")
         if step.words[:3] == SHOW:
             until(lambda: self._was_looked_at(step.words[3]))
-        own = [sys.executable, "-m", "service.cli.main"]
+        own = [sys.executable, "-m", "sutler"]
         return subprocess.run(
             [*own, *step.words[1:]] if step.is_sutler else ["bash", "-c", self._addressed(step.command)],
             cwd=self._folder,

@@ -1,17 +1,56 @@
 """The house rules that a syntax tree can show: who imports whom, who reads the environment, the clock, the terminal.
 
-solver and adapters are leaves; service is where they meet. Every rule is also shown a source that breaks it.
+All folders are one package, `sutler`. solver and adapters are leaves; service is where they meet. Inside solver and
+service every room (a folder or a file directly below) stands on a floor and imports only from floors below its own.
+At every depth, folders and files that stand side by side import each other in one direction only. Every rule is also
+shown a source that breaks it.
 """
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "sutler"
 PACKAGES = ("solver", "adapters", "service", "migrations")
+
+# From the ground up: a room imports only from floors below its own.
+FLOORS = {
+    "solver": (
+        ("arrays", "errors", "progress", "units", "version"),
+        ("catalog",),
+        ("calibration",),
+        ("problem",),
+        ("checks", "plan", "throughput"),
+        ("market", "profiling", "simulation"),
+        ("candidates", "estimate", "offline"),
+        ("polytope",),
+        ("answer",),
+        ("methods", "verify"),
+        ("explanation",),
+        ("planner", "replanning"),
+        ("strategies",),
+    ),
+    "service": (
+        ("errors", "logs", "outgoing"),
+        ("documents", "settings"),
+        ("db", "export", "translation"),
+        ("comparing", "simulation", "web"),
+        ("auth",),
+        ("profiles", "webhooks"),
+        ("market", "plans"),
+        ("deployments", "offline"),
+        ("api", "json_schemas", "workers"),
+        ("main",),
+        ("processes",),
+        ("cli",),
+    ),
+}
 
 # What a package may import beside the standard library and itself.
 ALLOWED_IMPORTS = {
@@ -37,10 +76,14 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
 
-def sources(*packages: str) -> dict[str, ast.Module]:
-    """Syntax trees by path relative to the root."""
-    paths = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
-    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+def paths(*packages: str) -> list[str]:
+    """Of all modules, relative to the root."""
+    found = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path.relative_to(ROOT).as_posix() for path in found]
+
+
+def tree_of(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -51,13 +94,26 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def own(module: str) -> str | None:
+    """Without the package's name, or None for a module of somebody else."""
+    return module.removeprefix(f"{PACKAGE}.") if module.startswith(f"{PACKAGE}.") else None
+
+
+def bare_imports(path: str, tree: ast.Module) -> Iterator[str]:
+    """Folders imported by their own names: another program's `service` may be on the path."""
+    for module in imported_modules(tree):
+        if module.partition(".")[0] in PACKAGES:
+            yield f"{path} imports {module}: it is called {PACKAGE}.{module}"
+
+
 def foreign_imports(path: str, tree: ast.Module) -> Iterator[str]:
     """Imports that the package of `path` may not have."""
     package = path.partition("/")[0]
     eager = {module for node in tree.body if isinstance(node, IMPORTS) for module in imported_modules(node)}
-    for module in imported_modules(tree):
+    for imported in imported_modules(tree):
+        module = own(imported) or imported
         top = module.partition(".")[0]
-        lazy = module not in eager and OPTIONAL_IMPORTS.get(top) == package
+        lazy = imported not in eager and OPTIONAL_IMPORTS.get(top) == package
         if top in FORBIDDEN_IMPORTS.get(package, set()):
             yield f"{path} imports {module}: {package} may not know {top}"
         elif package == "service" and top == "adapters" and CLOUDS & set(module.split(".")):
@@ -66,6 +122,64 @@ def foreign_imports(path: str, tree: ast.Module) -> Iterator[str]:
             yield f"{path} imports {module}: {package} may know only {KNOWN_PARTS[package][top]} of {top}"
         elif package in ALLOWED_IMPORTS and not lazy and top not in known_to(package):
             yield f"{path} imports {module}: {package} may import only {sorted(ALLOWED_IMPORTS[package])}"
+
+
+def floor_of(module: str) -> int | None:
+    """Of a module without the package's name, by its room; the front door of a package stands above all."""
+    package, _, rest = module.partition(".")
+    if package not in FLOORS:
+        return None
+    room = rest.partition(".")[0] or "__init__"
+    found = [i for i, rooms in enumerate(FLOORS[package]) if room in rooms]
+    return found[0] if found else len(FLOORS[package])
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def upward_imports(path: str, tree: ast.Module) -> Iterator[str]:
+    """Imports of rooms that do not stand below."""
+    mine = path.removesuffix(".py").replace("/", ".")
+    for module in filter(None, map(own, imported_modules(tree))):
+        here, there = floor_of(mine), floor_of(module)
+        if mine.partition(".")[0] != module.partition(".")[0] or here is None or there is None:
+            continue
+        if room_of(mine) != room_of(module) and there >= here:
+            yield f"{path} imports {module}: {room_of(module)} does not stand below {room_of(mine)}"
+
+
+Arrows = Mapping[str, Iterable[str]]
+
+
+def arrows(imported: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Which files import which, by path, from the modules that each imports; packages are their __init__.py."""
+    files = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in imported}
+
+    def file_of(module: str) -> str | None:
+        return files.get(module) or files.get(module.rpartition(".")[0])
+
+    return {
+        path: {found for found in map(file_of, filter(None, map(own, modules))) if found} - {path}
+        for path, modules in imported.items()
+    }
+
+
+def circles(graph: Arrows) -> Iterator[str]:
+    """What imports itself by way of its neighbours: at every depth, the files and folders of one folder."""
+    folders = {"/".join(path.split("/")[:depth]) for path in graph for depth in range(path.count("/") + 1)}
+    for folder in sorted(folders):
+        inside = f"{folder}/" if folder else ""
+        neighbours: dict[str, set[str]] = {}
+        for path, imported in graph.items():
+            if path.startswith(inside):
+                child = path[len(inside) :].partition("/")[0]
+                others = {p[len(inside) :].partition("/")[0] for p in imported if p.startswith(inside)}
+                neighbours.setdefault(child, set()).update(others - {child})
+        try:
+            TopologicalSorter(neighbours).prepare()
+        except CycleError as error:
+            yield f"{folder}: {' <- '.join(error.args[1])}"
 
 
 def known_to(package: str) -> set[str]:
@@ -109,41 +223,63 @@ def clock_reads(path: str, tree: ast.Module) -> Iterator[str]:
             yield f"{path}:{node.lineno} reads a clock: the solver's comes in as an argument"
 
 
-def broken(rule: Rule, *packages: str) -> list[str]:
-    found = sources(*packages)
-    return [sentence for path, tree in found.items() for sentence in rule(path, tree)]
+TESTS = ("tests", "benchmarks", "examples")
+RULES: Mapping[Rule, tuple[str, ...]] = {
+    foreign_imports: PACKAGES,
+    bare_imports: (*PACKAGES, *TESTS),
+    upward_imports: tuple(FLOORS),
+    environment_reads: PACKAGES,
+    prints: ("solver",),
+    clock_reads: ("solver",),
+}
+
+
+@cache
+def found() -> tuple[dict[Rule, list[str]], dict[str, list[str]]]:
+    """What breaks each rule, and which modules each of ours imports: every file is parsed once and forgotten."""
+    broken: dict[Rule, list[str]] = {rule: [] for rule in RULES}
+    imported = {}
+    for path in paths(*PACKAGES, *TESTS):
+        tree = tree_of(path)
+        if path.startswith(PACKAGES):
+            imported[path] = list(imported_modules(tree))
+        for rule, packages in RULES.items():
+            if path.partition("/")[0] in packages:
+                broken[rule].extend(rule(path, tree))
+    return broken, imported
 
 
 def test_there_is_something_to_check() -> None:
-    found = sources("solver", "service")
-    assert "solver/problem.py" in found
+    assert "solver/problem.py" in found()[1]
     assert {"vastai", "runpod"} <= CLOUDS
-    assert len(found) > 20
+    assert len(found()[1]) > 20
 
 
-def test_packages_import_only_what_they_may() -> None:
-    assert broken(foreign_imports, *PACKAGES) == []
+@pytest.mark.parametrize("rule", RULES)
+def test_no_module_breaks_a_rule(rule: Rule) -> None:
+    assert found()[0][rule] == []
 
 
-def test_only_the_settings_read_the_environment() -> None:
-    assert broken(environment_reads, *PACKAGES) == []
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_room_stands_on_a_floor(package: str) -> None:
+    rooms = {
+        path.stem for path in (ROOT / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {room for rooms in FLOORS[package] for room in rooms} == rooms - {"__init__"}
 
 
-def test_the_solver_does_not_print() -> None:
-    assert broken(prints, "solver") == []
-
-
-def test_the_solver_reads_no_clock_but_the_one_handed_in() -> None:
-    assert broken(clock_reads, "solver") == []
+def test_nothing_imports_itself_by_way_of_its_neighbours() -> None:
+    assert list(circles(arrows(found()[1]))) == []
 
 
 def test_no_module_is_called_utils() -> None:
-    found = sources(*PACKAGES, "tests", "benchmarks")
-    assert [path for path in found if Path(path).stem in {"utils", "util", "helpers", "common", "misc"}] == []
+    assert [
+        path for path in paths(*PACKAGES, *TESTS) if Path(path).stem in {"utils", "util", "helpers", "common", "misc"}
+    ] == []
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
-    folders = {Path(path).parent for path in sources("solver", "adapters", "service", "tests")}
+    folders = {Path(path).parent for path in paths("solver", "adapters", "service", "tests")}
     assert [folder.as_posix() for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
@@ -151,14 +287,24 @@ def test_every_folder_with_modules_is_a_package() -> None:
     ("rule", "path", "text"),
     [
         (foreign_imports, "solver/x.py", "import pydantic"),
-        (foreign_imports, "solver/x.py", "def f():\n    from service.settings import settings"),
+        (bare_imports, "tests/x.py", "from service.settings import settings"),
+        (bare_imports, "solver/x.py", "import solver.catalog as c"),
+        (upward_imports, "service/web/x.py", "from sutler.service.plans import repository"),
+        (
+            upward_imports,
+            "service/plans/x.py",
+            "def f():\n    from sutler.service.market.service import MarketService",
+        ),
+        (upward_imports, "solver/problem.py", "from sutler.solver import plan"),
+        (upward_imports, "solver/strategies/x.py", "from sutler.solver import solve"),
+        (foreign_imports, "solver/x.py", "def f():\n    from sutler.service.settings import settings"),
         (foreign_imports, "solver/x.py", "import torch"),
-        (foreign_imports, "adapters/x.py", "from solver.problem import Offer"),
+        (foreign_imports, "adapters/x.py", "from sutler.solver.problem import Offer"),
         (foreign_imports, "adapters/x.py", "import numpy as np"),
         (foreign_imports, "service/x.py", "from ortools.math_opt.python import mathopt"),
-        (foreign_imports, "service/x.py", "from adapters import vastai"),
-        (foreign_imports, "service/x.py", "import adapters.runpod"),
-        (foreign_imports, "migrations/x.py", "from service.settings import store_settings"),
+        (foreign_imports, "service/x.py", "from sutler.adapters import vastai"),
+        (foreign_imports, "service/x.py", "import sutler.adapters.runpod"),
+        (foreign_imports, "migrations/x.py", "from sutler.service.settings import store_settings"),
         (environment_reads, "service/x.py", "import os\nos.environ['HOME']"),
         (environment_reads, "solver/x.py", "from os import getenv"),
         (prints, "solver/x.py", "def f():\n    print('x')"),
@@ -174,13 +320,34 @@ def test_each_rule_sees_what_breaks_it(rule: Rule, path: str, text: str) -> None
 @pytest.mark.parametrize(
     ("rule", "path", "text"),
     [
-        (foreign_imports, "solver/x.py", "import numpy as np\nfrom collections import abc\nfrom solver import units"),
+        (
+            foreign_imports,
+            "solver/x.py",
+            "import numpy as np\nfrom collections import abc\nfrom sutler.solver import units",
+        ),
         (foreign_imports, "solver/x.py", "def f():\n    import torch"),
-        (foreign_imports, "service/x.py", "import adapters\nimport pydantic\nfrom solver import solve"),
-        (foreign_imports, "migrations/x.py", "from service.db.tables import Base"),
+        (foreign_imports, "service/x.py", "import sutler.adapters\nimport pydantic\nfrom sutler.solver import solve"),
+        (foreign_imports, "migrations/x.py", "from sutler.service.db.tables import Base"),
+        (bare_imports, "tests/x.py", "from sutler.service import main\nfrom tests.service import running"),
+        (
+            upward_imports,
+            "service/plans/x.py",
+            "from sutler.service.plans.y import z\nfrom sutler.solver import solve",
+        ),
+        (upward_imports, "service/plans/x.py", "from sutler.service.web.errors import NotFoundError"),
         (environment_reads, "service/settings.py", "import os\nos.environ['HOME']"),
         (clock_reads, "solver/x.py", "import time\ndef solve(problem, *, clock=time.monotonic):\n    return clock()"),
     ],
 )
 def test_no_rule_forbids_what_is_allowed(rule: Rule, path: str, text: str) -> None:
     assert list(rule(path, ast.parse(text))) == []
+
+
+def test_circles_are_seen_between_files_and_between_folders() -> None:
+    files = {"service/a/x.py": ["service/a/y.py"], "service/a/y.py": ["service/a/x.py"]}
+    [found] = circles(files)
+    assert found.startswith("service/a: ")
+    folders = {"service/a/x.py": ["service/b/y.py"], "service/b/z.py": ["service/a/w.py"]}
+    [found] = circles(folders)
+    assert found.startswith("service: ")
+    assert list(circles({"service/a/x.py": ["service/b/y.py"], "service/b/y.py": ["service/c.py"]})) == []

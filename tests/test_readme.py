@@ -7,13 +7,13 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.files import checked_application
-from service.offline.progress_schema import ProgressDocument
-from service.offline.translate import translate
-from service.plans.schemas import MarketDocument, ProblemDocument
-from service.plans.validation import validate
-from service.plans.yaml_loader import load_yaml
+from sutler.service.documents.validation import validate
+from sutler.service.documents.yaml_loader import load_yaml
+from sutler.service.json_schemas import MarketDocument, ProblemDocument
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.files import checked_application
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.translate import translate
 from tests.readme import README, ROOT, Reader, Step, steps
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 MOST_BODY_BYTES: Final = 4 * 1024 * 1024
 IDLE_TIMEOUT_S: Final = 60.0

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from adapters.fake.clouds.cloud import Cloud, View, at_path
-from adapters.fake.clouds.runpod import GRAPHQL_PATH, RATE_HEADERS
-from adapters.fake.garbage import garbled, without_rows
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Cloud, View, at_path
+from sutler.adapters.fake.clouds.runpod import GRAPHQL_PATH, RATE_HEADERS
+from sutler.adapters.fake.garbage import garbled, without_rows
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 RETRY_AFTER_S: Final = 7
 LONG_WINDOW_S: Final = 1_800

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from adapters.fake.clouds.cloud import Path, RowShape, at_path
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Path, RowShape, at_path
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 Row = dict[str, Any]
 

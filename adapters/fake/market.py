@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from adapters.fake.chance import between, level, normal, share_below, spread, step_at, uniform
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.gpus import GPUS, SOLD_BY, GpuModel, Kind
-from adapters.fake.places import PLACES, Place
+from sutler.adapters.fake.chance import between, level, normal, share_below, spread, step_at, uniform
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.gpus import GPUS, SOLD_BY, GpuModel, Kind
+from sutler.adapters.fake.places import PLACES, Place
 
 LEAST_MACHINES: Final = 50
 MOST_MACHINES: Final = 20_000

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from adapters.fake.errors import ReplayError
-from adapters.fake.wire import Reply, Request
+from sutler.adapters.fake.errors import ReplayError
+from sutler.adapters.fake.wire import Reply, Request
 
 MANIFEST: Final = "manifest.json"
 

@@ -3,10 +3,10 @@
 import threading
 from dataclasses import dataclass
 
-from adapters.fake.clouds import CLOUDS
-from adapters.fake.clouds.cloud import Cloud
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.failures import FAILURES, Failure, kinds_of
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.fake.clouds.cloud import Cloud
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.failures import FAILURES, Failure, kinds_of
 
 
 @dataclass(slots=True)

@@ -19,15 +19,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from adapters.fake.clouds import cloud_at
-from adapters.fake.clouds.cloud import Cloud, View
-from adapters.fake.connection import Listener
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.failures import Case
-from adapters.fake.market import Market
-from adapters.fake.replay import Replay
-from adapters.fake.schedule import FailureSchedule
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds import cloud_at
+from sutler.adapters.fake.clouds.cloud import Cloud, View
+from sutler.adapters.fake.connection import Listener
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.failures import Case
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.replay import Replay
+from sutler.adapters.fake.schedule import FailureSchedule
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 USUAL_FLOOD_BYTES: Final = 80 * 1024 * 1024  # more than any client should take
 MOST_REQUESTS_REMEMBERED: Final = 10_000

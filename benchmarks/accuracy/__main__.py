@@ -1,7 +1,7 @@
 """How accurate the estimates are: `python -m benchmarks.accuracy FOLDER/serving_dense.csv` (`make accuracy`).
 
 Prints a summary and writes it to benchmarks/results, and a report with plots to docs/accuracy.md. `--write FILE`
-saves the fit on every run, with its residuals, as solver/throughput/calibration.toml. Without the file nothing is
+saves the fit on every run, with its residuals, as solver/calibration/calibration.toml. Without the file nothing is
 done, with exit status 0: the runs are no part of the repository. Exit 2 where it is another table.
 """
 
@@ -18,9 +18,9 @@ from benchmarks.accuracy.summary import pooled, summary
 from benchmarks.calibration_file import calibration_toml
 from benchmarks.measurements import serving_runs
 from benchmarks.scratch import tell
-from solver.errors import SolverError
-from solver.throughput.factors import REFERENCE_ENGINE
-from solver.throughput.runs import ServingRun
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
+from sutler.solver.errors import SolverError
+from sutler.solver.throughput.runs import ServingRun
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -14,10 +14,10 @@ from benchmarks.accuracy.correlation import fitted_correlation
 from benchmarks.accuracy.coverage import Score, conformal_band, outside
 from benchmarks.accuracy.errors import BoolArray, FloatArray
 from benchmarks.accuracy.held_out import Fold, with_uncertainty
-from solver.throughput.corrections import narrowed
-from solver.throughput.factors import Calibration
-from solver.throughput.refit import errors, refit
-from solver.throughput.runs import ServingRun, points_of, with_room
+from sutler.solver.calibration.corrections import narrowed
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.throughput.refit import errors, refit
+from sutler.solver.throughput.runs import ServingRun, points_of, with_room
 
 LEAST_ROWS: Final = 15
 SEEDS: Final = 10

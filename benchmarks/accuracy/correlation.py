@@ -1,7 +1,7 @@
 """How errors of the roofline hang together, fitted to those on groups that were left out.
 
 Type-II maximum likelihood (Rasmussen & Williams 2006, §5.4.1): the scores of one fold and engine are one draw of the
-Gaussian process that solver/throughput/corrections.py kriges with, and its eight numbers are those under which the
+Gaussian process that solver/calibration/corrections.py kriges with, and its eight numbers are those under which the
 draws are likeliest (scipy.optimize.minimize, L-BFGS-B, over their logarithms; of difference_fraction over that of
 -log). With K the covariance of a draw e: -log p(e) = (e' K^-1 e + log |K|) / 2 + constant.
 """
@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 
 from benchmarks.accuracy.coverage import Score
 from benchmarks.accuracy.errors import FloatArray
-from solver.throughput.corrections import Correlation
-from solver.throughput.factors import Calibration
-from solver.throughput.runs import points_of
+from sutler.solver.calibration.corrections import Correlation
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.throughput.runs import points_of
 
 LEAST_ROWS: Final = 15
 MOST_ROWS: Final = 120

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.accuracy.errors import closed_form
 from benchmarks.accuracy.held_out import Fold
-from solver.throughput.runs import ServingRun, with_room
+from sutler.solver.throughput.runs import ServingRun, with_room
 
 COVERED_FRACTION: Final = 0.9
 LEAST_BAND: Final = 1.1

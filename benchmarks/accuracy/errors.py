@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.throughput.factors import Calibration
-from solver.throughput.runs import Predicted, ServingRun, predict, run_groups
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.throughput.runs import Predicted, ServingRun, predict, run_groups
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

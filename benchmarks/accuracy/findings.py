@@ -16,10 +16,15 @@ from benchmarks.accuracy.table6 import Table6Estimate, table6_estimates
 from benchmarks.calibration_file import calibration_toml
 from benchmarks.measurements import layer_runs, static_runs, table6_rows
 from benchmarks.scratch import tell
-from solver.throughput.aiconfigurator import missing
-from solver.throughput.calibrate import fit
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml, shipped_calibration
-from solver.throughput.runs import LayerRun, ServingRun, with_room
+from sutler.solver.calibration.factors import (
+    REFERENCE_ENGINE,
+    Calibration,
+    calibration_from_toml,
+    shipped_calibration,
+)
+from sutler.solver.throughput.aiconfigurator import missing
+from sutler.solver.throughput.calibrate import fit
+from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 
 ROOFLINE: Final = "calibrated roofline"
 SIMULATED: Final = "benchmark simulated"

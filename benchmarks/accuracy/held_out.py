@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.errors import Answers
-from solver.throughput.calibrate import fit
-from solver.throughput.corrections import Correlation
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml
-from solver.throughput.runs import LayerRun, Predicted, ServingRun, with_room
+from sutler.solver.calibration.corrections import Correlation
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml
+from sutler.solver.throughput.calibrate import fit
+from sutler.solver.throughput.runs import LayerRun, Predicted, ServingRun, with_room
 
 PRIOR: Final = Path(__file__).parent.with_name("roofline_prior.toml")
 

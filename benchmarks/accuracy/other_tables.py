@@ -9,9 +9,9 @@ import numpy as np
 from benchmarks.accuracy.calibrated import drawn
 from benchmarks.accuracy.errors import FloatArray, relative
 from benchmarks.accuracy.held_out import Fold
-from solver.throughput.factors import Calibration
-from solver.throughput.refit import errors, refit
-from solver.throughput.runs import LayerRun, ServingRun, predict_layers
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.throughput.refit import errors, refit
+from sutler.solver.throughput.runs import LayerRun, ServingRun, predict_layers
 
 REFIT_RUNS: Final = 5
 

@@ -12,7 +12,7 @@ from benchmarks.accuracy.held_out import KEYS
 from benchmarks.accuracy.markdown import joined
 from benchmarks.accuracy.targets import COVERED
 from benchmarks.scratch import tell
-from solver.throughput.factors import REFERENCE_ENGINE
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
 
 PLOTS: Final = {
     "scatter.png": "Predicted against measured requests/s, each run by a fit without its GPU; dashed: 20 % off",

@@ -9,7 +9,7 @@ from benchmarks.accuracy.held_out import KEYS, Fold
 from benchmarks.accuracy.markdown import both, cells, prose, table, verdict
 from benchmarks.accuracy.summary import equals, is_reference, values
 from benchmarks.accuracy.targets import targets
-from solver.throughput.runs import ServingRun, with_room
+from sutler.solver.throughput.runs import ServingRun, with_room
 
 ERRORS = ("rows", "req/s, %", "TPOT, %", "TTFT, %")
 

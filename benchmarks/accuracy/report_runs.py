@@ -10,8 +10,8 @@ from benchmarks.accuracy.findings import RUN_COUNTS, Findings
 from benchmarks.accuracy.held_out import KEYS
 from benchmarks.accuracy.markdown import both, joined, percent, prose, table
 from benchmarks.accuracy.targets import COVERED
-from solver.throughput.corrections import LEAST_BAND
-from solver.throughput.factors import REFERENCE_ENGINE
+from sutler.solver.calibration.corrections import LEAST_BAND
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
 
 AFTER = ("before, %", "after, %", "TTFT before, %", "TTFT after, %")
 

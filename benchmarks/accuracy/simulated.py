@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from solver.estimate import one_layout
-from solver.problem import ServedModel, Workload
-from solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
-from solver.throughput.aiconfigurator import OperatorStages
-from solver.throughput.base import Layouts
-from solver.throughput.factors import Calibration
-from solver.throughput.roofline import Roofline
-from solver.throughput.runs import Predicted, ServingRun
-from solver.throughput.stages import stage_kinds
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.estimate import one_layout
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
+from sutler.solver.throughput.aiconfigurator import OperatorStages
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.runs import Predicted, ServingRun
+from sutler.solver.throughput.stages import stage_kinds
 
 NO_ANSWER = Benchmarked(float("nan"), float("nan"), float("nan"))
 

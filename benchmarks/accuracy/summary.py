@@ -9,8 +9,8 @@ from benchmarks.accuracy.coverage import pooled_fraction
 from benchmarks.accuracy.errors import Answers, Errors, median_and_p90
 from benchmarks.accuracy.findings import ROOFLINE, SIMULATED, Findings
 from benchmarks.accuracy.held_out import KEYS, Fold, Key
-from solver.throughput.factors import REFERENCE_ENGINE
-from solver.throughput.runs import ServingRun, with_room
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
+from sutler.solver.throughput.runs import ServingRun, with_room
 
 HEADER = f"{'group':<38} {'rows':>4}   {'req/s':^13}   {'TTFT':^13}   {'TPOT':^13}"
 

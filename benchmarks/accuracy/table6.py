@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from benchmarks.measurements import Table6Row
-from solver.catalog import resolve_gpu, resolve_model
-from solver.problem import ServedModel, Workload
-from solver.throughput.base import Layouts
-from solver.throughput.factors import Calibration
-from solver.throughput.roofline import Roofline
-from solver.units import FLOPS_PER_TFLOP
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.units import FLOPS_PER_TFLOP
 
 # 2,455 input and 18 output tokens, on Ethernet of 5 Gb/s between machines (§5 of the paper).
 REQUEST: Final = Workload("w1", 2455, 18, 1.0)

@@ -8,7 +8,7 @@ from benchmarks.accuracy.errors import Answers, FloatArray, median, p90
 from benchmarks.accuracy.findings import Findings
 from benchmarks.accuracy.markdown import both, joined, percent
 from benchmarks.accuracy.summary import is_reference
-from solver.throughput.factors import REFERENCE_ENGINE
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
 
 # Median and p90 of the error of requests/s.
 LEFT_OUT: Final = {"GPU": (0.06, 0.20), "model": (0.12, 0.35)}

@@ -17,7 +17,7 @@ from benchmarks.day.policies import NeverReplan, Policy, ReplanAlways
 from benchmarks.day.simulation import Outcome, Setting, live, oracle, outcome_of
 from benchmarks.day.traffic import DAY_S, day_of, read_trace
 from benchmarks.day.world import Terms
-from service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.schemas import PolicyDocument
 
 PolicyName = Literal["sutler", "never", "always", "oracle"]
 NAMES: Final[tuple[PolicyName, ...]] = ("sutler", "never", "always", "oracle")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from adapters.base import Contract
 from benchmarks.day.market import OfferKey
-from solver.replanning.holding import HoldingKey
+from sutler.adapters.base import Contract
+from sutler.solver.replanning.holding import HoldingKey
 
 NO_SHARE: Final = 0.0
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from adapters import lium, vastai
-from adapters.base import USUAL_PRICE_BAND, Contract, Offer
-from adapters.fake.clouds.cloud import View
-from adapters.fake.clouds.lium import CLOUD as LIUM
-from adapters.fake.clouds.lium import NODES_PATH
-from adapters.fake.clouds.vastai import CLOUD as VASTAI
-from adapters.fake.clouds.vastai import SEARCH_PATH
-from adapters.fake.market import MachineState, Market
-from adapters.fake.wire import Request
-from adapters.vastai_searches import ALLOCATED_STORAGE_GB, Search
+from sutler.adapters import lium, vastai
+from sutler.adapters.base import USUAL_PRICE_BAND, Contract, Offer
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.lium import CLOUD as LIUM
+from sutler.adapters.fake.clouds.lium import NODES_PATH
+from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
+from sutler.adapters.fake.clouds.vastai import SEARCH_PATH
+from sutler.adapters.fake.market import MachineState, Market
+from sutler.adapters.fake.wire import Request
+from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, Search
 
 DAY_S: Final = 86_400.0
 MACHINES: Final = 320

@@ -14,25 +14,25 @@ from benchmarks.day.fleet import Fleet, fleet_of
 from benchmarks.day.market import ForRent
 from benchmarks.day.traffic import Bucket
 from benchmarks.day.world import Machine, Speeds
-from service.plans.market_schema import MarketDocument, OfferDocument
-from service.plans.problem_schema import (
+from sutler.service.documents.market import MarketDocument, OfferDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem_parts import (
     FilterDocument,
     MarketSourceDocument,
     MinCost,
     ModelDocument,
-    ProblemDocument,
     SearchDocument,
     SloDocument,
     SolverDocument,
     WorkloadDocument,
 )
-from service.plans.translate import to_problem
-from solver import Problem, solve
-from solver.catalog import load_gpus, load_models
-from solver.pools import INTRA_STEPS_GB_PER_S, checkpoint_gb, round_down
-from solver.problem import Offer
-from solver.replanning.holding import Holding, HoldingKey, held_offer
-from solver.throughput import Layouts, points
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import Problem, solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.market.pools import INTRA_STEPS_GB_PER_S, checkpoint_gb, round_down
+from sutler.solver.problem import Offer
+from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer
+from sutler.solver.throughput import Layouts, points
 
 FloatArray = NDArray[np.float64]
 

@@ -20,25 +20,25 @@ from benchmarks.day.policies import Sight
 from benchmarks.day.simulation import POLL_S, Setting
 from benchmarks.day.traffic import Day
 from benchmarks.day.world import Machine
-from service.deployments.schemas import PolicyDocument
-from service.holdings.schemas import HoldingDocument
-from service.plans.issue import issue_plan
-from service.plans.market_schema import MarketDocument
-from service.plans.plan_schema import PlanDocument
-from service.plans.problem_schema import ProblemDocument
-from service.plans.stored_market import StoredMarket
-from service.plans.translate import to_problem
-from service.replanning.facts import Facts, OfferKey, Settled
-from service.replanning.fleet import reported
-from service.replanning.look import Verdict, look
-from service.replanning.market_view import SeenMarket
-from service.replanning.memory import Memory
-from service.traffic.planned import shapes, stated_rps
-from service.traffic.service import LONGEST_WINDOWS
-from service.traffic.window import ModelTraffic, Observation, model_traffic
-from solver import solve
-from solver.problem import Offer
-from solver.replanning import HoldingKey, consider
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.evaluate import Verdict, look
+from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
+from sutler.service.deployments.replanning.market_view import SeenMarket
+from sutler.service.deployments.replanning.memory import Memory
+from sutler.service.deployments.replanning.standing_machines import reported
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.traffic.planned import shapes, stated_rps
+from sutler.service.deployments.traffic.service import LONGEST_WINDOWS
+from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
+from sutler.service.documents.market import MarketDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import HoldingKey, consider
 
 _ID: Final = UUID(int=0)  # plans are told apart by their revision here
 

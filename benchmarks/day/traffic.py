@@ -96,7 +96,7 @@ def day_of(trace: Trace, *, mean_rps: float, seed: int, slice_s: float = 60.0) -
 
 
 def bucketed(trace: Trace, *, mean_rps: float) -> tuple[tuple[Bucket, ...], IntArray]:
-    """Nine buckets, as service/plans/traces.py divides such a trace, and the one of each request."""
+    """Nine buckets, as service/documents/traces.py divides such a trace, and the one of each request."""
     inputs, outputs = _thirds(trace.input_tokens), _thirds(trace.output_tokens)
     cells, bucket_of = np.unique(inputs * _PARTS + outputs, return_inverse=True)
     buckets = tuple(

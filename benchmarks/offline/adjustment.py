@@ -1,6 +1,6 @@
 """A plan adjusted after an error in one model's speed, beside going on with it and beside knowing the speed.
 
-Flow: settings.py (the models) -> recoveries (here), with solver.offline.adjusting -> run.py.
+Flow: settings.py (the models) -> recoveries (here), with solver/offline/adjusting -> run.py.
 
 One model takes 1.3 or 0.7 times as long as planned. Once it has done three of ten of its requests, the requests that
 every model has done are reported. What is planned then, without the speed, is run at the true one; so is what goes on
@@ -15,15 +15,15 @@ import numpy as np
 
 from benchmarks.offline.applications import paper_hardware
 from benchmarks.offline.settings import Recovery, Setting
-from solver.offline.adjusting import Reported, adjust, start_at, with_slowdowns
-from solver.offline.application import Application
-from solver.offline.costs import Costs
-from solver.offline.execution import execute
-from solver.offline.forecast import Forecaster
-from solver.offline.plan import OfflineOptions, OfflinePlan
-from solver.offline.planner import plan_application
-from solver.offline.search import searched
-from solver.offline.stages import Execution
+from sutler.solver.offline.adjusting import Reported, adjust, start_at, with_slowdowns
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.plan import OfflineOptions, OfflinePlan
+from sutler.solver.offline.planner import plan_application
+from sutler.solver.offline.search import searched
+from sutler.solver.offline.stages import Execution
 
 FACTORS: Final = (1.3, 0.7)
 REPORTED_FRACTION: Final = 0.3

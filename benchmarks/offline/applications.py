@@ -23,9 +23,9 @@ from typing import Final
 
 from benchmarks.offline.lengths import heavy_tailed, lognormal, spaced
 from benchmarks.offline.models import spec_of
-from solver.catalog import load_gpus
-from solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
-from solver.offline.hardware import Hardware, one_node
+from sutler.solver.catalog import load_gpus
+from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.hardware import Hardware, one_node
 
 GPU: Final = "a100-sxm4-80gb"
 GPUS: Final = 8

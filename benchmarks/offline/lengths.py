@@ -1,6 +1,6 @@
 """Distributions of lengths with the statistics that the paper prints, where it keeps the lengths themselves.
 
-Flow: applications.py asks for a mean between two ends -> solver.offline.application.Lengths.
+Flow: applications.py asks for a mean between two ends -> solver/offline/application.Lengths.
 """
 
 from typing import Final
@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import lognorm
 
-from solver.offline.application import Lengths
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray
+from sutler.solver.offline.application import Lengths
 
 _NEVER: Final = 1e-12
 """Lengths of a smaller share are left out, except for the two ends."""

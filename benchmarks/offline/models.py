@@ -8,9 +8,9 @@ its 7,869,358,080 parameters). The sizes of two-matrix feed-forward parts are th
 from dataclasses import replace
 from typing import Final
 
-from solver.catalog import load_models
-from solver.catalog.entries import ModelSpec
-from solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, count_parameters
+from sutler.solver.catalog import load_models
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, count_parameters
 
 _UNGATED: Final = 2
 _LLAMA_1_CONTEXT_TOKENS: Final = 2048

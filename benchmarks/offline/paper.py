@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from solver.offline.plan import Strategy
+from sutler.solver.offline.plan import Strategy
 
 Part = Literal["ensembling", "routing", "chain summary", "mixed"]
 PARTS: tuple[Part, ...] = ("ensembling", "routing", "chain summary", "mixed")

@@ -1,6 +1,6 @@
 """Plans every setting by every strategy, one after the other, and keeps what is done.
 
-Flow: settings.py -> run (here), with solver.offline.planner and adjustment.py -> outcomes, losses and recoveries ->
+Flow: settings.py -> run (here), with solver/offline/planner and adjustment.py -> outcomes, losses and recoveries ->
 results.py, report.py. Every one is a line of JSON in a file under build/: an interrupted run goes on where it was
 ended. Planning is timed, and limited, by the processor's time, so that what else the machine does changes no plan.
 """
@@ -26,10 +26,10 @@ from benchmarks.offline.settings import (
     outcome_from,
     recovery_from,
 )
-from solver.errors import SolverError
-from solver.offline.application import Application
-from solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
-from solver.version import VERSION
+from sutler.solver.errors import SolverError
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
+from sutler.solver.version import VERSION
 
 RUN: Final = f"{VERSION}, {OfflineOptions().time_limit_s:g} s of the processor"
 Tell = Callable[[str], None]
@@ -91,7 +91,7 @@ def _outcomes(
 
 
 def _outcome(setting: Setting, application: Application, variant: Variant, strategy: Strategy) -> Outcome:
-    from solver.offline.planner import plan_application
+    from sutler.solver.offline.planner import plan_application
 
     options = replace(variant.options, seed=setting.seed)
     begun_s = time.monotonic()
@@ -119,8 +119,8 @@ def _outcome(setting: Setting, application: Application, variant: Variant, strat
 
 
 def _forecast_s(application: Application, plan: OfflinePlan, options: OfflineOptions) -> float:
-    from solver.offline.costs import Costs
-    from solver.offline.forecast import Forecaster
+    from sutler.solver.offline.costs import Costs
+    from sutler.solver.offline.forecast import Forecaster
 
     return Forecaster(Costs(application, paper_hardware(), plan.pile, options)).makespan_s(plan.schedule)
 
@@ -129,8 +129,8 @@ def _losses(
     setting: Setting, application: Application, seeds: int, tried: set[tuple[str, int]], tell: Tell
 ) -> Iterator[Loss]:
     """One plan on sampled answers, run on the answers that each other seed draws to the same requests."""
-    from solver.offline.planner import plan_application, simulate_schedule
-    from solver.offline.sampling import sample
+    from sutler.solver.offline.planner import plan_application, simulate_schedule
+    from sutler.solver.offline.sampling import sample
 
     left = [seed for seed in range(1, seeds + 1) if (setting.name, seed) not in tried]
     if not left:

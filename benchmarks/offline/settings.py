@@ -19,8 +19,8 @@ from benchmarks.offline.applications import (
     routing,
 )
 from benchmarks.offline.paper import ABLATION_DOCUMENTS, Part
-from solver.offline.application import Application
-from solver.offline.plan import STRATEGIES, OfflineOptions, Strategy
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.plan import STRATEGIES, OfflineOptions, Strategy
 
 VariantName = Literal["keeps", "reloads", "no preemption"]
 KNOWN_SEEDS: Final = 20

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.offline.paper import Part
 from benchmarks.offline.settings import Loss, Outcome, Recovery, VariantName
-from solver.offline.plan import Strategy
+from sutler.solver.offline.plan import Strategy
 
 ROUNDING: Final = 1e-6
 LEAST_ORACLE_GAIN_FRACTION: Final = 0.01

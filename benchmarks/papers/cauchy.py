@@ -13,17 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from benchmarks.papers.cells import OPTIONS, Cell
-from solver.catalog import load_gpus, load_models
-from solver.problem import (
-    LatencyLimit,
-    Objective,
-    Offer,
-    Problem,
-    Search,
-    ServedModel,
-    Workload,
-)
-from solver.units import SECONDS_PER_HOUR
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.problem import LatencyLimit, Objective, Offer, Problem, Search, ServedModel, Workload
+from sutler.solver.units import SECONDS_PER_HOUR
 
 Dataset = Literal["dailymail", "sharegpt", "longwriter"]
 PRICES_USD_PER_HOUR: Final[Mapping[str, float]] = {"h800-sxm": 2.69, "a800-pcie-80gb": 1.19, "h20": 1.50}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from solver.plan import Plan
-from solver.problem import Problem, SolveOptions
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem, SolveOptions
 
 Part = Literal["grid", "budget", "pipelines", "melange", "cauchy", "splitwise"]
 PARTS: tuple[Part, ...] = ("grid", "budget", "pipelines", "melange", "cauchy", "splitwise")

@@ -1,8 +1,8 @@
 """Asks the planner's strategies about one cell."""
 
 from benchmarks.papers.cells import Cell, Outcome, outcome_of
-from solver.strategies.comparing import Ran
-from solver.strategies.registry import compare, strategies_of
+from sutler.solver.strategies.comparing import Ran
+from sutler.solver.strategies.registry import compare, strategies_of
 
 
 def compared(cell: Cell) -> list[Outcome]:

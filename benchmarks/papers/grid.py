@@ -10,8 +10,8 @@ from typing import Final
 
 from benchmarks.instances import PAPER_PRICES_USD_PER_HOUR, TRACE_SHARES, served
 from benchmarks.papers.cells import OPTIONS, Cell, Parameter, Part
-from solver.catalog import load_gpus
-from solver.problem import Objective, Offer, Problem, Search, ServedModel
+from sutler.solver.catalog import load_gpus
+from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel
 
 AVAILABILITY: Final[Mapping[int, Mapping[str, int]]] = {
     1: {"4090": 16, "a40": 12, "a6000": 8, "l40": 12, "a100": 6, "h100": 8},

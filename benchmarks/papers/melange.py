@@ -11,9 +11,9 @@ from statistics import NormalDist
 from typing import Final, Literal
 
 from benchmarks.papers.cells import OPTIONS, Cell
-from solver.catalog import load_gpus, load_models
-from solver.problem import LatencyLimit, Objective, Offer, Problem, Search, ServedModel, Workload
-from solver.units import MILLISECONDS_PER_SECOND
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.problem import LatencyLimit, Objective, Offer, Problem, Search, ServedModel, Workload
+from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 Dataset = Literal["arena", "pubmed", "mixed"]
 PRICES_USD_PER_HOUR: Final[Mapping[str, float]] = {

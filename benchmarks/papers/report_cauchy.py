@@ -18,7 +18,7 @@ from benchmarks.papers.cells import Cell, Outcome
 from benchmarks.papers.claims import CAUCHY_CLAIMS, CauchyClaim
 from benchmarks.papers.reasons import CAUCHY_WHY
 from benchmarks.papers.summaries import Outcomes, value
-from solver.units import TOKENS_PER_MILLION
+from sutler.solver.units import TOKENS_PER_MILLION
 
 TITLE: Final = "## Prefill and decode on GPUs of their own (Cauchy)\n\n"
 

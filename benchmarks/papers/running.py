@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from benchmarks.papers.cells import OPTIONS, Cell, Outcome, from_json
 from benchmarks.papers.comparing import compared
-from solver.version import VERSION
+from sutler.solver.version import VERSION
 
 RUN: Final = f"{VERSION}, gap {OPTIONS.relative_gap:g}, {OPTIONS.time_limit_s:g} s"
 Tell = Callable[[str], None]

@@ -17,19 +17,10 @@ from functools import cache
 from typing import Final, Literal
 
 from benchmarks.papers.cells import OPTIONS, Cell
-from solver.catalog import load_gpus, load_models
-from solver.estimate import estimate, one_layout
-from solver.problem import (
-    LatencyLimit,
-    Limits,
-    Objective,
-    Offer,
-    Problem,
-    Search,
-    ServedModel,
-    Workload,
-)
-from solver.throughput.roofline import Roofline
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.estimate import estimate, one_layout
+from sutler.solver.problem import LatencyLimit, Limits, Objective, Offer, Problem, Search, ServedModel, Workload
+from sutler.solver.throughput.roofline import Roofline
 
 Goal = Literal["iso-power", "iso-cost", "least-power", "least-cost"]
 Mix = Literal["coding", "conversation"]

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from service.db import queue_schema
+from sutler.service.db import queue_schema
 
 revision = "0002"
 down_revision = "0001"

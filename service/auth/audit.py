@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import repository
-from service.auth.principal import Principal
+from sutler.service.auth import repository
+from sutler.service.web.principal import Principal
 
 
 async def record(

@@ -14,18 +14,18 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.auth import repository
-from service.auth.errors import NotAuthenticatedError, TooManyRequestsError
-from service.auth.header import REMEDY, key_in
-from service.auth.keys import NO_DIGEST, ShownKey
-from service.auth.limits import ReadLimits
-from service.auth.memory import ShortMemory
-from service.auth.principal import LOCAL, Principal
-from service.auth.repository import USE_NOTED_EVERY, StoredKey
-from service.db.asynchronous import begun, reading
-from service.db.errors import DatabaseError
-from service.db.notices import Notices, key_topic
-from service.settings import ServiceSettings
+from sutler.service.auth import repository
+from sutler.service.auth.errors import NotAuthenticatedError, TooManyRequestsError
+from sutler.service.auth.header import REMEDY, key_in
+from sutler.service.auth.keys import NO_DIGEST, ShownKey
+from sutler.service.auth.limits import ReadLimits
+from sutler.service.auth.memory import ShortMemory
+from sutler.service.auth.repository import USE_NOTED_EVERY, StoredKey
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.errors import DatabaseError
+from sutler.service.db.notices import Notices, key_topic
+from sutler.service.settings import ServiceSettings
+from sutler.service.web.principal import LOCAL, Principal
 
 REMEMBERED_S: Final = 5.0
 REFUSAL_REMEMBERED_S: Final = 2.0

@@ -7,9 +7,10 @@ from fastapi import Depends, Request, Security
 from fastapi.requests import HTTPConnection
 from fastapi.security.http import HTTPBase
 
-from service.auth.errors import NotAllowedError, NotAuthenticatedError
-from service.auth.principal import Principal, Scope
-from service.web.state import services_of
+from sutler.service.auth.authenticator import Authenticator
+from sutler.service.auth.errors import NotAllowedError, NotAuthenticatedError
+from sutler.service.web.principal import Principal, Scope
+from sutler.service.web.state import services_of
 
 READS: Final = frozenset({"GET", "HEAD"})
 
@@ -31,7 +32,7 @@ def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Principal]]:
     async def authenticated(
         request: Request, _bearer: Annotated[None, Security(_BEARER)], _basic: Annotated[None, Security(_BASIC)]
     ) -> Principal:
-        authenticator = services_of(request).authenticator
+        authenticator = services_of(request).part(Authenticator)
         principal = await authenticator.principal(_authorization(request))
         request.state.principal = principal
         if not principal.may(needed):

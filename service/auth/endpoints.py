@@ -3,21 +3,20 @@
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 
-from service.auth import repository
-from service.auth.dependency import Admin
-from service.auth.repository import AuditRecord
-from service.db.asynchronous import reading
-from service.plans.fields import PRINTABLE
-from service.plans.resources import Resource
-from service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
-from service.web.problems import responses
-from service.web.state import Services, services_of
+from sutler.service.auth import repository
+from sutler.service.auth.dependency import Admin
+from sutler.service.auth.repository import AuditRecord
+from sutler.service.db.asynchronous import reading
+from sutler.service.documents.fields import PRINTABLE
+from sutler.service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
+from sutler.service.web.problems import responses
+from sutler.service.web.resource import Resource
+from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
-Service = Annotated[Services, Depends(services_of)]
 MOST_ID: Final = 2**63 - 1
 
 

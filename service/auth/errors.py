@@ -1,14 +1,16 @@
-"""Why a caller is refused. service/errors.py has the HTTP statuses.
+"""Why a caller is refused; no message shows a key.
 
 AuthError
-├── NotAuthenticatedError   no key, or one that is unknown, revoked or expired
-├── NotAllowedError         the key's scope does not reach that far
-└── TooManyRequestsError    the key's limit is used up for now
+├── NotAuthenticatedError   no key, or one that is unknown, revoked or expired: send one that is good
+├── NotAllowedError         the key's scope does not reach that far: use another key
+└── TooManyRequestsError    the key's limit is used up for now: ask again later
 """
 
+from sutler.service.errors import Kind, SutlerError
 
-class AuthError(Exception):
-    """Root of what callers are refused with; the message never shows a key."""
+
+class AuthError(SutlerError):
+    """Root of what callers are refused with; `retry_after_s` where waiting helps."""
 
     def __init__(self, detail: str, *, retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -16,12 +18,18 @@ class AuthError(Exception):
 
 
 class NotAuthenticatedError(AuthError):
-    """Who is it?"""
+    """Nobody knows who asks."""
+
+    kind = Kind(401, "not-authenticated", "A key is needed")
 
 
 class NotAllowedError(AuthError):
-    """Not with this scope."""
+    """The caller is known, and may not do this."""
+
+    kind = Kind(403, "not-allowed", "The key's scope does not reach that far")
 
 
 class TooManyRequestsError(AuthError):
-    """Not now."""
+    """The caller may do this, but not now."""
+
+    kind = Kind(429, "too-many-requests", "The key's limit is used up for now")

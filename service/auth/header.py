@@ -6,8 +6,8 @@ https://datatracker.ietf.org/doc/html/rfc6750 and https://datatracker.ietf.org/d
 import base64
 from typing import Final
 
-from service.auth.errors import NotAuthenticatedError
-from service.auth.keys import ShownKey, parse_key
+from sutler.service.auth.errors import NotAuthenticatedError
+from sutler.service.auth.keys import ShownKey, parse_key
 
 LONGEST: Final = 4_096
 REMEDY: Final = (

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
-from service.auth.errors import TooManyRequestsError
+from sutler.service.auth.errors import TooManyRequestsError
 
 BURST_S: Final = 2.0
 MOST_BUCKETS: Final = 10_000

@@ -9,9 +9,9 @@ from sqlalchemy import delete, exists, func, insert, literal, or_, select, updat
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.keys import MadeKey
-from service.auth.principal import Scope
-from service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow
+from sutler.service.auth.keys import MadeKey
+from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow
+from sutler.service.web.principal import Scope
 
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
 

@@ -7,13 +7,13 @@ from typing import Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import audit, repository
-from service.auth.keys import MadeKey, make_key
-from service.auth.principal import Principal, Scope
-from service.auth.repository import KeyRecord
-from service.db.notices import key_topic, notify
-from service.plans.errors import DocumentError
-from service.plans.fields import PRINTABLE
+from sutler.service.auth import audit, repository
+from sutler.service.auth.keys import MadeKey, make_key
+from sutler.service.auth.repository import KeyRecord
+from sutler.service.db.notices import key_topic, notify
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import PRINTABLE
+from sutler.service.web.principal import Principal, Scope
 
 LONGEST_NAME: Final = 100
 LONGEST_LIFETIME: Final = timedelta(days=36_500)

@@ -5,24 +5,24 @@ from typing import Annotated
 
 import typer
 
-from service.cli.calibrate import calibrate
-from service.cli.catalog import catalog
-from service.cli.compare import compare
-from service.cli.db import db
-from service.cli.deployments import deployments
-from service.cli.dev import dev
-from service.cli.estimate import estimate
-from service.cli.exits import guarded
-from service.cli.export import export
-from service.cli.keys import keys
-from service.cli.market import market
-from service.cli.offline import offline
-from service.cli.plan import plan
-from service.cli.profile import profile
-from service.cli.profiles import profiles
-from service.cli.schema import schema
-from service.cli.serve import serve
-from service.cli.simulate import simulate
+from sutler.service.cli.calibrate import calibrate
+from sutler.service.cli.catalog import catalog
+from sutler.service.cli.compare import compare
+from sutler.service.cli.db import db
+from sutler.service.cli.deployments import deployments
+from sutler.service.cli.dev import dev
+from sutler.service.cli.estimate import estimate
+from sutler.service.cli.export import export
+from sutler.service.cli.keys import keys
+from sutler.service.cli.market import market
+from sutler.service.cli.measurements import profiles
+from sutler.service.cli.offline import offline
+from sutler.service.cli.plan import plan
+from sutler.service.cli.schema import schema
+from sutler.service.cli.serve import serve
+from sutler.service.cli.simulate import simulate
+from sutler.service.cli.terminal.exits import guarded
+from sutler.service.cli.time_layer import profile
 
 app = typer.Typer(
     name="sutler",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 
 @guarded
@@ -31,10 +31,10 @@ def calibrate(
     Three to five runs help already. Shows how far off the estimates were before and are after, and what to expect of
     runs that were not seen. Problems use it with `throughput: {calibration: NAME}`.
     """
-    from service.cli.output import check_target, show, write_file, write_json
-    from service.cli.profiles_tables import calibration_view, calibrations_view
-    from service.main import opened_profiles
-    from service.profiles.selection import wanted_of
+    from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
+    from sutler.service.cli.views.measurements import calibration_view, calibrations_view
+    from sutler.service.main import opened_profiles
+    from sutler.service.profiles.selection import wanted_of
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")

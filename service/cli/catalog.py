@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from service.cli.output import console_for
-from solver.catalog import (
+from sutler.service.cli.terminal.output import console_for
+from sutler.solver.catalog import (
     Fact,
     Gpu,
     ModelSpec,
@@ -22,8 +22,8 @@ from solver.catalog import (
     resolve_gpu,
     resolve_model,
 )
-from solver.errors import InvalidProblemError
-from solver.units import PARAMETERS_PER_BILLION
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.units import PARAMETERS_PER_BILLION
 
 WIDEST_TABLE = 140
 

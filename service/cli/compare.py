@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.comparing.sweeping import Range
-    from service.plans.comparison_schema import ComparisonDocument
-    from service.plans.translate import Translation
+    from sutler.service.comparing.sweeping import Range
+    from sutler.service.documents.comparison import ComparisonDocument
+    from sutler.service.translation.to_problem import Translation
 
 
 @guarded
@@ -62,27 +62,27 @@ def compare(
     Exit status, of sutler's own plan: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market
     data, 5 time limit without any plan, 130 interrupted, 1 our fault.
     """
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.cli.reading import folder_of, read_problem, translated
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.cli.terminal.reading import folder_of, read_problem, translated
 
     for target in (out, plot):
         if target is not None:
             check_target(target)
     if plot is not None:
-        from service.comparing.figures import check_plot
+        from sutler.service.comparing.figures import check_plot
 
         check_plot(plot)
     wanted = _range(points, first, last, is_asked_for=pareto)
     names = _names(only or ())
     document = read_problem(problem, {"time_limit_s": time_limit_s, "alternatives": False})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
-    from service.comparing.compared import comparison_json
+    from sutler.service.comparing.compared import comparison_json
 
     content = comparison_json(compared).encode()
     if out is not None:
         write_file(out, content)
     if plot is not None:
-        from service.comparing.figures import drawn
+        from sutler.service.comparing.figures import drawn
 
         write_file(plot, drawn(compared, plot))
     if as_json:
@@ -111,14 +111,14 @@ def _range(points: int | None, first: float | None, last: float | None, *, is_as
         if lonely:
             raise typer.BadParameter(f"{', '.join(lonely)}: goes with --pareto")
         return None
-    from service.comparing.sweeping import DEFAULT_POINTS, Range
+    from sutler.service.comparing.sweeping import DEFAULT_POINTS, Range
 
     return Range(DEFAULT_POINTS if points is None else points, first, last)
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...] | None:
     """As asked for, beside sutler, which always runs; None: all."""
-    from service.plans.errors import DocumentError
+    from sutler.service.documents.errors import DocumentError
 
     names = [name.strip() for text in given for name in text.split(",")]
     if "" in names:
@@ -131,10 +131,10 @@ def _compared(
 ) -> "ComparisonDocument":
     from datetime import UTC, datetime
 
-    from service.cli.comparing import Comparing
-    from service.cli.solving import in_background
-    from service.comparing.compared import comparison_of, plan_made
-    from service.comparing.sweeping import frontier_of, sweep_of
+    from sutler.service.cli.comparing import Comparing
+    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.comparing.compared import comparison_of, plan_made
+    from sutler.service.comparing.sweeping import frontier_of, sweep_of
 
     problem, comparing = translation.problem, Comparing(names)
 
@@ -150,7 +150,7 @@ def _compared(
 
 
 def _show(compared: "ComparisonDocument") -> None:
-    from service.cli.comparison_tables import comparison_view
-    from service.cli.output import show
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.comparison import comparison_view
 
     show(*comparison_view(compared))

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from service.cli.wording import number, objective_unit
-from solver.problem import Problem
-from solver.strategies.comparing import Ran
-from solver.strategies.registry import compare
+from sutler.service.cli.views.wording import number, objective_unit
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import Ran
+from sutler.solver.strategies.registry import compare
 
 
 @dataclass(slots=True)

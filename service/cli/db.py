@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -13,9 +13,9 @@ db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @guarded
 def upgrade() -> None:
     """Make the tables, or bring them to this sutler's version; does nothing where they are."""
-    from service.db.engine import schema_version
-    from service.db.upgrade import upgrade as bring_up
-    from service.main import opened_database
+    from sutler.service.db.store import schema_version
+    from sutler.service.db.upgrade import upgrade as bring_up
+    from sutler.service.main import opened_database
 
     with opened_database(upgrade=False) as engine:
         before = schema_version(engine)
@@ -32,8 +32,8 @@ def prune(
     ] = None,
 ) -> None:
     """Roll history older than that up into hours, and delete it. What is for rent now is never touched."""
-    from service.main import opened_market
-    from service.settings import store_settings
+    from sutler.service.main import opened_market
+    from sutler.service.settings import store_settings
 
     with opened_market() as market:
         done = market.prune(history_days or store_settings().history_days)

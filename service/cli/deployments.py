@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import deployments_reports as reports
-from service.cli.deployments_calls import INPUT, AsJson, Name, all_items, at, print_json, read, read_item
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli import deployments_reports as reports
+from sutler.service.cli.deployments_calls import INPUT, AsJson, Name, all_items, at, print_json, read, read_item
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.cli.client import Answer, Client
-    from service.deployments.schemas import DeploymentResource
-    from service.plans.plan_schema import PlanDocument
-    from service.traffic.schemas import TrafficResource
+    from sutler.service.cli.terminal.client import Answer, Client
+    from sutler.service.deployments.schemas import DeploymentResource
+    from sutler.service.deployments.traffic.schemas import TrafficResource
+    from sutler.service.documents.plan import PlanDocument
 
 deployments = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,8 +36,8 @@ def apply(
     Offers and traces that the problem names as files are read here and sent along. Feeds, if the file has any, are
     set too. Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_files import wanted_deployment
+    from sutler.service.cli.deployments_files import wanted_deployment
+    from sutler.service.cli.terminal.client import calling
 
     wanted = wanted_deployment(file, name)
     with calling() as client:
@@ -54,10 +54,10 @@ def apply(
 @guarded
 def list_deployments(as_json: AsJson = False) -> None:
     """List the deployments by name: the plan that holds, what it costs, and what the last look found."""
-    from service.cli.client import calling
-    from service.cli.deployments_tables import list_view
-    from service.cli.output import show, write_json
-    from service.deployments.schemas import DeploymentSummary
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.deployments import list_view
+    from sutler.service.deployments.schemas import DeploymentSummary
 
     with calling() as client:
         found = all_items(client, "/v1/deployments")
@@ -76,10 +76,10 @@ def show_deployment(name: Name, as_json: AsJson = False) -> None:
 
     Also which plan is being made, and why the last attempt came to nothing.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_tables import deployment_view
-    from service.cli.output import show
-    from service.deployments.schemas import DeploymentResource
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.deployments import deployment_view
+    from sutler.service.deployments.schemas import DeploymentResource
 
     with calling() as client:
         answer = client.get(at(name))
@@ -102,7 +102,7 @@ def show_plan(
 
     Exit status: 0, 2 bad input, 3 it is infeasible, 5 there is none yet, 1 no answer from the service.
     """
-    from service.cli.client import calling
+    from sutler.service.cli.terminal.client import calling
 
     with calling() as client:
         if revision is None:
@@ -129,10 +129,10 @@ def diff(
 
     Exit status: 0, 2 bad input, 5 there is no plan yet, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_diff_tables import diff_view
-    from service.cli.output import show
-    from service.deployments.diff_schema import DiffDocument
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.diff import diff_view
+    from sutler.service.deployments.diff.schema import DiffDocument
 
     with calling() as client:
         answer = _diff_of(client, name, since=since, to=_revision(client, name) if to is None else to)
@@ -154,9 +154,9 @@ def replan(
     Exit status: 0; with --wait also 3 infeasible, 4 no market data, 5 no plan in time; 2 bad input, 1 no answer from
     the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_watch import finished
-    from service.plans.resources import PlanJobResource
+    from sutler.service.cli.deployments_watch import finished
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.plans.resources import PlanJobResource
 
     with calling() as client:
         answer = client.post(at(name, "replan"))
@@ -187,8 +187,8 @@ def watch(
 
     Exit status: 0 with --once, 130 interrupted, 2 bad input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_watch import watched
+    from sutler.service.cli.deployments_watch import watched
+    from sutler.service.cli.terminal.client import calling
 
     with calling() as client:
         for line in watched(client, name, after=after, as_json=as_json):
@@ -216,7 +216,7 @@ def delete(
 
     Exit status: 0, 2 bad input or not confirmed, 1 no answer from the service.
     """
-    from service.cli.client import calling
+    from sutler.service.cli.terminal.client import calling
 
     with calling() as client:
         answer = client.get(at(name))
@@ -246,14 +246,14 @@ def _diff_of(client: "Client", name: str, *, since: int | None, to: int) -> "Ans
 
 def _revision(client: "Client", name: str) -> int:
     """Of the plan that holds. Raises RefusedError without one."""
-    from service.plans.plan_schema import PlanDocument
+    from sutler.service.documents.plan import PlanDocument
 
     return read(PlanDocument, client.get(at(name, "plan"))).revision
 
 
 def _thin_traffic(client: "Client", deployment: "DeploymentResource") -> "TrafficResource | None":
     """What is known of it, where that is too little to tell."""
-    from service.traffic.schemas import TrafficResource
+    from sutler.service.deployments.traffic.schemas import TrafficResource
 
     if deployment.watch is None or deployment.watch.feed != "thin":
         return None
@@ -261,7 +261,7 @@ def _thin_traffic(client: "Client", deployment: "DeploymentResource") -> "Traffi
 
 
 def _say_applied(name: str, answer: "Answer") -> None:
-    from service.deployments.schemas import DeploymentResource
+    from sutler.service.deployments.schemas import DeploymentResource
 
     found = read(DeploymentResource, answer)
     done = "made" if answer.status == 201 else f"is at version {found.version}"
@@ -280,9 +280,9 @@ def _what_follows(found: "DeploymentResource") -> str:
 
 def _end_with_plan(answer: "Answer", *, as_json: bool) -> None:
     """Raises typer.Exit."""
-    from service.cli.output import show
-    from service.cli.tables import plan_view
-    from service.plans.plan_schema import PlanDocument
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.plan import plan_view
+    from sutler.service.documents.plan import PlanDocument
 
     plan = read(PlanDocument, answer)
     if as_json:

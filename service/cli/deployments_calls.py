@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from service.cli.exits import Exit, say
+from sutler.service.cli.terminal.exits import Exit, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
 
-    from service.cli.client import Answer, Client
+    from sutler.service.cli.terminal.client import Answer, Client
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -70,7 +70,7 @@ def print_json(answer: "Answer") -> None:
     """The answer as it came, indented."""
     import json
 
-    from service.cli.output import write_json
+    from sutler.service.cli.terminal.output import write_json
 
     write_json(json.loads(answer.body))
 
@@ -79,6 +79,6 @@ def print_json_lines(answers: "Sequence[Answer]") -> None:
     """One list of all answers that say anything."""
     import json
 
-    from service.cli.output import write_json
+    from sutler.service.cli.terminal.output import write_json
 
     write_json([json.loads(answer.body) for answer in answers if answer.body])

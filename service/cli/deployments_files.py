@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from service.plans.documents import MOST_JSON_BYTES, parse_document, read_document, read_stream
-from service.plans.errors import DocumentError, short_repr
-from service.plans.given_models import with_content
-from service.plans.market_source import resolve_path
-from service.plans.model_schema import ConfigDocument
-from service.plans.problem_schema import ProblemDocument, TraceDocument
-from service.plans.traces import COLUMNS, bucket_trace_file
-from service.plans.validation import validate
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.model import ConfigDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem_parts import TraceDocument
+from sutler.service.documents.reading import MOST_JSON_BYTES, parse_document, read_document, read_stream
+from sutler.service.documents.traces import COLUMNS, bucket_trace_file
+from sutler.service.documents.validation import validate
+from sutler.service.errors import short_repr
+from sutler.service.translation.given_models import with_content
+from sutler.service.translation.market_source import resolve_path
 
 STANDARD_INPUT: Final = Path("-")
 REQUESTS_AT_ONCE: Final = 5_000  # of a list of single requests, per call

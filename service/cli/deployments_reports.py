@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.deployments_calls import (
+from sutler.service.cli.deployments_calls import (
     INPUT,
     AsJson,
     Name,
@@ -17,15 +17,15 @@ from service.cli.deployments_calls import (
     read,
     read_item,
 )
-from service.cli.exits import guarded, say
+from sutler.service.cli.terminal.exits import guarded, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
-    from service.cli.client import Answer, Client
-    from service.holdings.schemas import HoldingsResource
+    from sutler.service.cli.terminal.client import Answer, Client
+    from sutler.service.deployments.holdings.schemas import HoldingsResource
 
     HoldingsView = Callable[[HoldingsResource], Iterator[RenderableType]]
 
@@ -44,8 +44,8 @@ def ack(
     they have carried out. Exit status: 0, 2 bad input or another plan holds, 5 there is no plan yet, 1 no answer from
     the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_tables import acknowledged_view
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.views.deployments import acknowledged_view
 
     with calling() as client:
         body = None if revision is None else {"revision": revision}
@@ -66,9 +66,9 @@ def holdings(
     What is lost by it, what the plan misses and what it does not know of is shown. Exit status: 0, 2 bad input, 1 no
     answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_files import plain_data
-    from service.cli.deployments_tables import holdings_view
+    from sutler.service.cli.deployments_files import plain_data
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.views.deployments import holdings_view
 
     body = None if file is None else plain_data(file)
     with calling() as client:
@@ -96,10 +96,10 @@ def observe(
     The CSV has the columns TIMESTAMP, ContextTokens and GeneratedTokens. The same sent again counts once.
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_files import observations
-    from service.cli.deployments_traffic_tables import accepted_words
-    from service.traffic.schemas import AcceptedResource
+    from sutler.service.cli.deployments_files import observations
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.views.traffic import accepted_words
+    from sutler.service.deployments.traffic.schemas import AcceptedResource
 
     with calling() as client:
         whose = model or _only_model(client, name)
@@ -117,10 +117,10 @@ def traffic(name: Name, as_json: AsJson = False) -> None:
 
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_traffic_tables import traffic_view
-    from service.cli.output import show
-    from service.traffic.schemas import TrafficResource
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.traffic import traffic_view
+    from sutler.service.deployments.traffic.schemas import TrafficResource
 
     with calling() as client:
         answer = client.get(at(name, "traffic"))
@@ -144,11 +144,11 @@ def feeds(
     The file has `feeds: [{model, kind, urls}]`, or the list alone; an empty list reads none. Exit status: 0, 2 bad
     input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_files import plain_data
-    from service.cli.deployments_traffic_tables import feeds_view
-    from service.cli.output import show
-    from service.traffic.feed_schema import FeedsResource
+    from sutler.service.cli.deployments_files import plain_data
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.traffic import feeds_view
+    from sutler.service.deployments.traffic.feed_schema import FeedsResource
 
     body: Any = None if file is None else plain_data(file)
     whole = {"feeds": body} if isinstance(body, list) else body
@@ -170,10 +170,10 @@ def decisions(
 
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from service.cli.client import calling
-    from service.cli.deployments_tables import decisions_view
-    from service.cli.output import show, write_json
-    from service.replanning.resources import DecisionResource
+    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.deployments import decisions_view
+    from sutler.service.deployments.watch_schema import DecisionResource
 
     with calling() as client:
         found = all_items(client, at(name, "decisions"), most=limit)
@@ -187,7 +187,7 @@ def decisions(
 
 def _only_model(client: "Client", name: str) -> str | None:
     """The model of a deployment that has one."""
-    from service.deployments.schemas import DeploymentResource
+    from sutler.service.deployments.schemas import DeploymentResource
 
     found = read(DeploymentResource, client.get(at(name)))
     models: list[dict[str, Any]] = found.problem["models"]
@@ -195,8 +195,8 @@ def _only_model(client: "Client", name: str) -> str | None:
 
 
 def _show_holdings(answer: "Answer", view: "HoldingsView", *, as_json: bool) -> None:
-    from service.cli.output import show
-    from service.holdings.schemas import HoldingsResource
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.deployments.holdings.schemas import HoldingsResource
 
     if as_json:
         print_json(answer)

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from service.cli.client import TOO_MANY, Answer, Client, RefusedError, UnreachableError
-from service.cli.deployments_calls import at, read
-from service.cli.deployments_diff_tables import revision_line
-from service.cli.exits import say
-from service.cli.wording import moment
-from service.deployments.diff_schema import DiffDocument
-from service.deployments.schemas import DeploymentResource
-from service.plans.plan_schema import PlanDocument
-from service.plans.resources import PENDING, PlanJobResource
+from sutler.service.cli.deployments_calls import at, read
+from sutler.service.cli.terminal.client import TOO_MANY, Answer, Client, RefusedError, UnreachableError
+from sutler.service.cli.terminal.exits import say
+from sutler.service.cli.views.diff import revision_line
+from sutler.service.cli.views.wording import moment
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.schemas import DeploymentResource
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans.resources import PENDING, PlanJobResource
 
 WAIT_S: Final = 30.0
 RETRY_S: Final = 5.0

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
-from service.cli.output import show, write_stdout
+from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.output import show, write_stdout
 
 if TYPE_CHECKING:  # no other command should pay for these imports
     from rich.table import Table
 
-    from adapters.fake.server import FakeCloud
+    from sutler.adapters.fake.server import FakeCloud
 
 MADE_UP_KEY = "fake-key"
 LOOK_S = 1.0  # a Ctrl-C that comes just before a sleep begins is seen only when it ends
@@ -53,11 +53,11 @@ def fake_cloud(
     log: Annotated[bool, typer.Option("--log", help="One line per request on stderr, never a key.")] = False,
 ) -> None:
     """Answer as every cloud does, on one local port, until Ctrl-C. No key, no account, no cost."""
-    from adapters.fake.errors import FakeSetupError
-    from adapters.fake.market import Market
-    from adapters.fake.replay import Replay
-    from adapters.fake.schedule import parsed_failure
-    from adapters.fake.server import FakeCloud
+    from sutler.adapters.fake.errors import FakeSetupError
+    from sutler.adapters.fake.market import Market
+    from sutler.adapters.fake.replay import Replay
+    from sutler.adapters.fake.schedule import parsed_failure
+    from sutler.adapters.fake.server import FakeCloud
 
     try:
         cloud = FakeCloud(
@@ -99,7 +99,7 @@ def _serve(cloud: "FakeCloud") -> None:
 def _served(cloud: "FakeCloud") -> "Table":
     from rich.table import Table
 
-    from adapters.fake.clouds import CLOUDS
+    from sutler.adapters.fake.clouds import CLOUDS
 
     if cloud.replayed is not None:
         table = Table("file", "provider", "answers", title=f"{cloud.base_url} plays back", title_justify="left")
@@ -120,8 +120,8 @@ def _served(cloud: "FakeCloud") -> "Table":
 
 def _settings(cloud: "FakeCloud") -> Iterator[str]:
     """What makes sutler ask the fake in place of each cloud; keys are made up, and never leave this machine."""
-    from adapters.fake.clouds import CLOUDS
-    from adapters.registry import PROVIDERS
+    from sutler.adapters.fake.clouds import CLOUDS
+    from sutler.adapters.registry import PROVIDERS
 
     replayed = cloud.replayed
     played = {entry.provider for entry in replayed.entries} if replayed is not None else set(CLOUDS)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.plans.estimates import Configuration
-    from solver.catalog import ModelSpec
-    from solver.estimate import Estimate
-    from solver.throughput.factors import Calibration
+    from sutler.service.translation.estimates import Configuration
+    from sutler.solver.calibration.factors import Calibration
+    from sutler.solver.catalog import ModelSpec
+    from sutler.solver.estimate import Estimate
 
 STANDARD_INPUT: Final = Path("-")
 
@@ -90,8 +90,8 @@ def _refuse(single: dict[str, object]) -> None:
 
 
 def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json: bool) -> None:
-    from service.cli.output import write_stdout
-    from service.plans.estimates import configuration, estimated
+    from sutler.service.cli.terminal.output import write_stdout
+    from sutler.service.translation.estimates import configuration, estimated
 
     spec = _spec_of(asked.pop("config"), named=asked["model"])
     needed = ("gpu", "precision", "input_tokens", "output_tokens", *(() if spec else ("model",)))
@@ -117,8 +117,8 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
     """What --config describes."""
     if not isinstance(config, Path):
         return None
-    from service.plans.given_models import config_in, how_read
-    from solver.catalog import spec_of_config
+    from sutler.service.translation.given_models import config_in, how_read
+    from sutler.solver.catalog import spec_of_config
 
     if named is not None:
         raise typer.BadParameter("--model and --config both say what the model is: leave one out")
@@ -131,9 +131,9 @@ def _calibration(given: str | None) -> "Calibration | None":
     """Of the store, or of a file where one is there."""
     if given is None:
         return None
-    from service.main import StoreWhenNeeded
-    from service.plans.calibrations import calibration_of
-    from service.profiles.references import calibration_in
+    from sutler.service.main import StoreWhenNeeded
+    from sutler.service.profiles.references import calibration_in
+    from sutler.service.translation.calibrations import calibration_of
 
     path = Path(given)
     is_file = path.is_file() or path.suffix == ".json" or len(path.parts) > 1
@@ -175,7 +175,7 @@ def _fields(config: "Configuration", found: "Estimate") -> dict[str, Any]:
 def _show(config: "Configuration", found: "Estimate") -> None:
     from rich.table import Table
 
-    from service.cli.output import show
+    from sutler.service.cli.terminal.output import show
 
     degrees = f"TP {config.tensor_parallel}, PP {config.pipeline_parallel}"
     degrees += f", DP {config.data_parallel}" if config.data_parallel > 1 else ""
@@ -195,8 +195,8 @@ def _show(config: "Configuration", found: "Estimate") -> None:
 
 
 def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> None:
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.plans.estimate_table import predict_table
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.translation.estimate_table import predict_table
 
     if out is not None:
         check_target(out)
@@ -212,7 +212,7 @@ def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> 
 def _read(source: Path) -> bytes:
     import sys
 
-    from service.plans.errors import DocumentError
+    from sutler.service.documents.errors import DocumentError
 
     if source == STANDARD_INPUT:
         return sys.stdin.buffer.read()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.plans.plan_schema import PlanDocument
+    from sutler.service.documents.plan import PlanDocument
 
 STANDARD_INPUT = Path("-")
 
@@ -29,8 +29,8 @@ def export(
 
     Exit status: 0 exported (warnings on stderr), 2 bad input or a replica that cannot be started, 3 nothing to run.
     """
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.export import NothingToRunError, exported
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.export import NothingToRunError, exported
 
     if out is not None:
         check_target(out)
@@ -55,10 +55,10 @@ def read_plan(path: Path) -> "PlanDocument":
 
     from pydantic import ValidationError
 
-    from service.plans.documents import read_document, read_stream
-    from service.plans.errors import DocumentError
-    from service.plans.plan_schema import PlanDocument
-    from service.plans.validation import field_problems
+    from sutler.service.documents.errors import DocumentError
+    from sutler.service.documents.plan import PlanDocument
+    from sutler.service.documents.reading import read_document, read_stream
+    from sutler.service.documents.validation import field_problems
 
     is_piped = path == STANDARD_INPUT
     data = read_stream(sys.stdin.buffer, field="PLAN") if is_piped else read_document(path, field="PLAN")

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.exits import guarded, say
+from sutler.service.cli.terminal.exits import guarded, say
 
 if TYPE_CHECKING:
-    from service.auth.repository import KeyRecord
+    from sutler.service.auth.repository import KeyRecord
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
@@ -35,9 +35,9 @@ def create(
 
     KEY=$(sutler keys create ci --scope plan)
     """
-    from service.auth import keys_of_the_store
-    from service.auth.service import lifetime_of
-    from service.cli.output import write_json, write_stdout
+    from sutler.service.auth.service import lifetime_of
+    from sutler.service.cli import keys_of_the_store
+    from sutler.service.cli.terminal.output import write_json, write_stdout
 
     lifetime = None if expires_in is None else lifetime_of(expires_in, field="--expires-in")
     new = keys_of_the_store.create(name, scope, lifetime)
@@ -54,9 +54,9 @@ def create(
 @guarded
 def list_keys(as_json: AsJson = False) -> None:
     """List the keys, without their secrets, also those that are revoked or expired."""
-    from service.auth import keys_of_the_store
-    from service.cli.output import show, write_json
-    from service.cli.parts import table_of
+    from sutler.service.cli import keys_of_the_store
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.layout import table_of
 
     found = keys_of_the_store.all_keys()
     if as_json:
@@ -79,9 +79,9 @@ def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The 12 characters that `sutler keys list` shows.")],
 ) -> None:
     """Refuse a key from now on, in every API process. A key that was revoked before stays so."""
-    from service.auth import keys_of_the_store
-    from service.auth.keys import is_key_id
-    from service.plans.errors import DocumentError
+    from sutler.service.auth.keys import is_key_id
+    from sutler.service.cli import keys_of_the_store
+    from sutler.service.documents.errors import DocumentError
 
     if not is_key_id(key_id):  # not repeated: it may be a whole key
         raise DocumentError.of("ID", "must be the 12 letters and digits that `sutler keys list` shows")
@@ -108,7 +108,7 @@ def _day(at: datetime) -> str:
 
 
 def _as_json(record: "KeyRecord") -> dict[str, str | None]:
-    from service.cli.market_tables import rfc3339
+    from sutler.service.cli.views.market import rfc3339
 
     return {
         "id": record.id,

@@ -14,7 +14,7 @@ def run() -> NoReturn:
     code, and after a plan it costs a tenth of a second.
     """
     try:
-        from service.cli.app import app
+        from sutler.service.cli.app import app
 
         app()
         status = 0
@@ -34,7 +34,3 @@ def _leave(status: int) -> NoReturn:
     if status == INTERRUPTED and sys.stderr is not None:
         os.write(sys.stderr.fileno(), b"interrupted\n")
     os._exit(status)
-
-
-if __name__ == "__main__":
-    run()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import Exit, guarded
+from sutler.service.cli.terminal.exits import Exit, guarded
 
 market = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
@@ -31,10 +31,10 @@ def poll(
     A cloud that asked for patience is left alone until then, unless it is named here. Exit status: 0 every cloud gave
     a usable answer (unnamed: at least one did), 4 otherwise, 2 bad input.
     """
-    from service.cli.market_tables import poll_records, poll_view
-    from service.cli.output import show, write_json
-    from service.cli.progress import working
-    from service.main import opened_market
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.terminal.spinner import working
+    from sutler.service.cli.views.market import poll_records, poll_view
+    from sutler.service.main import opened_market
 
     with opened_market() as service:
         chosen = service.providers(providers or ())
@@ -79,10 +79,10 @@ def offers(
 
     Exit status: 0, 4 when no cloud has answered yet, 2 bad input.
     """
-    from service.cli.market_tables import offers_view, snapshot_record
-    from service.cli.output import show, write_json
-    from service.main import opened_market
-    from service.market.selection import Selection
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.market import offers_view, snapshot_record
+    from sutler.service.main import opened_market
+    from sutler.service.market.selection import Selection
 
     selection = Selection.of(
         gpus=gpu or (),
@@ -119,10 +119,10 @@ def history(
 
     Exit status: 0, 4 when the store knows nothing of it in that time, 2 bad input.
     """
-    from service.cli.market_tables import history_records, history_view
-    from service.cli.output import show, write_json
-    from service.main import opened_market
-    from service.market.selection import contract_named, gpu_slug, provider_names
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.market import history_records, history_view
+    from sutler.service.main import opened_market
+    from sutler.service.market.selection import contract_named, gpu_slug, provider_names
 
     slug, kind, names = gpu_slug(gpu), contract_named(contract), provider_names(provider or ())
     start = _instant(since, "--since") or datetime.now(UTC)
@@ -140,9 +140,9 @@ def history(
 @guarded
 def providers(as_json: AsJson = False) -> None:
     """Show each cloud's last poll: its age, what was kept, what was rejected and why, and what to do."""
-    from service.cli.market_tables import provider_records, providers_view
-    from service.cli.output import show, write_json
-    from service.main import opened_market
+    from sutler.service.cli.terminal.output import show, write_json
+    from sutler.service.cli.views.market import provider_records, providers_view
+    from sutler.service.main import opened_market
 
     with opened_market() as service:
         found = service.provider_reports()
@@ -153,6 +153,6 @@ def providers(as_json: AsJson = False) -> None:
 
 
 def _instant(text: str | None, option: str) -> datetime | None:
-    from service.market.selection import instant
+    from sutler.service.market.selection import instant
 
     return None if text is None else instant(text, field=option, now=datetime.now(UTC))

@@ -2,11 +2,11 @@
 
 import typer
 
-from service.cli.offline_adjust import adjust
-from service.cli.offline_compare import compare
-from service.cli.offline_plan import plan
-from service.cli.offline_run_plan import run_plan
-from service.cli.offline_simulate import simulate
+from sutler.service.cli.offline_adjust import adjust
+from sutler.service.cli.offline_compare import compare
+from sutler.service.cli.offline_plan import plan
+from sutler.service.cli.offline_run_plan import run_plan
+from sutler.service.cli.offline_simulate import simulate
 
 offline = typer.Typer(
     no_args_is_help=True,

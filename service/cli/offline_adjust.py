@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 
 @guarded
@@ -32,12 +32,12 @@ def adjust(
     from datetime import UTC, datetime
     from uuid import uuid4
 
-    from service.cli.offline_outcome_tables import adjustment_view
-    from service.cli.offline_reading import read_plan, read_progress
-    from service.cli.output import check_target, show, write_file, write_stdout
-    from service.cli.solving import in_background
-    from service.offline.adjusting import adjusted
-    from service.offline.plan_issue import offline_plan_json
+    from sutler.service.cli.offline_reading import read_plan, read_progress
+    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.cli.terminal.output import check_target, show, write_file, write_stdout
+    from sutler.service.cli.views.offline_outcome import adjustment_view
+    from sutler.service.offline.adjusting import adjusted
+    from sutler.service.offline.plan_issue import offline_plan_json
 
     if out is not None:
         check_target(out)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 if TYPE_CHECKING:
-    from service.offline.outcome_schema import OfflineComparisonDocument
+    from sutler.service.offline.outcome_schema import OfflineComparisonDocument
 
 
 @guarded
@@ -40,12 +40,12 @@ def compare(
     """
     from datetime import UTC, datetime
 
-    from service.cli.offline_outcome_tables import comparison_view
-    from service.cli.offline_reading import read_translated
-    from service.cli.output import check_target, show, write_file, write_stdout
-    from service.cli.solving import in_background
-    from service.offline.figures import check_plot
-    from service.offline.planning import compared
+    from sutler.service.cli.offline_reading import read_translated
+    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.cli.terminal.output import check_target, show, write_file, write_stdout
+    from sutler.service.cli.views.offline_outcome import comparison_view
+    from sutler.service.offline.figures import check_plot
+    from sutler.service.offline.planning import compared
 
     if plot is not None:
         check_target(plot)
@@ -65,8 +65,8 @@ def compare(
 
 def plot_of(found: "OfflineComparisonDocument", file: Path) -> bytes:
     """The content of a file with the charts one above the other."""
-    from service.cli.offline_outcome_tables import bound_words, charts_of, headings_of, verdict
-    from service.offline.figures import Drawing, drawn
+    from sutler.service.cli.views.offline_outcome import bound_words, charts_of, headings_of, verdict
+    from sutler.service.offline.figures import Drawing, drawn
 
     notes = (f"{verdict(found)}. {bound_words(found)}",)
     return drawn(Drawing(found.application, notes, charts_of(found), headings_of(found)), file)

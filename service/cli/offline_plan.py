@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.offline.plan_schema import OfflinePlanDocument
+    from sutler.service.offline.plan_schema import OfflinePlanDocument
 
 
 @guarded
@@ -46,12 +46,12 @@ def plan(
     from datetime import UTC, datetime
     from uuid import uuid4
 
-    from service.cli.offline_reading import read_translated
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.cli.solving import in_background
-    from service.offline.figures import check_plot
-    from service.offline.plan_issue import offline_plan_json
-    from service.offline.planning import planned
+    from sutler.service.cli.offline_reading import read_translated
+    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.offline.figures import check_plot
+    from sutler.service.offline.plan_issue import offline_plan_json
+    from sutler.service.offline.planning import planned
 
     for target in (out, plot):
         if target is not None:
@@ -79,16 +79,16 @@ def plan(
 
 def plot_of(made: "OfflinePlanDocument", file: Path) -> bytes:
     """The content of a file with the plan's chart."""
-    from service.cli.offline_headline import achievement, proof, setting
-    from service.offline.figures import Drawing, drawn
-    from service.offline.gantt import chart_of_plan
+    from sutler.service.cli.views.offline_headline import achievement, proof, setting
+    from sutler.service.offline.figures import Drawing, drawn
+    from sutler.service.offline.gantt import chart_of_plan
 
     notes = (f"{achievement(made)}. {proof(made)}", setting(made))
     return drawn(Drawing(made.application.name, notes, (chart_of_plan(made),)), file)
 
 
 def _show(made: "OfflinePlanDocument") -> None:
-    from service.cli.offline_tables import plan_view
-    from service.cli.output import show
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.offline_plan import plan_view
 
     show(*plan_view(made))

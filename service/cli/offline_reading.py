@@ -7,15 +7,15 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from service.cli.reading import STANDARD_INPUT
-from service.offline.files import checked_application
-from service.offline.market import OfflineMarket
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.progress_schema import ProgressDocument
-from service.offline.translate import OfflineTranslation
-from service.plans.documents import read_document, read_stream
-from service.plans.errors import DocumentError
-from service.plans.validation import field_problems, validate
+from sutler.service.cli.terminal.reading import STANDARD_INPUT
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import read_document, read_stream
+from sutler.service.documents.validation import field_problems, validate
+from sutler.service.offline.files import checked_application
+from sutler.service.offline.market import OfflineMarket
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.translate import OfflineTranslation
 
 PLAN_FORMAT: Final = "sutler/offline-plan/v1"
 REMEDY: Final = "must hold an offline plan (`sutler offline plan APP --json`)"
@@ -28,10 +28,10 @@ def read_translated(path: Path) -> tuple[OfflineTranslation, OfflineMarket | Non
     """
     from datetime import UTC, datetime
 
-    from service.cli.reading import folder_of
-    from service.main import StoreWhenNeeded
-    from service.offline.market import market_of
-    from service.offline.translate import translate
+    from sutler.service.cli.terminal.reading import folder_of
+    from sutler.service.main import StoreWhenNeeded
+    from sutler.service.offline.market import market_of
+    from sutler.service.offline.translate import translate
 
     document = checked_application(_read(path, "APPLICATION"), field="APPLICATION")
     translation = translate(document, folder=folder_of(path))

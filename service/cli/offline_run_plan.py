@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.offline.schedule_schema import OfflineScheduleDocument
+    from sutler.service.offline.schedule_schema import OfflineScheduleDocument
 
 
 @guarded
@@ -33,11 +33,11 @@ def run_plan(
 
     Exit status: 0 written (warnings on stderr say what to look at before running it), 2 bad input, 3 nothing to run.
     """
-    from service.cli.offline_reading import read_plan
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.export import NothingToRunError
-    from service.offline.running import schedule_of, script_of
-    from service.plans.errors import DocumentError
+    from sutler.service.cli.offline_reading import read_plan
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.documents.errors import DocumentError
+    from sutler.service.export import NothingToRunError
+    from sutler.service.offline.running import schedule_of, script_of
 
     if out is not None:
         check_target(out)

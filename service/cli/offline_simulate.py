@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 MOST_TIMES_SLOWER = 1000.0
 
@@ -36,11 +36,11 @@ def simulate(
 
     Exit status: 0 simulated, 2 bad input, 130 interrupted, 1 our fault.
     """
-    from service.cli.offline_outcome_tables import simulation_view
-    from service.cli.offline_reading import read_plan
-    from service.cli.output import show, write_stdout
-    from service.cli.solving import in_background
-    from service.offline.simulating import simulated
+    from sutler.service.cli.offline_reading import read_plan
+    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.cli.terminal.output import show, write_stdout
+    from sutler.service.cli.views.offline_outcome import simulation_view
+    from sutler.service.offline.simulating import simulated
 
     document = read_plan(plan)
     factors = _factors(slower or (), [model.name for model in document.models])
@@ -55,8 +55,8 @@ def simulate(
 
 def _factors(given: Sequence[str], names: Sequence[str]) -> dict[str, float]:
     """By model, of MODEL=FACTOR; names may hold = themselves. Raises DocumentError."""
-    from service.plans.errors import DocumentError
-    from service.plans.problem_rules import either
+    from sutler.service.documents.errors import DocumentError
+    from sutler.service.documents.rules import either
 
     factors: dict[str, float] = {}
     for text in given:

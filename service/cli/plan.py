@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.exits import Exit, guarded
+from sutler.service.cli.terminal.exits import Exit, guarded
 
 if TYPE_CHECKING:
-    from service.plans.plan_schema import PlanDocument
-    from service.plans.problem_schema import ProblemDocument
-    from solver.problem import Problem
+    from sutler.service.documents.plan import PlanDocument
+    from sutler.service.documents.problem import ProblemDocument
+    from sutler.solver.problem import Problem
 
 
 @guarded
@@ -66,9 +66,9 @@ def plan(
     Exit status: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market data,
     5 time limit without any plan, 130 interrupted, 1 our fault.
     """
-    from service.cli.output import check_target, write_file, write_stdout
-    from service.cli.reading import folder_of, read_problem
-    from service.plans.issue import plan_json
+    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.cli.terminal.reading import folder_of, read_problem
+    from sutler.service.translation.from_plan import plan_json
 
     if out is not None:
         check_target(out)
@@ -94,12 +94,12 @@ def _make_plan(
     from datetime import UTC, datetime
     from uuid import uuid4
 
-    from service.cli.reading import translated
-    from service.cli.solving import solve_in_background
-    from service.plans.issue import issue_plan
+    from sutler.service.cli.terminal.background import solve_in_background
+    from sutler.service.cli.terminal.reading import translated
+    from sutler.service.translation.from_plan import issue_plan
 
     translation = translated(document, folder)
-    from solver import solve
+    from sutler.solver import solve
 
     def solved(problem: "Problem") -> "PlanDocument":
         plan = solve_in_background(problem, lambda problem, on_progress: solve(problem, on_progress=on_progress))
@@ -118,12 +118,12 @@ def _validated(
     solve_again: "Callable[[Problem], PlanDocument]",
     traces: Sequence[Path],
 ) -> "PlanDocument":
-    from service.cli.simulate import recorded
-    from service.plans.market_source import resolve_path
-    from service.plans.traces import read_trace_file
-    from service.simulation.simulated import Choices
-    from service.simulation.traffic import traffic_of
-    from service.simulation.validation import validated
+    from sutler.service.cli.simulate import recorded
+    from sutler.service.documents.traces import read_trace_file
+    from sutler.service.simulation.simulated import Choices
+    from sutler.service.simulation.traffic import traffic_of
+    from sutler.service.simulation.validation import validated
+    from sutler.service.translation.market_source import resolve_path
 
     known = recorded([model.name for model in document.models], traces, "--trace")
     for index, model in enumerate(document.models):
@@ -135,8 +135,8 @@ def _validated(
 
 
 def _show(made: "PlanDocument") -> None:
-    from service.cli.output import show
-    from service.cli.tables import plan_view
+    from sutler.service.cli.terminal.output import show
+    from sutler.service.cli.views.plan import plan_view
 
     show(*plan_view(made))
 

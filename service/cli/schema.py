@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.exits import guarded
+from sutler.service.cli.terminal.exits import guarded
 
 
 class Kind(StrEnum):
@@ -29,8 +29,8 @@ def schema(document: Annotated[Kind, typer.Argument(help="Which document.")]) ->
     """Print the JSON Schema of a document, with the meaning and unit of every field."""
     import json
 
-    from service.cli.output import write_stdout
-    from service.plans.schemas import json_schema
+    from sutler.service.cli.terminal.output import write_stdout
+    from sutler.service.json_schemas import json_schema
 
     text = json.dumps(json_schema(document.value), indent=2, ensure_ascii=False, allow_nan=False)
     write_stdout(f"{text}\n".encode())

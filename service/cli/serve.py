@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 Role = Literal["all", "api", "scheduler", "worker"]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,8 +28,8 @@ def serve(
     Without SUTLER_DATABASE_URL a private PostgreSQL keeps everything. Beyond loopback callers need a key
     (`sutler keys create`); on loopback none, unless told otherwise.
     """
-    from service.logs import bound, configure
-    from service.settings import service_settings, settings_from
+    from sutler.service.logs import bound, configure
+    from sutler.service.settings import service_settings, settings_from
 
     settings = service_settings()
     configure(settings.log_format, debug=settings_from().debug)
@@ -54,7 +54,7 @@ def _check_settings() -> None:
     """All of them, so that no role finds a wrong one later. Raises SettingsError."""
     from difflib import get_close_matches
 
-    from service.settings import known_variables, unknown_variables
+    from sutler.service.settings import known_variables, unknown_variables
 
     for name in unknown_variables():
         close = get_close_matches(name, known_variables(), n=1)
@@ -63,14 +63,14 @@ def _check_settings() -> None:
 
 
 def _run_scheduler(*, is_child: bool) -> None:
-    from service.processes import scheduler
+    from sutler.service.processes import scheduler
 
     _follow_parent_if(is_child)
     scheduler.run()
 
 
 def _run_worker(*, is_child: bool) -> None:
-    from service.processes import worker
+    from sutler.service.processes import worker
 
     _follow_parent_if(is_child)
     worker.run()
@@ -79,7 +79,7 @@ def _run_worker(*, is_child: bool) -> None:
 def _run_api(
     listening: socket.socket, opened: AbstractContextManager[None], *, needs_key: bool, is_child: bool
 ) -> None:
-    from service.processes import api
+    from sutler.service.processes import api
 
     _follow_parent_if(is_child)
     with opened:
@@ -87,7 +87,7 @@ def _run_api(
 
 
 def _run_all(listening: socket.socket, opened: AbstractContextManager[None], *, host: str, needs_key: bool) -> None:
-    from service.processes import family
+    from sutler.service.processes import family
 
     arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
     family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
@@ -96,14 +96,14 @@ def _run_all(listening: socket.socket, opened: AbstractContextManager[None], *, 
 def _follow_parent_if(is_child: bool) -> None:
     """Once all modules are loaded: the parent makes the database meanwhile."""
     if is_child:
-        from service.processes.family import follow_parent
+        from sutler.service.processes.family import follow_parent
 
         follow_parent()
 
 
 @contextmanager
 def _opened(listening: socket.socket, *, host: str, needs_key: bool) -> Iterator[None]:
-    from service.main import opened_database
+    from sutler.service.main import opened_database
 
     with opened_database():
         if needs_key:
@@ -129,7 +129,7 @@ def _inherited(number: int | None) -> socket.socket | None:
 
 
 def _check_key(host: str) -> None:
-    from service.auth.keys_of_the_store import any_key
+    from sutler.service.cli.keys_of_the_store import any_key
 
     if not any_key():
         remedy = "make one with `sutler keys create NAME --scope plan`"

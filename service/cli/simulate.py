@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
-    from service.plans.plan_schema import PlanDocument
-    from service.plans.traces import TraceRequests
-    from service.simulation.traffic import Drawn, Replayed
+    from sutler.service.documents.plan import PlanDocument
+    from sutler.service.documents.traces import TraceRequests
+    from sutler.service.simulation.traffic import Drawn, Replayed
 
 PLOTS_EXTRA = "pip install 'sutler[plots]'"
 
@@ -63,11 +63,11 @@ def simulate(
     Exit status: 0 simulated, whether or not limits are met (`meets_all_limits` in the JSON), 2 bad input, 3 nothing
     to run.
     """
-    from service.cli.export import read_plan
-    from service.cli.output import show, write_stdout
-    from service.cli.simulation_tables import simulation_view
-    from service.simulation.figures import check_plots, draw
-    from service.simulation.simulated import Choices, simulated
+    from sutler.service.cli.export import read_plan
+    from sutler.service.cli.terminal.output import show, write_stdout
+    from sutler.service.cli.views.simulation import simulation_view
+    from sutler.service.simulation.figures import check_plots, draw
+    from sutler.service.simulation.simulated import Choices, simulated
 
     if plots is not None:
         check_plots(plots)
@@ -106,7 +106,7 @@ def _traffic(
     load_multiple: float,
     seed: int,
 ) -> "Replayed | Drawn":
-    from service.simulation.traffic import DEFAULT_DURATION_S, Drawn, Replayed
+    from sutler.service.simulation.traffic import DEFAULT_DURATION_S, Drawn, Replayed
 
     names = [model.name for model in plan.models]
     if bool(trace) == poisson:
@@ -127,8 +127,8 @@ def _traffic(
 
 def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, TraceRequests]":
     """Requests by model, of files given as [MODEL=]FILE; where there is one model, it needs no name."""
-    from service.plans.errors import DocumentError
-    from service.plans.traces import read_trace_file
+    from sutler.service.documents.errors import DocumentError
+    from sutler.service.documents.traces import read_trace_file
 
     found: dict[str, TraceRequests] = {}
     for file in files:

@@ -4,20 +4,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from service.plans.comparison_schema import (
+from sutler.service.documents.comparison import (
     ComparedStatus,
     ComparedStrategy,
     ComparisonDocument,
     FrontierDocument,
     ObjectiveUnit,
 )
-from service.plans.fields import finite
-from service.plans.issue import conflicts_of, market_used, objective_result
-from service.plans.translate import Translation
-from solver.plan import Plan
-from solver.problem import Disaggregation, ObjectiveKind
-from solver.strategies.comparing import Ran
-from solver.version import VERSION
+from sutler.service.documents.fields import finite
+from sutler.service.translation.from_plan import conflicts_of, market_used, objective_result
+from sutler.service.translation.to_problem import Translation
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Disaggregation, ObjectiveKind
+from sutler.solver.strategies.comparing import Ran
+from sutler.solver.version import VERSION
 
 UNITS: Final[dict[ObjectiveKind, ObjectiveUnit]] = {
     "max_throughput": "rps",

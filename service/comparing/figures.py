@@ -9,10 +9,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from service.comparing.compared import value_of
-from service.comparing.sweeping import expense_of
-from service.plans.comparison_schema import ComparedStrategy, ComparisonDocument, FrontierCurve, FrontierDocument
-from service.plans.errors import DocumentError
+from sutler.service.comparing.compared import value_of
+from sutler.service.comparing.sweeping import expense_of
+from sutler.service.documents.comparison import ComparedStrategy, ComparisonDocument, FrontierCurve, FrontierDocument
+from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

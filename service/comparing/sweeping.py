@@ -9,19 +9,19 @@ from typing import Final
 
 import numpy as np
 
-from service.comparing.compared import plan_made, status_of
-from service.plans.comparison_schema import FrontierCurve, FrontierDocument, FrontierPoint, Swept
-from service.plans.errors import DocumentError
-from service.plans.fields import finite
-from solver.objectives import maximises_rate, total_demand
-from solver.plan import Plan
-from solver.problem import ObjectiveKind, Problem
-from solver.strategies.comparing import Ran
+from sutler.service.comparing.compared import plan_made, status_of
+from sutler.service.documents.comparison import FrontierCurve, FrontierDocument, FrontierPoint, Swept
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import finite
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.objectives import maximises_rate, total_demand
+from sutler.solver.problem import ObjectiveKind, Problem
+from sutler.solver.strategies.comparing import Ran
 
 DEFAULT_POINTS: Final = 6
 MOST_POINTS: Final = 50
 LEAST: Final = 1e-3
-MOST: Final = 1e7  # as in a problem (service/plans/fields.py)
+MOST: Final = 1e7  # as in a problem (service/documents/fields.py)
 # Plans are proven to this gap unless less is asked for: smaller differences say nothing.
 TOLERANCE_FRACTION: Final = 0.001
 # The range where none is given, as multiples of the budget or load, or, where any amount may be spent, of what is.

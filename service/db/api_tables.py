@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.tables import Base
+from sutler.service.db.tables import Base
 
 NOW = func.now()
 

@@ -12,8 +12,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from service.db import embedded
-from service.db.engine import CONNECT_TIMEOUT_S, prepare, translated
+from sutler.service.db import embedded
+from sutler.service.db.engine import CONNECT_TIMEOUT_S, prepare, translated
 
 POOL_SIZE = 10
 MOST_CONNECTIONS = 30

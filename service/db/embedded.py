@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from service.db.errors import DatabaseUnreachableError
+from sutler.service.db.errors import DatabaseUnreachableError
 
 FOLDER = "postgres"
 _one_at_a_time = threading.RLock()

@@ -1,4 +1,4 @@
-"""From settings to an engine whose tables are up to date."""
+"""From settings to an engine, and connections whose errors are ours."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,36 +8,27 @@ from typing import Any
 
 import psycopg
 from psycopg.errors import InsufficientPrivilege
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 
-from service.db import embedded
-from service.db.errors import DatabaseUnreachableError, SchemaError, unreachable
-from service.db.queue_schema import SEARCH_PATH
-from service.db.version import HEAD
-from service.settings import SettingsError, StoreSettings
+from sutler.service.db import embedded
+from sutler.service.db.errors import DatabaseUnreachableError, unreachable
+from sutler.service.db.queue_schema import SEARCH_PATH
+from sutler.service.settings import SettingsError, StoreSettings
 
 CONNECT_TIMEOUT_S = 10
 
 
-def open_engine(settings: StoreSettings, *, upgrade: bool = True) -> Engine:
-    """An engine on the operator's server or the private one. `upgrade`: make the tables where there are none.
+def open_engine(settings: StoreSettings) -> Engine:
+    """An engine on the operator's server or the private one, with whatever tables it has (store.py sees to those).
 
-    The private database is brought up to date without asking; a server that others may use too gets its first tables
-    so, but newer ones only by `sutler db upgrade`. Raises DatabaseError, SettingsError.
+    Raises DatabaseError, SettingsError.
     """
-    is_private = settings.database_url is None
     engine = _engine(settings.database_url or embedded.start(settings.data_dir))
-    if is_private:
+    if settings.database_url is None:
         event.listen(engine, "do_connect", partial(_connect_and_revive, settings.data_dir))
-    try:
-        if upgrade:
-            _ensure_schema(engine, may_upgrade=is_private)
-    except BaseException:
-        engine.dispose()
-        raise
     return engine
 
 
@@ -88,26 +79,6 @@ def prepare(connection: DBAPIConnection, _: object) -> None:
         cursor.execute("SET jit = off")
         cursor.execute(f"SET search_path TO {SEARCH_PATH}")
     connection.commit()
-
-
-def _ensure_schema(engine: Engine, *, may_upgrade: bool) -> None:
-    found = schema_version(engine)
-    if found == HEAD:
-        return
-    if found is not None and not may_upgrade:
-        raise SchemaError(f"the database is at version {found}, sutler at {HEAD}: run `sutler db upgrade`")
-    from service.db.upgrade import upgrade
-
-    upgrade(engine)
-
-
-def schema_version(engine: Engine) -> str | None:
-    """The version of the tables; None where there are none. Raises DatabaseUnreachableError."""
-    with connected(engine) as connection:
-        if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
-            return None
-        found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-        return found
 
 
 @contextmanager

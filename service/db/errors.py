@@ -7,9 +7,14 @@ DatabaseError
 
 from sqlalchemy.exc import DBAPIError
 
+from sutler.service.errors import Kind, SutlerError
 
-class DatabaseError(Exception):
-    """Root of what service.db raises; the message names the remedy and never a password."""
+
+class DatabaseError(SutlerError):
+    """Root of what the database brings about; the message names the remedy and never a password."""
+
+    kind = Kind(503, "database-away", "The database cannot be used now")
+    exit_status = 4
 
 
 class DatabaseUnreachableError(DatabaseError):

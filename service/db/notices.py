@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.listening import listened
+from sutler.service.db.listening import listened
 
 CHANNEL: Final = "sutler"
 RECONNECT_S: Final = 1.0

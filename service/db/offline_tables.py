@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import JSON, ForeignKey, Index, Integer, Uuid, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.tables import Base
+from sutler.service.db.tables import Base
 
 NOW = func.now()
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Identity, Index, Integer, UniqueConstraint, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.tables import Base
+from sutler.service.db.tables import Base
 
 NOW = func.now()
 

@@ -7,9 +7,9 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Engine, text
 
-from service.db.engine import open_engine, translated
-from service.db.errors import SchemaError
-from service.settings import store_settings
+from sutler.service.db.engine import open_engine, translated
+from sutler.service.db.errors import SchemaError
+from sutler.service.settings import store_settings
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 UPGRADE_LOCK = 0x5E71_0001
@@ -24,7 +24,7 @@ def config() -> Config:
 
 def configured_engine() -> Engine:
     """For Alembic's own command line: the store of this process's settings, as it is."""
-    return open_engine(store_settings(), upgrade=False)
+    return open_engine(store_settings())
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ForeignKey, Identity, Index, Integer, UniqueConstraint, Uuid, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.tables import Base
+from sutler.service.db.tables import Base
 
 NOW = func.now()
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.asynchronous import reading
-from service.db.notices import Notices, deployment_topic
-from service.deployments import repository
-from service.deployments.repository import CurrentRow
+from sutler.service.db.asynchronous import reading
+from sutler.service.db.notices import Notices, deployment_topic
+from sutler.service.deployments import repository
+from sutler.service.deployments.repository import CurrentRow
 
 MOST_COPIES: Final = 1_000
 _PREFIX: Final = deployment_topic("")

@@ -4,52 +4,49 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request
-from fastapi import Path as PathParameter
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.dependency import Planner, Reader
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.deployments import repository
-from service.deployments import service as deployments
-from service.deployments.repository import CurrentRow
-from service.deployments.schemas import (
-    NAME_PATTERN,
+from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.deployments import repository
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.current import CurrentPlans
+from sutler.service.deployments.parameters import Name, Revision
+from sutler.service.deployments.repository import CurrentRow
+from sutler.service.deployments.schemas import (
     DeploymentDocument,
     DeploymentResource,
     DeploymentSummary,
     NewDeploymentDocument,
 )
-from service.deployments.showing import resource, summary, url_of
-from service.deployments.terraform import state_document
-from service.plans import repository as plan_repository
-from service.plans import service as plans
-from service.plans.answering import before_of
-from service.plans.endpoints import job_of, page_of, shown
-from service.plans.errors import DocumentError
-from service.plans.examples import CHAT
-from service.plans.plan_schema import PlanDocument
-from service.plans.resources import PlanJobResource, PlanSummary
-from service.web import idempotency
-from service.web.bodies import body_docs, body_of
-from service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
-from service.web.etags import tags_of
-from service.web.idempotency import Ticket, for_answer, ticket_of
-from service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
-from service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
-from service.web.problems import responses
-from service.web.request_id import request_id_of
-from service.web.state import Services, services_of
-from service.web.waiting import for_caller
+from sutler.service.deployments.showing import resource, summary, url_of
+from sutler.service.deployments.terraform import state_document
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.examples import CHAT
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans import repository as plan_repository
+from sutler.service.plans import service as plans
+from sutler.service.plans.endpoints import job_of, page_of, shown
+from sutler.service.plans.plan_responses import before_of
+from sutler.service.plans.resources import PlanJobResource, PlanSummary
+from sutler.service.web import idempotency
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
+from sutler.service.web.etags import tags_of
+from sutler.service.web.idempotency import Ticket, for_answer, ticket_of
+from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
+from sutler.service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
+from sutler.service.web.principal import Principal
+from sutler.service.web.problems import responses
+from sutler.service.web.request_id import request_id_of
+from sutler.service.web.state import Service, Services
+from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
 
-Service = Annotated[Services, Depends(services_of)]
-Name = Annotated[str, PathParameter(pattern=NAME_PATTERN, max_length=63, description="Name of the deployment.")]
-Revision = Annotated[int, PathParameter(ge=1, le=2**31 - 1, description="Counts the deployment's plans.")]
 After = Annotated[
     int | None, Query(ge=0, le=2**31 - 1, description="Only a plan of a higher revision; 304 while there is none.")
 ]
@@ -90,7 +87,7 @@ async def _create(
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         await deployments.create(
             services, connection, name, document, principal=principal, request_id=request_id_of(request)
         )
@@ -153,7 +150,7 @@ async def put_deployment(
     await plans.check(services, document.problem)
     request_id = request_id_of(request)
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         deployment = await repository.find(connection, name, lock=True)
         if deployment is None:
             if if_match is not None:
@@ -215,7 +212,7 @@ async def get_current_plan(
     with services.metrics.long_poll(wait_s):
         current = await (for_caller(request, asked) if wait_s else asked)
     if current is None:
-        known = await services.current.get(name)
+        known = await services.part(CurrentPlans).get(name)
         headers = {} if known is None else {"ETag": deployments.etag_of(known)}
         return Response(status_code=304, headers=headers)
     return _answer(current.document, 200, etag=deployments.etag_of(current))

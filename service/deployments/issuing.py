@@ -4,23 +4,22 @@ A plan that serves nothing never replaces one that does: who reads the current p
 in the history, and the event `plan.infeasible` says so.
 """
 
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.notices import deployment_topic, notify
-from service.deployments import repository
-from service.deployments.diff_schema import DiffDocument
-from service.deployments.repository import Deployment
-from service.deployments.watching import touch
-from service.holdings import repository as holdings
-from service.holdings.comparison import held_by
-from service.plans.plan_schema import PlanDocument
-from service.queue import Queue
-from service.webhooks.service import announce
-
-SERVES: Final = frozenset({"optimal", "feasible"})
+from sutler.service.db.notices import deployment_topic, notify
+from sutler.service.db.queue import Queue
+from sutler.service.deployments import repository
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.holdings import repository as holdings
+from sutler.service.deployments.holdings.comparison import held_by
+from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.watching import touch
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans.resources import SERVES
+from sutler.service.webhooks.service import announce
 
 
 async def locked(connection: AsyncConnection, deployment_id: UUID | None) -> Deployment | None:

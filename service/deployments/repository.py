@@ -10,9 +10,9 @@ from sqlalchemy import Row, Select, delete, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.api_tables import DeploymentRow, PlanRow
-from service.db.watch_tables import WatchRow
-from service.plans.resources import PlanStatus
+from sutler.service.db.api_tables import DeploymentRow, PlanRow
+from sutler.service.db.watch_tables import WatchRow
+from sutler.service.plans.resources import PlanStatus
 
 
 @dataclass(frozen=True, slots=True)

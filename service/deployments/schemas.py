@@ -6,10 +6,11 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.plans.fields import Document, Fraction, PositiveFraction, Seconds
-from service.plans.problem_schema import ProblemDocument
-from service.plans.resources import PlanStatus, ProgressResource, Resource
-from service.replanning.resources import WatchResource, WatchSummary
+from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
+from sutler.service.documents.fields import Document, Fraction, PositiveFraction, Seconds
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.plans.resources import PlanStatus, ProgressResource
+from sutler.service.web.resource import Resource
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DeploymentName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]

@@ -5,22 +5,23 @@ from uuid import uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import audit
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.db.notices import deployment_topic, notify, plan_topic
-from service.deployments import repository, watching
-from service.deployments.repository import CurrentRow, Deployment
-from service.deployments.schemas import DeploymentDocument, PolicyDocument
-from service.plans import repository as plan_repository
-from service.plans import service as plans
-from service.plans.asking import cancelled
-from service.plans.problem_schema import ProblemDocument
-from service.plans.repository import PlanRecord
-from service.plans.validation import validate
-from service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
-from service.web.state import Services
-from service.web.waiting import until
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.notices import deployment_topic, notify, plan_topic
+from sutler.service.deployments import repository, watching
+from sutler.service.deployments.current import CurrentPlans
+from sutler.service.deployments.repository import CurrentRow, Deployment
+from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.plans import repository as plan_repository
+from sutler.service.plans import service as plans
+from sutler.service.plans.plan_requests import cancelled
+from sutler.service.plans.repository import PlanRecord
+from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
+from sutler.service.web.principal import Principal
+from sutler.service.web.state import Services
+from sutler.service.web.waiting import until
 
 NOT_YET_RETRY_S: Final = 2.0
 OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
@@ -80,7 +81,7 @@ async def delete(
 ) -> None:
     """Its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
@@ -92,7 +93,7 @@ async def delete(
 async def replan(services: Services, name: str, *, principal: Principal, request_id: str) -> PlanRecord:
     """The plan that is being made, or a new one. Raises NotFoundError, TooManyWaitingError."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         deployment = await found(connection, name, lock=True)
         pending = await plan_repository.pending_of(connection, deployment.id)
         if pending is not None:
@@ -143,7 +144,7 @@ async def current_plan(
     """
 
     async def look() -> CurrentRow | None:
-        current = await services.current.get(name)
+        current = await services.part(CurrentPlans).get(name)
         if current is None:
             await _expect_one(services, name)
             return None
@@ -153,7 +154,7 @@ async def current_plan(
         return current if is_news else None
 
     wanted = await until(services.notices, deployment_topic(name), look, wait_s=wait_s)
-    if wanted is None and await services.current.get(name) is None:
+    if wanted is None and await services.part(CurrentPlans).get(name) is None:
         detail = f"the first plan of {name} is being made: ask again, or wait for it with ?wait_s=30"
         raise NotYetError(detail, retry_after_s=NOT_YET_RETRY_S)
     return wanted

@@ -5,25 +5,25 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.deployments import service as deployments
-from service.deployments.issuing import SERVES
-from service.deployments.repository import Deployment, Listed, ListedPlan, ListedWatch
-from service.deployments.schemas import (
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.holdings import repository as holdings
+from sutler.service.deployments.holdings.carrying_out import carry_out
+from sutler.service.deployments.replanning import repository as watching
+from sutler.service.deployments.replanning.endpoints import watch_resource
+from sutler.service.deployments.repository import Deployment, Listed, ListedPlan, ListedWatch
+from sutler.service.deployments.schemas import (
     CurrentPlanResource,
     DeploymentResource,
     DeploymentSummary,
     LastFailureResource,
     PendingPlanResource,
 )
-from service.holdings import repository as holdings
-from service.holdings.carrying_out import carry_out
-from service.plans import repository as plan_repository
-from service.plans.endpoints import job_of
-from service.plans.plan_schema import PlanDocument
-from service.plans.repository import PlanRecord
-from service.replanning import repository as watching
-from service.replanning.endpoints import watch_resource
-from service.replanning.resources import WatchResource, WatchSummary
+from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans import repository as plan_repository
+from sutler.service.plans.endpoints import job_of
+from sutler.service.plans.repository import PlanRecord
+from sutler.service.plans.resources import SERVES
 
 
 def url_of(name: str) -> str:

@@ -16,8 +16,7 @@ from datetime import UTC
 from typing import Any, Final
 from uuid import UUID
 
-from service.deployments.errors import NothingToServeError
-from service.deployments.keys import (
+from sutler.service.deployments.diff.stable_ids import (
     KeyedMachine,
     KeyedPlan,
     KeyedReplica,
@@ -26,11 +25,12 @@ from service.deployments.keys import (
     keyed,
     power_caps,
 )
-from service.export import sglang
-from service.export.command import flag
-from service.export.layout import obstacle_of
-from service.plans.plan_schema import PlanDocument, ReplicaDocument
-from solver.engine_args import role_args
+from sutler.service.deployments.errors import NothingToServeError
+from sutler.service.documents.plan import PlanDocument, ReplicaDocument
+from sutler.service.export import sglang
+from sutler.service.export.command import flag
+from sutler.service.export.layout import obstacle_of
+from sutler.solver.answer.engine_args import role_args
 
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
 PARTS_OF_ONE: Final = 1_000_000  # fractions of a route are whole multiples of one part

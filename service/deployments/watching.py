@@ -6,7 +6,7 @@ from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.watch_tables import WatchRow
+from sutler.service.db.watch_tables import WatchRow
 
 
 async def begin(connection: AsyncConnection, deployment_id: UUID) -> None:

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from service.export.compose import compose_text
-from service.export.errors import ExportError, NothingToRunError
-from service.export.kubernetes import kubernetes_text
-from service.export.layout import Layout, layout_of, obstacle_of, refuse
-from service.export.result import FORMATS, Exported, ExportFormat
-from service.export.router import router_text
-from service.export.skypilot import skypilot_text
-from service.export.vllm_script import script_text
-from service.plans.plan_schema import PlanDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.export.compose import compose_text
+from sutler.service.export.errors import NothingToRunError
+from sutler.service.export.kubernetes import kubernetes_text
+from sutler.service.export.layout import Layout, layout_of, obstacle_of, refuse
+from sutler.service.export.result import FORMATS, Exported, ExportFormat
+from sutler.service.export.router import router_text
+from sutler.service.export.skypilot import skypilot_text
+from sutler.service.export.vllm_script import script_text
 
-__all__ = ["FORMATS", "ExportError", "ExportFormat", "Exported", "NothingToRunError", "exported"]
+__all__ = ["FORMATS", "ExportFormat", "Exported", "NothingToRunError", "exported"]
 
 Writer = Callable[[Layout], tuple[str, tuple[str, ...]]]
 YAML: Final = "application/yaml"  # https://www.rfc-editor.org/rfc/rfc9512

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from service.export import sglang
-from service.export.layout import Layout, Machine, Process, Serving, Value
-from service.export.naming import one_line
+from sutler.service.export import sglang
+from sutler.service.export.layout import Layout, Machine, Process, Serving, Value
+from sutler.service.export.naming import one_line
 
 VLLM_VERSION: Final = "0.33.0"
 IMAGES: Final = {"vllm": f"vllm/vllm-openai:v{VLLM_VERSION}", "sglang": sglang.IMAGE}

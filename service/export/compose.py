@@ -7,7 +7,7 @@ plan's own text is doubled.
 
 from typing import Any, Final
 
-from service.export.command import (
+from sutler.service.export.command import (
     HEALTH_PATH,
     IMAGES,
     PROGRAM_WORDS,
@@ -21,11 +21,11 @@ from service.export.command import (
     serve_words,
     side_channel,
 )
-from service.export.layout import Layout, Process, Serving
-from service.export.power import cap_usage
-from service.export.router import machine_endpoints, routing_document
-from service.export.vllm_script import address_reference, address_variable
-from service.export.yaml_text import yaml_document
+from sutler.service.export.layout import Layout, Process, Serving
+from sutler.service.export.power import cap_usage
+from sutler.service.export.router import machine_endpoints, routing_document
+from sutler.service.export.vllm_script import address_reference, address_variable
+from sutler.service.export.yaml_text import yaml_document
 
 CACHE: Final = "huggingface"
 # Taken from the shell or .env where Compose runs, and left unset where they are not set there.

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.plans.plan_schema import PlanDocument, ReplicaDocument, StageDocument
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument, ReplicaDocument, StageDocument
+from sutler.service.errors import FieldProblem, short_repr
 
 _ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

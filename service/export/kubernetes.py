@@ -9,7 +9,7 @@ https://lws.sigs.k8s.io/docs/concepts/ (controller 0.6 or newer: it sets LWS_WOR
 from collections.abc import Iterator
 from typing import Any, Final
 
-from service.export.command import (
+from sutler.service.export.command import (
     HEALTH_PATH,
     IMAGES,
     PROGRAM_WORDS,
@@ -22,11 +22,11 @@ from service.export.command import (
     other_vendors,
     serve_words,
 )
-from service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving, refuse
-from service.export.naming import label_value
-from service.export.power import cap_usage, power_caps
-from service.export.router import Endpoint, router_json
-from service.export.yaml_text import Block, yaml_documents
+from sutler.service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving, refuse
+from sutler.service.export.naming import label_value
+from sutler.service.export.power import cap_usage, power_caps
+from sutler.service.export.router import Endpoint, router_json
+from sutler.service.export.yaml_text import Block, yaml_documents
 
 MACHINE_LABEL: Final = "sutler/machine"
 SECRET: Final = "vllm"

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from service.export.consistency import check_consistency
-from service.export.errors import NothingToRunError
-from service.export.naming import dns_labels
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.plans.plan_schema import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
-from solver.engine_args import role_args
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.export.consistency import check_consistency
+from sutler.service.export.errors import NothingToRunError
+from sutler.service.export.naming import dns_labels
+from sutler.solver.answer.engine_args import role_args
 
 FIRST_PORT: Final = 8000
 FIRST_MASTER_PORT: Final = 29501  # vLLM's default for --master-port

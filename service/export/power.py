@@ -6,7 +6,7 @@ A cap holds until it is set anew, or the driver is loaded anew. https://docs.nvi
 from collections import defaultdict
 from collections.abc import Iterator
 
-from service.export.layout import Layout, Machine, machine_name
+from sutler.service.export.layout import Layout, Machine, machine_name
 
 
 def power_caps(layout: Layout, machine: Machine) -> dict[float, list[int]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from service.export.layout import Layout, Serving
+from sutler.service.export.layout import Layout, Serving
 
 
 @dataclass(frozen=True, slots=True)

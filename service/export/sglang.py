@@ -7,7 +7,7 @@ https://docs.sglang.io/advanced_features/pd_disaggregation.html for prefill and 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from solver.problem import Role
+from sutler.solver.problem import Role
 
 VERSION: Final = "0.5.23"
 IMAGE: Final = f"lmsysorg/sglang:v{VERSION}"

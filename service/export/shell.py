@@ -3,15 +3,8 @@
 import shlex
 from collections.abc import Iterable
 
-from service.export.command import (
-    Reference,
-    Word,
-    describe_process,
-    environment_of,
-    serve_words,
-    side_channel,
-)
-from service.export.layout import Process, Serving
+from sutler.service.export.command import Reference, Word, describe_process, environment_of, serve_words, side_channel
+from sutler.service.export.layout import Process, Serving
 
 
 def shell_start(serving: Serving, process: Process, *, master: Word) -> list[str]:

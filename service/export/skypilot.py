@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from service.export import sglang
-from service.export.command import VLLM_VERSION, Reference, describe_machine, heading_of
-from service.export.layout import Layout, Machine, Serving, refuse
-from service.export.naming import dns_labels
-from service.export.power import cap_lines
-from service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
-from service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
-from service.export.yaml_text import Block, yaml_documents
+from sutler.service.export import sglang
+from sutler.service.export.command import VLLM_VERSION, Reference, describe_machine, heading_of
+from sutler.service.export.layout import Layout, Machine, Serving, refuse
+from sutler.service.export.naming import dns_labels
+from sutler.service.export.power import cap_lines
+from sutler.service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
+from sutler.service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
+from sutler.service.export.yaml_text import Block, yaml_documents
 
 USAGE: Final = (
     "Usage: csplit -z -f task- -b %02d.yaml THIS_FILE '/^---$/' '{*}', which leaves this heading in task-00.yaml,",

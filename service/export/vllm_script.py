@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from service.export.command import Reference, describe_machine, heading_of, processes_on
-from service.export.layout import Layout, Machine, Serving
-from service.export.power import cap_lines
-from service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
+from sutler.service.export.command import Reference, describe_machine, heading_of, processes_on
+from sutler.service.export.layout import Layout, Machine, Serving
+from sutler.service.export.power import cap_lines
+from sutler.service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
 
 USAGE = ("Usage: bash THIS_FILE MACHINE, on each machine, with the name that it has in the list below.",)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from adapters.base import Poll
+from sutler.adapters.base import Poll
 
 LONGEST_BACKOFF_S: Final = 1800.0
 SETUP_BACKOFF_S: Final = 300.0  # a wrong key stays wrong until somebody corrects it

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from adapters.base import Coverage, Offer, Poll, RejectedRow
+from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 
 RELIABILITY_DIGITS: Final = 3
 MEASURED_DIGITS: Final = 2

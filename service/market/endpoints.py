@@ -6,21 +6,21 @@ Reading a market makes thousands of documents: these endpoints run in threads, b
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 
-from service.auth.dependency import Reader
-from service.market.repository import ProviderReport, StoredPoll
-from service.market.resources import HistoryResource, LastPollResource, OffersPage, ProviderResource
-from service.market.selection import Selection, contract_named, gpu_slug, instant, provider_names
-from service.plans.fields import PRINTABLE
-from service.plans.market_source import STORE_MAX_AGE_S
-from service.web.paging import Cursor, Page, bad_cursor, decode_cursor, encode_cursor
-from service.web.problems import responses
-from service.web.state import Services, services_of
+from sutler.service.auth.dependency import Reader
+from sutler.service.documents.fields import PRINTABLE
+from sutler.service.market.repository import ProviderReport, StoredPoll
+from sutler.service.market.resources import HistoryResource, LastPollResource, OffersPage, ProviderResource
+from sutler.service.market.selection import Selection, contract_named, gpu_slug, instant, provider_names
+from sutler.service.market.service import MarketService
+from sutler.service.translation.market_source import STORE_MAX_AGE_S
+from sutler.service.web.paging import Cursor, Page, bad_cursor, decode_cursor, encode_cursor
+from sutler.service.web.problems import responses
+from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1", tags=["market"])
 
-Service = Annotated[Services, Depends(services_of)]
 Word = Annotated[str, Query(min_length=1, max_length=200, pattern=PRINTABLE)]
 AsOf = Annotated[
     str | None,
@@ -65,7 +65,7 @@ def list_offers(
         list_prices=list_prices,
     )
     at, position = _where(cursor, _instant(as_of, services.now()))
-    market = selection.of_market(services.market.read(as_of=at, providers=selection.providers))
+    market = selection.of_market(services.part(MarketService).read(as_of=at, providers=selection.providers))
     kept = market.offers[position : position + limit]
     following = position + len(kept)
     more = following < len(market.offers)
@@ -105,7 +105,7 @@ def get_history(
     """How many GPUs of a type were for rent, and at which price, over time."""
     now = services.now()
     slug, wanted = gpu_slug(gpu), contract_named(contract)
-    found = services.market.history(
+    found = services.part(MarketService).history(
         slug,
         contract=wanted,
         since=instant(since, field="since", now=now),
@@ -123,7 +123,9 @@ def get_history(
 def list_providers(services: Service, _reader: Reader) -> Page[ProviderResource]:
     """Each cloud that is set up: its last poll, how old its market is, when it is due."""
     now = services.now()
-    return Page(items=[_provider(report, now) for report in services.market.provider_reports()], next=None)
+    return Page(
+        items=[_provider(report, now) for report in services.part(MarketService).provider_reports()], next=None
+    )
 
 
 def _provider(report: ProviderReport, now: datetime) -> ProviderResource:

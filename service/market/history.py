@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, TextClause, text
 
-from service.db.engine import connected
-from service.db.tables import OFFERED_AT
+from sutler.service.db.engine import connected
+from sutler.service.db.tables import OFFERED_AT
 
 USUAL_SILENCE: Final = timedelta(hours=1)
 

@@ -15,15 +15,16 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from adapters.base import Outcome, Poll
-from adapters.config import Provider, ProviderConfig
-from adapters.polling import poll as poll_cloud
-from service.db.engine import connected, transaction, translated
-from service.db.errors import DatabaseError, DatabaseUnreachableError
-from service.market import repository
-from service.market.backoff import LONGEST_BACKOFF_S, next_poll
-from service.market.changes import changes
-from service.settings import Pace, variable
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.errors import Outcome
+from sutler.adapters.polling import poll as poll_cloud
+from sutler.service.db.engine import connected, transaction, translated
+from sutler.service.db.errors import DatabaseError, DatabaseUnreachableError
+from sutler.service.market import repository
+from sutler.service.market.backoff import LONGEST_BACKOFF_S, next_poll
+from sutler.service.market.changes import changes
+from sutler.service.settings import Pace, variable
 
 LOCK_PATIENCE_S: Final = 60.0
 LOCK_RETRY_S: Final = 0.2

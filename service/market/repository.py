@@ -13,10 +13,10 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, literal, or
 from sqlalchemy.dialects.postgresql import Range
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from adapters.base import USABLE_OUTCOMES, Coverage, Offer, Poll, RejectedRow
-from service.db.tables import OFFERED_AT, OfferRow, PollRow, ProviderRow, RejectedRowRow
-from service.market.backoff import NextPoll
-from service.market.changes import LONGEST_RAW_CHARACTERS, Changes, OpenOffer, RejectedKey, rejected_by_key
+from sutler.adapters.base import USABLE_OUTCOMES, Coverage, Offer, Poll, RejectedRow
+from sutler.service.db.tables import OFFERED_AT, OfferRow, PollRow, ProviderRow, RejectedRowRow
+from sutler.service.market.backoff import NextPoll
+from sutler.service.market.changes import LONGEST_RAW_CHARACTERS, Changes, OpenOffer, RejectedKey, rejected_by_key
 
 POLLS_LOOKED_BACK: Final = 20
 LONGEST_LOOK_BACK: Final = timedelta(days=7)

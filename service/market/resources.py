@@ -4,8 +4,8 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from service.plans.market_schema import OfferDocument
-from service.plans.resources import Resource
+from sutler.service.documents.market import OfferDocument
+from sutler.service.web.resource import Resource
 
 
 class OffersPage(BaseModel):

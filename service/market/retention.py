@@ -9,9 +9,9 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
-from service.db.engine import connected, transaction
-from service.market.history import KNOWN, SUPPLY, USUAL_SILENCE, kept_in_full_since
-from service.market.repository import POLLS_LOOKED_BACK, USABLE
+from sutler.service.db.engine import connected, transaction
+from sutler.service.market.history import KNOWN, SUPPLY, USUAL_SILENCE, kept_in_full_since
+from sutler.service.market.repository import POLLS_LOOKED_BACK, USABLE
 
 SAMPLES_PER_HOUR: Final = 4
 HOURS_AT_ONCE: Final = 24

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
-from adapters.gpu_names import known_gpus
-from adapters.registry import PROVIDERS
-from service.plans.errors import DocumentError
-from service.plans.market_schema import OfferDocument
-from service.plans.market_source import in_regions
-from service.plans.stored_market import StoredMarket
+from sutler.adapters.gpu_names import known_gpus
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.market import OfferDocument
+from sutler.service.translation.market_source import in_regions
+from sutler.service.translation.stored_market import StoredMarket
 
 CONTRACTS: Final = ("on_demand", "interruptible", "reserved")
 _ALSO_CALLED: Final = {"spot": "interruptible"}
@@ -82,7 +82,7 @@ def gpu_slug(name: str) -> str:
     plain = name.strip().lower()
     if plain in known_gpus():
         return plain
-    from solver.catalog import resolve_gpu
+    from sutler.solver.catalog import resolve_gpu
 
     return resolve_gpu(name, field="GPU").slug
 

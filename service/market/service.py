@@ -8,20 +8,20 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from adapters.base import Poll
-from adapters.config import Provider
-from adapters.registry import PROVIDERS
-from service.db.engine import connected
-from service.db.errors import DatabaseError
-from service.market.history import USUAL_SILENCE, HistoryPoint, price_history
-from service.market.polling import Poller, PollReport
-from service.market.repository import ProviderReport, provider_reports
-from service.market.retention import Pruned, prune
-from service.market.selection import provider_names
-from service.market.snapshot import read_market
-from service.plans.errors import DocumentError
-from service.plans.stored_market import StoredMarket
-from service.settings import MarketSettings
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.db.engine import connected
+from sutler.service.db.errors import DatabaseError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
+from sutler.service.market.polling import Poller, PollReport
+from sutler.service.market.repository import ProviderReport, provider_reports
+from sutler.service.market.retention import Pruned, prune
+from sutler.service.market.selection import provider_names
+from sutler.service.market.snapshot import read_market
+from sutler.service.settings import MarketSettings
+from sutler.service.translation.stored_market import StoredMarket
 
 MOST_POLLS_AT_ONCE: Final = 8
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from service.db.tables import DAY_BEGUN, LONGEST_BRIEF
-from service.plans.market_schema import OfferDocument
+from sutler.service.db.tables import DAY_BEGUN, LONGEST_BRIEF
+from sutler.service.documents.market import OfferDocument
 
 OfferId = tuple[str, str, str]
 """(provider, offer_id, contract)."""

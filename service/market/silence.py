@@ -9,9 +9,9 @@ from typing import Final, Literal
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adapters.base import USABLE_OUTCOMES
-from service.queue import Queue
-from service.webhooks.service import announce
+from sutler.adapters.base import USABLE_OUTCOMES
+from sutler.service.db.queue import Queue
+from sutler.service.webhooks.service import announce
 
 logger = logging.getLogger("sutler.market")
 

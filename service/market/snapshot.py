@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, Row
 
-from adapters.base import LONGEST_NAME
-from service.db.engine import connected
-from service.market import repository
-from service.market.history import kept_in_full_since
-from service.market.repository import SeenPoll
-from service.plans.errors import DocumentError
-from service.plans.market_schema import OfferDocument
-from service.plans.stored_market import StoredMarket
+from sutler.adapters.base import LONGEST_NAME
+from sutler.service.db.engine import connected
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.market import OfferDocument
+from sutler.service.market import repository
+from sutler.service.market.history import kept_in_full_since
+from sutler.service.market.repository import SeenPoll
+from sutler.service.translation.stored_market import StoredMarket
 
 logger = logging.getLogger("sutler.market")
 

@@ -1,33 +1,34 @@
 """Plans the rest of an application anew from what its models have done: the document side of SamuLLM's §4.3.
 
-Flow: plan document, progress document -> adjusted (here) -> solver.offline.adjusting -> plan document, revision + 1.
+Flow: plan document, progress document -> adjusted (here) -> solver/offline/adjusting -> plan document, revision + 1.
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from uuid import UUID
 
-from service.offline.plan_issue import CUT_SHORT, Renting, cut_short, issue_offline_plan
-from service.offline.plan_schema import (
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.rules import either
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.offline.plan_issue import CUT_SHORT, Renting, cut_short, issue_offline_plan
+from sutler.service.offline.plan_schema import (
     ApplicationModel,
     OfflineAdjustment,
     OfflinePlanDocument,
     OfflineRental,
     SeenSpeed,
 )
-from service.offline.planned import planned_hardware, planned_schedule
-from service.offline.progress_schema import ProgressDocument
-from service.offline.simulating import planned_translation
-from service.offline.started import finished_at_start, planned_start, started
-from service.offline.translate import to_rental_terms
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.plans.problem_rules import either
-from solver.offline.adjusting import Reported, adjust
-from solver.offline.machine_sets import last_use_s
-from solver.offline.plan import LowerBound
-from solver.offline.sampling import sample
-from solver.offline.stages import Execution, RunningReplica
-from solver.units import SECONDS_PER_HOUR
+from sutler.service.offline.planned import planned_hardware, planned_schedule
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.reported_progress import finished_at_start, planned_start, started
+from sutler.service.offline.simulating import planned_translation
+from sutler.service.offline.translate import to_rental_terms
+from sutler.solver.offline.adjusting import Reported, adjust
+from sutler.solver.offline.machine_sets import last_use_s
+from sutler.solver.offline.plan import LowerBound
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import Execution, RunningReplica
+from sutler.solver.units import SECONDS_PER_HOUR
 
 
 def adjusted(

@@ -6,14 +6,15 @@ All of it is said before a plan is queued, so that a caller who does not wait he
 from collections.abc import Iterator
 from datetime import datetime
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.market import market_of
-from service.offline.translate import translate
-from service.plans.admission import over_limit
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.plans.market_source import path_refused
-from service.settings import ServiceSettings
-from solver.catalog import load_gpus
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.market import market_of
+from sutler.service.offline.translate import translate
+from sutler.service.plans.admission import over_limit
+from sutler.service.settings import ServiceSettings
+from sutler.service.translation.market_source import path_refused
+from sutler.solver.catalog import load_gpus
 
 
 def admit(document: ApplicationDocument, settings: ServiceSettings, *, now: datetime) -> None:

@@ -1,25 +1,38 @@
 """The application document: models, their requests, whose output is whose input, what it runs on, what is best.
 
-Rules that one field can break alone are in its type; those that fields break together are in application_rules.py.
+A rule that one field can break alone is in its type; what fields break together is found here. Loops of several
+models and models that nothing reaches are refused by solver/offline/application.py; what needs the catalogue or the
+drawn lengths, such as context windows, by context.py and counts.py.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from service.offline.application_rules import broken_rules
-from service.offline.hardware_schema import (
+from sutler.service.documents.fields import Document, GpuName, Name, PositiveFraction, PositiveGigabytes, reject
+from sutler.service.documents.model import GpuDocument, PrecisionName
+from sutler.service.documents.problem_parts import MarketSourceDocument, ModelReference, ParallelSize
+from sutler.service.documents.rules import either, repeated
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.offline.hardware_schema import (
     HardwareDocument,
+    LoadingDocument,
     OfflineMinTime,
     OfflineObjective,
     RentalLimits,
     RentalTerms,
 )
-from service.offline.lengths_schema import LengthsDocument
-from service.offline.requests_schema import RequestsDocument, RequestTokens
-from service.plans.fields import Document, GpuName, Name, PositiveFraction, PositiveGigabytes, reject
-from service.plans.model_schema import GpuDocument, PrecisionName
-from service.plans.problem_schema import MarketSourceDocument, ModelReference, ParallelSize
+from sutler.service.offline.lengths_schema import LengthsDocument
+from sutler.service.offline.requests_schema import (
+    DrawnRequests,
+    RecordedRequests,
+    RequestsDocument,
+    RequestTokens,
+    TraceRequests,
+)
+
+ONLY_RENTED = "counts only with a market: leave it out"
 
 
 class NodeDocument(Document):
@@ -109,5 +122,137 @@ class ApplicationDocument(Document):
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
-        reject(broken_rules(self))
+        reject(_broken_rules(self))
         return self
+
+
+def _broken_rules(application: ApplicationDocument) -> list[FieldProblem]:
+    """Every broken rule, in the order of the document."""
+    return [
+        *repeated("models", (model.name for model in application.models)),
+        *(found for i, model in enumerate(application.models) for found in _model_rules(i, model, application)),
+        *_edge_rules(application),
+        *_hardware_rules(application),
+        *_rental_rules(application),
+        *_search_rules(application),
+    ]
+
+
+def _model_rules(i: int, model: NodeDocument, application: ApplicationDocument) -> Iterator[FieldProblem]:
+    at, requests = f"models[{i}]", model.requests
+    has_answers = isinstance(requests, TraceRequests) or (
+        isinstance(requests, RecordedRequests) and requests.recorded.output_tokens is not None
+    )
+    if model.output_tokens is None and not has_answers:
+        remedy = "is missing: say how long its answers are; only requests recorded with theirs can do without"
+        yield FieldProblem(f"{at}.output_tokens", None, remedy)
+    yield from _recorded_rules(at, requests)
+    yield from _chain_rules(at, model, application)
+    if model.prompt_tokens != 0 and not any(_hands_to(edge, model.name) for edge in application.edges):
+        remedy = "stands around outputs of other models, and no edge brings it any: count it in its own prompts"
+        yield FieldProblem(f"{at}.prompt_tokens", short_repr(model.prompt_tokens), remedy)
+
+
+def _recorded_rules(at: str, requests: object) -> Iterator[FieldProblem]:
+    if not isinstance(requests, RecordedRequests) or requests.recorded.output_tokens is None:
+        return
+    prompts, answers = len(requests.recorded.input_tokens), len(requests.recorded.output_tokens)
+    if prompts != answers:
+        remedy = f"has {answers} entries where input_tokens has {prompts}: give one for each"
+        shown = short_repr(list(requests.recorded.output_tokens))
+        yield FieldProblem(f"{at}.requests.recorded.output_tokens", shown, remedy)
+
+
+def _chain_rules(at: str, model: NodeDocument, application: ApplicationDocument) -> Iterator[FieldProblem]:
+    requests = model.requests
+    loop = next((i for i, edge in enumerate(application.edges) if edge.source == edge.target == model.name), None)
+    length = requests.chain_length if isinstance(requests, DrawnRequests) else None
+    if loop is None:
+        if length is not None:
+            remedy = f"makes chains: add an edge from {model.name} to itself, or leave it out"
+            yield FieldProblem(f"{at}.requests.chain_length", short_repr(length), remedy)
+    elif requests is None:
+        remedy = f"is missing: edges[{loop}] makes chains, of requests of its own with a chain_length"
+        yield FieldProblem(f"{at}.requests", None, remedy)
+    elif not isinstance(requests, DrawnRequests):
+        remedy = (
+            f"recorded requests have no chains, which edges[{loop}] makes: give count, input_tokens, chain_length"
+        )
+        yield FieldProblem(f"{at}.requests", None, remedy)
+    elif length is None:
+        remedy = f"is missing: edges[{loop}] makes chains; say how many chunks an item has"
+        yield FieldProblem(f"{at}.requests.chain_length", None, remedy)
+
+
+def _hands_to(edge: EdgeDocument, name: str) -> bool:
+    return edge.target == name != edge.source
+
+
+def _edge_rules(application: ApplicationDocument) -> Iterator[FieldProblem]:
+    names = [model.name for model in application.models]
+    first: dict[tuple[str, str], int] = {}
+    for i, edge in enumerate(application.edges):
+        for end, name in (("from", edge.source), ("to", edge.target)):
+            if name not in names:
+                remedy = f"is no model of this application: use {either(names)}"
+                yield FieldProblem(f"edges[{i}].{end}", short_repr(name), remedy)
+        earlier = first.setdefault((edge.source, edge.target), i)
+        if earlier != i:
+            remedy = f"edges[{earlier}] has the same ends: keep one of the two"
+            yield FieldProblem(f"edges[{i}]", short_repr(f"{edge.source} -> {edge.target}"), remedy)
+        if edge.source == edge.target:
+            yield from _loop_rules(f"edges[{i}]", edge)
+
+
+def _loop_rules(at: str, edge: EdgeDocument) -> Iterator[FieldProblem]:
+    for field, usual in (("outputs", "last"), ("copies", 1), ("share_fraction", 1.0)):
+        given = getattr(edge, field)
+        if given != usual:
+            remedy = "a chunk reads the output of the one before it, once: leave it out"
+            yield FieldProblem(f"{at}.{field}", short_repr(given), remedy)
+
+
+def _hardware_rules(application: ApplicationDocument) -> Iterator[FieldProblem]:
+    hardware = application.hardware
+    if hardware is None and application.market is None:
+        yield FieldProblem("hardware", None, "is missing: describe the GPUs at hand, or give a market")
+    if hardware is not None and application.market is not None:
+        yield FieldProblem("market", None, "stands beside hardware: keep one of the two")
+    if hardware is not None:
+        yield from _loading_rules("hardware.loading.table", hardware.loading, application)
+    yield from _loading_rules("rental.loading.table", application.rental.loading, application)
+
+
+def _loading_rules(at: str, loading: LoadingDocument, application: ApplicationDocument) -> Iterator[FieldProblem]:
+    names = [model.name for model in application.models]
+    first: dict[tuple[str, int], int] = {}
+    for i, row in enumerate(loading.table):
+        if row.model not in names:
+            remedy = f"is no model of this application: use {either(names)}"
+            yield FieldProblem(f"{at}[{i}].model", short_repr(row.model), remedy)
+        earlier = first.setdefault((row.model, row.tensor_parallel), i)
+        if earlier != i:
+            remedy = f"{at}[{earlier}] has the same model and tensor_parallel: keep one of the two"
+            yield FieldProblem(f"{at}[{i}]", short_repr(row.model), remedy)
+
+
+def _rental_rules(application: ApplicationDocument) -> Iterator[FieldProblem]:
+    if application.market is not None:
+        return
+    objective = application.objective
+    if objective.kind == "min_cost":
+        yield FieldProblem("objective.kind", "'min_cost'", "needs a market: GPUs at hand cost nothing; use min_time")
+    for field in ("budget_usd", "budget_usd_per_hour"):
+        given = getattr(objective, field, None)
+        if given is not None:
+            yield FieldProblem(f"objective.{field}", f"{given:g}", ONLY_RENTED)
+    if application.rental != RentalTerms():
+        yield FieldProblem("rental", None, ONLY_RENTED)
+    if application.limits != RentalLimits():
+        yield FieldProblem("limits", None, ONLY_RENTED)
+
+
+def _search_rules(application: ApplicationDocument) -> Iterator[FieldProblem]:
+    sizes = application.search.tensor_parallel
+    if len(set(sizes)) < len(sizes):
+        yield FieldProblem("search.tensor_parallel", short_repr(list(sizes)), "names a size twice")

@@ -7,8 +7,9 @@ output that can be drawn there, or that model's max_output_tokens.
 from collections.abc import Iterator
 from typing import Final
 
-from service.plans.errors import DocumentError, FieldProblem
-from solver.offline.application import Application, Drawn, Node, Recorded
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem
+from sutler.solver.offline.application import Application, Drawn, Node, Recorded
 
 LEAST_ANSWER_TOKENS: Final = 1
 Part = tuple[str, int]

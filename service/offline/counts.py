@@ -7,8 +7,9 @@ every output of chains of drawn lengths, or a share of the outputs.
 from collections.abc import Iterator
 from typing import Final
 
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from solver.offline.application import Application, Drawn, Edge, Node, Recorded
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.solver.offline.application import Application, Drawn, Edge, Node, Recorded
 
 MOST_REQUESTS: Final = 2_000_000
 

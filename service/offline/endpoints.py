@@ -3,35 +3,34 @@
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from service.auth.dependency import Planner, Reader
-from service.db.asynchronous import reading
-from service.offline import repository
-from service.offline import service as offline
-from service.offline.application_schema import ApplicationDocument
-from service.offline.examples import ENSEMBLE, ENSEMBLE_ON_THE_STORE, PROGRESS
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.progress_schema import ProgressDocument
-from service.offline.repository import OfflinePlanRecord
-from service.offline.resources import OfflinePlanJobResource, OfflinePlanStatus, OfflinePlanSummary
-from service.plans import answering
-from service.plans.answering import before_of
-from service.web.bodies import body_docs, body_of
-from service.web.idempotency import ticket_of
-from service.web.links import TO_THE_OFFLINE_PLAN
-from service.web.paging import Cursor, Limit, Page
-from service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
-from service.web.preferences import preferences_of
-from service.web.problems import responses
-from service.web.request_id import request_id_of
-from service.web.state import Services, services_of
-from service.web.waiting import for_caller
+from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.db.asynchronous import reading
+from sutler.service.offline import repository
+from sutler.service.offline import service as offline
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.examples import ENSEMBLE, ENSEMBLE_ON_THE_STORE, PROGRESS
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.repository import OfflinePlanRecord
+from sutler.service.offline.resources import OfflinePlanJobResource, OfflinePlanStatus, OfflinePlanSummary
+from sutler.service.plans import plan_responses
+from sutler.service.plans.plan_responses import before_of
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.idempotency import ticket_of
+from sutler.service.web.links import TO_THE_OFFLINE_PLAN
+from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
+from sutler.service.web.preferences import preferences_of
+from sutler.service.web.problems import responses
+from sutler.service.web.request_id import request_id_of
+from sutler.service.web.state import Service, Services
+from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/offline-plans", tags=["offline plans"])
 
-Service = Annotated[Services, Depends(services_of)]
 PLAN_OR_JOB: Final = OfflinePlanDocument | OfflinePlanJobResource
 _PLACE: Final = {
     "model": OfflinePlanJobResource,
@@ -92,7 +91,7 @@ async def list_offline_plans(
     """All plans of offline applications, the newest first."""
     async with reading(services.engine) as connection:
         found = await repository.page(connection, limit=limit + 1, before=before_of(cursor), status=status, name=name)
-    return answering.page_of(found, limit, summary_of)
+    return plan_responses.page_of(found, limit, summary_of)
 
 
 @router.get(
@@ -114,7 +113,7 @@ async def get_offline_plan(
     """A plan of an offline application, or what became of it so far."""
     waits_s = min(wait_s, services.settings.longest_wait_s)
     record = await for_caller(request, offline.finished(services, plan_id, wait_s=waits_s))
-    return answering.shown_once(record, request, job_of)
+    return plan_responses.shown_once(record, request, job_of)
 
 
 @router.post(
@@ -193,7 +192,7 @@ async def list_offline_revisions(
     async with reading(services.engine) as connection:
         record = await offline.stored(connection, plan_id)
         found = await repository.page(connection, limit=limit + 1, before=before, first_id=record.first_id)
-    return answering.page_of(found, limit, summary_of)
+    return plan_responses.page_of(found, limit, summary_of)
 
 
 async def _made(request: Request, services: Services, record: OfflinePlanRecord, *, longest_s: float) -> Response:
@@ -201,7 +200,7 @@ async def _made(request: Request, services: Services, record: OfflinePlanRecord,
     if not wishes.respond_async:
         wait_s = longest_s if wishes.wait_s is None else min(longest_s, wishes.wait_s)
         record = await for_caller(request, offline.finished(services, record.id, wait_s=wait_s))
-    return answering.made(record, request, job_of, headers=wishes.applied)
+    return plan_responses.made(record, request, job_of, headers=wishes.applied)
 
 
 def job_of(record: OfflinePlanRecord) -> OfflinePlanJobResource:

@@ -10,9 +10,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from service.offline.gantt import Block, Chart, blocks_of, ticks_of
-from service.offline.gantt_html import page_of
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.gantt import Block, Chart, blocks_of, ticks_of
+from sutler.service.offline.gantt_html import page_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

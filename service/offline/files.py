@@ -10,8 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from service.offline.application_schema import ApplicationDocument, NodeDocument
-from service.offline.lengths_schema import (
+from sutler.service.documents.csv_tables import read_csv
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.model import ConfigDocument
+from sutler.service.documents.reading import MOST_JSON_BYTES, read_document
+from sutler.service.documents.traces import read_trace_file
+from sutler.service.documents.validation import validate
+from sutler.service.offline.application_schema import ApplicationDocument, NodeDocument
+from sutler.service.offline.lengths_schema import (
     MOST_ENTRIES,
     MOST_TOKENS,
     EmpiricalCounts,
@@ -20,16 +26,10 @@ from service.offline.lengths_schema import (
     LengthsColumn,
     LengthsDocument,
 )
-from service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestList, TraceRequests
-from service.plans.csv_tables import read_csv
-from service.plans.documents import MOST_JSON_BYTES, read_document
-from service.plans.errors import DocumentError
-from service.plans.given_models import with_content
-from service.plans.market_source import resolve_path
-from service.plans.model_schema import ConfigDocument
-from service.plans.traces import read_trace_file
-from service.plans.validation import validate
-from solver.throughput.base import IntArray
+from sutler.service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestList, TraceRequests
+from sutler.service.translation.given_models import with_content
+from sutler.service.translation.market_source import resolve_path
+from sutler.solver.arrays import IntArray
 
 NO_FILE: Final = "is no ordinary file: name a CSV file"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from service.offline.plan_schema import OfflinePlanDocument, PlannedHardware, SimulatedStage
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.plan_schema import OfflinePlanDocument, PlannedHardware, SimulatedStage
 
 SYMBOLS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 # Neighbours differ in hue and in lightness; all are dark enough for white text and for a white page.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from service.offline.gantt import Block, Chart, block_words, blocks_of, ticks_of
+from sutler.service.offline.gantt import Block, Chart, block_words, blocks_of, ticks_of
 
 WIDTH: Final = 1160
 _LEFT: Final = 92

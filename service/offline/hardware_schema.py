@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, model_validator
 
-from service.plans.errors import FieldProblem, short_repr
-from service.plans.fields import Bandwidth, Document, GpuName, Name, Seconds, UsdPerHour, reject
-from service.plans.problem_schema import ParallelSize
-from solver.offline.hardware import ENGINE_START_S, READ_GB_PER_S
+from sutler.service.documents.fields import Bandwidth, Document, GpuName, Name, Seconds, UsdPerHour, reject
+from sutler.service.documents.problem_parts import ParallelSize
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.solver.offline.hardware import ENGINE_START_S, READ_GB_PER_S
 
 MOST_GPUS = 128
 GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]

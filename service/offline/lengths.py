@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from service.offline.lengths_schema import (
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.lengths_schema import (
     MOST_TOKENS,
     EmpiricalCounts,
     EmpiricalLengths,
@@ -22,10 +23,9 @@ from service.offline.lengths_schema import (
     UniformLengths,
     UniformRange,
 )
-from service.plans.errors import DocumentError
-from service.plans.market_source import path_refused
-from solver.offline.application import Lengths
-from solver.throughput.base import FloatArray
+from sutler.service.translation.market_source import path_refused
+from sutler.solver.arrays import FloatArray
+from sutler.solver.offline.application import Lengths
 
 POINTS: Final = 1_000
 """Equal shares that a distribution is cut into; each stands for the length at its middle."""

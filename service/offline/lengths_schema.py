@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from service.plans.errors import FieldProblem, short_repr
-from service.plans.fields import PRINTABLE, Document, FilePath, Fraction, reject
+from sutler.service.documents.fields import PRINTABLE, Document, FilePath, Fraction, reject
+from sutler.service.errors import FieldProblem, short_repr
 
 MOST_TOKENS: Final = 10_000_000
 MOST_ENTRIES: Final = 1_000_000

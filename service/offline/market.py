@@ -1,6 +1,6 @@
 """What an application may rent: the offers of its market, and the figures of their GPUs.
 
-Flow: ApplicationDocument.market -> market_of (here) -> planning.py -> solver.offline.renting.
+Flow: ApplicationDocument.market -> market_of (here) -> planning.py -> solver/offline/renting.
 """
 
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from service.offline.application_schema import ApplicationDocument
-from service.plans.errors import DocumentError, NoMarketDataError
-from service.plans.gpu_choice import NEEDED_FOR_ESTIMATES
-from service.plans.market_source import read_market
-from service.plans.stored_market import MarketStore
-from solver.catalog import load_gpus
-from solver.catalog.entries import Gpu
-from solver.problem import Offer
+from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
+from sutler.service.translation.market_source import read_market
+from sutler.service.translation.stored_market import MarketStore
+from sutler.solver.catalog import load_gpus
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.problem import Offer
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.offline.plan_schema import LowerBoundDocument, PlannedHardware, SimulatedStage
-from service.plans.fields import Document, Timestamp
-from solver.offline.plan import Strategy
+from sutler.service.documents.fields import Document, Timestamp
+from sutler.service.offline.plan_schema import LowerBoundDocument, PlannedHardware, SimulatedStage
+from sutler.solver.offline.plan import Strategy
 
 
 class GpuShares(Document):

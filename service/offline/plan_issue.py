@@ -1,6 +1,6 @@
 """From the solver's offline plan to its document.
 
-Flow: solver.offline -> issue_offline_plan, issue_infeasible (here) -> file or store -> planned.py, the way back.
+Flow: solver/offline -> issue_offline_plan, issue_infeasible (here) -> file or store -> planned.py, the way back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,10 @@ from uuid import UUID
 
 import numpy as np
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.hardware_schema import LoadingDocument
-from service.offline.plan_schema import (
+from sutler.service.documents.model import GpuDocument
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.hardware_schema import LoadingDocument
+from sutler.service.offline.plan_schema import (
     ApplicationModel,
     ComparedSchedule,
     IslandDocument,
@@ -33,17 +34,16 @@ from service.offline.plan_schema import (
     StageEnd,
     StageModel,
 )
-from service.offline.translate import OfflineTranslation
-from service.plans.model_schema import GpuDocument
-from service.plans.planned import architecture_of, gpu_figures
-from solver.offline.application import Application, Node
-from solver.offline.hardware import Hardware, Loading
-from solver.offline.pile import Pile
-from solver.offline.plan import OfflinePlan
-from solver.offline.stages import ExecutedStage, RunningReplica, Stage
-from solver.throughput.architecture import WEIGHT_BYTES
-from solver.units import BYTES_PER_GB
-from solver.version import VERSION
+from sutler.service.offline.translate import OfflineTranslation
+from sutler.service.translation.to_plan import architecture_of, gpu_figures
+from sutler.solver.offline.application import Application, Node
+from sutler.solver.offline.hardware import Hardware, Loading
+from sutler.solver.offline.plan import OfflinePlan
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import ExecutedStage, RunningReplica, Stage
+from sutler.solver.throughput.architecture import WEIGHT_BYTES
+from sutler.solver.units import BYTES_PER_GB
+from sutler.solver.version import VERSION
 
 OPTIMAL_GAP: Final = 1e-6
 SCHEMA: Final = "sutler/offline-plan/v1"

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.hardware_schema import LoadingDocument
-from service.offline.progress_schema import ProgressDocument
-from service.plans.fields import Document, Timestamp
-from service.plans.model_schema import GpuDocument, ModelSpecDocument, PrecisionName
-from service.plans.plan_schema import RentalDocument
-from solver.offline.plan import Strategy
+from sutler.service.documents.fields import Document, Timestamp
+from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
+from sutler.service.documents.plan import RentalDocument
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.hardware_schema import LoadingDocument
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.solver.offline.plan import Strategy
 
 
 class OfflineObjectiveResult(Document):

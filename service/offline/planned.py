@@ -1,7 +1,7 @@
 """From the document of an offline plan back to what a simulation or an adjustment needs.
 
 Flow: plan_issue.py -> file or store -> read_offline_plan, planned_application, planned_hardware, planned_schedule
-(here) -> solver.offline. Architectures and GPUs are those that the plan holds, whatever became of the catalogue.
+(here) -> solver/offline. Architectures and GPUs are those that the plan holds, whatever became of the catalogue.
 """
 
 import json
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from service.offline.plan_schema import OfflinePlanDocument, ScheduledStage
-from service.offline.translate import to_application, to_loading
-from service.plans.documents import read_document
-from service.plans.errors import DocumentError
-from service.plans.given_models import inline_spec
-from service.plans.validation import field_problems
-from solver.catalog.entries import Gpu
-from solver.offline.application import Application
-from solver.offline.hardware import Hardware, Island
-from solver.offline.stages import ExecutionPlan, Schedule, Stage
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import field_problems
+from sutler.service.offline.plan_schema import OfflinePlanDocument, ScheduledStage
+from sutler.service.offline.translate import to_application, to_loading
+from sutler.service.translation.given_models import inline_spec
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.hardware import Hardware, Island
+from sutler.solver.offline.stages import ExecutionPlan, Schedule, Stage
 
 
 def read_offline_plan(path: Path, *, field: str = "PLAN") -> OfflinePlanDocument:

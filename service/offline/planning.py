@@ -1,6 +1,6 @@
 """Plans an application, or compares strategies on it: from what was translated to the documents.
 
-Flow: translate.py, market.py -> planned, compared (here) -> solver.offline -> plan_issue.py, outcome_schema.py.
+Flow: translate.py, market.py -> planned, compared (here) -> solver/offline -> plan_issue.py, outcome_schema.py.
 Shared by the command line and the API.
 """
 
@@ -11,29 +11,24 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from service.offline.market import OfflineMarket
-from service.offline.outcome_schema import ComparedPlan, OfflineComparisonDocument, SeededTimes
-from service.offline.plan_issue import Renting, cut_short, issue_infeasible, issue_offline_plan
-from service.offline.plan_schema import (
-    MachineChoice,
-    OfflineConflict,
-    OfflinePlanDocument,
-    OfflineRental,
-)
-from service.offline.shares import gpu_shares
-from service.offline.translate import OfflineTranslation, to_loading, to_rental_terms
-from service.plans.errors import DocumentError
-from solver.catalog.entries import Gpu
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application, Recorded
-from solver.offline.costs import weights_gb
-from solver.offline.hardware import Hardware
-from solver.offline.machine_sets import MOST_GPUS
-from solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
-from solver.offline.planner import compare_strategies, plan_application, simulate_schedule
-from solver.offline.renting import Machine, MachineSet, RentalGoal, Rented, rent
-from solver.offline.sampling import sample
-from solver.problem import Offer
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.market import OfflineMarket
+from sutler.service.offline.outcome_schema import ComparedPlan, OfflineComparisonDocument, SeededTimes
+from sutler.service.offline.plan_issue import Renting, cut_short, issue_infeasible, issue_offline_plan
+from sutler.service.offline.plan_schema import MachineChoice, OfflineConflict, OfflinePlanDocument, OfflineRental
+from sutler.service.offline.shares import gpu_shares
+from sutler.service.offline.translate import OfflineTranslation, to_loading, to_rental_terms
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application, Recorded
+from sutler.solver.offline.costs import weights_gb
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.machine_sets import MOST_GPUS
+from sutler.solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
+from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
+from sutler.solver.offline.renting import Machine, MachineSet, RentalGoal, Rented, rent
+from sutler.solver.offline.sampling import sample
+from sutler.solver.problem import Offer
 
 DRAWN: Final = (
     "Lengths of answers are drawn from their distributions (seed {seed}): other lengths give other times "

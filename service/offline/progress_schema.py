@@ -4,10 +4,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from service.offline.hardware_schema import MOST_GPUS, CardNumber, SecondsOrZero
-from service.offline.lengths_schema import MOST_ENTRIES
-from service.plans.errors import FieldProblem, short_repr
-from service.plans.fields import Document, Name, reject
+from sutler.service.documents.fields import Document, Name, reject
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.offline.hardware_schema import MOST_GPUS, CardNumber, SecondsOrZero
+from sutler.service.offline.lengths_schema import MOST_ENTRIES
 
 Number = Annotated[int, Field(ge=0, le=MOST_GPUS - 1)]
 Done = Annotated[int, Field(ge=0, le=1000 * MOST_ENTRIES)]

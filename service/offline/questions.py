@@ -1,21 +1,21 @@
 """What a solver process is asked about offline applications, and who answers.
 
-Flow: making.py -> solver process -> answered (here) -> planning.py, adjusting.py. The answer is the plan as callers
-get it: a plan may have megabytes, and a worker's event loop is no place to write them.
+Flow: offline_job.py -> solver process -> answered (here) -> planning.py, adjusting.py. The answer is the plan as
+callers get it: a plan may have megabytes, and a worker's event loop is no place to write them.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from service.offline.adjusting import adjusted
-from service.offline.application_schema import ApplicationDocument
-from service.offline.market import OfflineMarket
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.planning import planned
-from service.offline.progress_schema import ProgressDocument
-from service.offline.resources import FinishedStatus
-from service.offline.translate import translate
+from sutler.service.offline.adjusting import adjusted
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.market import OfflineMarket
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.planning import planned
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.resources import FinishedStatus
+from sutler.service.offline.translate import translate
 
 
 @dataclass(frozen=True, slots=True)

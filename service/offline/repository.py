@@ -1,4 +1,4 @@
-"""Offline plans in the store; who may make one is in service/solving/turns.py."""
+"""Offline plans in the store; who may make one is in service/plans/claims.py."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,11 +8,11 @@ from uuid import UUID
 from sqlalchemy import Row, Text, cast, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.offline_tables import OfflinePlanRow
-from service.offline.questions import OfflineAnswer
-from service.offline.resources import OfflinePlanStatus
-from service.plans.resources import PENDING
-from service.solving import turns
+from sutler.service.db.offline_tables import OfflinePlanRow
+from sutler.service.offline.questions import OfflineAnswer
+from sutler.service.offline.resources import OfflinePlanStatus
+from sutler.service.plans import claims
+from sutler.service.plans.resources import PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ async def page(
 async def cancel(connection: AsyncConnection, plan_id: UUID, now: datetime, *, failure: dict[str, Any]) -> bool:
     """Whether it was waited for, and is cancelled."""
     which = OfflinePlanRow.id == plan_id
-    return bool(await turns.cancel(connection, OfflinePlanRow, which, now, failure=failure))
+    return bool(await claims.cancel(connection, OfflinePlanRow, which, now, failure=failure))
 
 
 async def finish(
@@ -137,7 +137,7 @@ async def finish(
     market_read_at: datetime | None,
 ) -> bool:
     """Stores the plan; False where it is no longer this worker's to make."""
-    return await turns.end(
+    return await claims.end(
         connection,
         OfflinePlanRow,
         claimed,

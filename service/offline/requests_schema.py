@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from service.offline.lengths_schema import MOST_ENTRIES, MOST_TOKENS, LengthsDocument
-from service.plans.fields import Document, FilePath
+from sutler.service.documents.fields import Document, FilePath
+from sutler.service.offline.lengths_schema import MOST_ENTRIES, MOST_TOKENS, LengthsDocument
 
 RequestTokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 TokensOfRequests = Annotated[tuple[RequestTokens, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]

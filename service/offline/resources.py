@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.plans.resources import Resource
+from sutler.service.web.resource import Resource
 
 FinishedStatus = Literal["optimal", "feasible", "infeasible"]
 UnfinishedStatus = Literal["queued", "running", "cancelled", "failed"]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.plans.fields import Document
+from sutler.service.documents.fields import Document
 
 
 class ScheduledHost(Document):

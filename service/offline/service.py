@@ -5,22 +5,22 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import audit
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.db.notices import notify, plan_topic
-from service.offline import repository
-from service.offline.adjusting import check_progress
-from service.offline.admission import admit
-from service.offline.application_schema import ApplicationDocument
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.progress_schema import ProgressDocument
-from service.offline.repository import OfflineOrder, OfflinePlanRecord
-from service.plans import asking
-from service.web import idempotency
-from service.web.errors import ConflictError, NotFoundError
-from service.web.idempotency import Ticket
-from service.web.state import Services
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.notices import notify, plan_topic
+from sutler.service.offline import repository
+from sutler.service.offline.adjusting import check_progress
+from sutler.service.offline.admission import admit
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.repository import OfflineOrder, OfflinePlanRecord
+from sutler.service.plans import plan_requests
+from sutler.service.web import idempotency
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.idempotency import Ticket
+from sutler.service.web.principal import Principal
+from sutler.service.web.state import Services
 
 
 async def ask(
@@ -81,7 +81,7 @@ async def ask_adjusted(
 
 def waits_s(document: ApplicationDocument) -> float:
     """How long a caller is kept waiting at most: the search, and a place in the queue."""
-    return document.search.time_limit_s + asking.QUEUE_PATIENCE_S
+    return document.search.time_limit_s + plan_requests.QUEUE_PATIENCE_S
 
 
 async def stored(connection: AsyncConnection, plan_id: UUID) -> OfflinePlanRecord:
@@ -94,14 +94,14 @@ async def stored(connection: AsyncConnection, plan_id: UUID) -> OfflinePlanRecor
 
 async def finished(services: Services, plan_id: UUID, *, wait_s: float) -> OfflinePlanRecord:
     """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises NotFoundError, DatabaseError."""
-    return await asking.finished(services, plan_id, stored, wait_s=wait_s)
+    return await plan_requests.finished(services, plan_id, stored, wait_s=wait_s)
 
 
 async def cancel(services: Services, plan_id: UUID, *, principal: Principal, request_id: str) -> OfflinePlanRecord:
     """Raises NotFoundError, and ConflictError where the plan is there already."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
-        failure = asking.cancelled(f"cancelled by {principal.actor}")
+        await services.count_change(connection, principal)
+        failure = plan_requests.cancelled(f"cancelled by {principal.actor}")
         done = await repository.cancel(connection, plan_id, services.now(), failure=failure)
         record = await stored(connection, plan_id)
         if not done:
@@ -115,11 +115,11 @@ async def _placed(
     services: Services, order: OfflineOrder, *, principal: Principal, ticket: Ticket, is_async: bool
 ) -> OfflinePlanRecord:
     async with begun(services.engine) as connection:
-        earlier = await asking.asked_before(connection, services, ticket, repository.find, is_async=is_async)
+        earlier = await plan_requests.asked_before(connection, services, ticket, repository.find, is_async=is_async)
         if earlier is not None:
             return earlier
-        await services.authenticator.count_change(connection, principal)
-        await asking.check_room(connection, services)
+        await services.count_change(connection, principal)
+        await plan_requests.check_room(connection, services)
         await repository.add(connection, order, services.now())
         await services.queue.plan_offline(connection, order.id)
         await idempotency.remember(connection, ticket, idempotency.for_plan(order.id, is_async=is_async))

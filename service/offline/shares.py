@@ -1,7 +1,7 @@
 """What the GPUs of a plan do all the time: compute, load, idle."""
 
-from service.offline.outcome_schema import GpuShares
-from service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.outcome_schema import GpuShares
+from sutler.service.offline.plan_schema import OfflinePlanDocument
 
 
 def gpu_shares(plan: OfflinePlanDocument) -> GpuShares:

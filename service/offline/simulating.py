@@ -1,25 +1,25 @@
 """Runs the schedule of a plan again: with other lengths, or with models that are slower than planned.
 
-Flow: plan document -> simulated (here) -> solver.offline.planner.simulate_schedule -> OfflineSimulationDocument.
+Flow: plan document -> simulated (here) -> solver/offline/planner/simulate_schedule -> OfflineSimulationDocument.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
-from service.offline.outcome_schema import ModelTimes, OfflineSimulationDocument, StageTimes
-from service.offline.plan_issue import issue_offline_plan
-from service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
-from service.offline.planned import planned_application, planned_hardware, planned_schedule
-from service.offline.shares import gpu_shares
-from service.offline.started import planned_start
-from service.offline.translate import OfflineTranslation, to_options
-from service.plans.errors import DocumentError
-from service.plans.problem_rules import either
-from solver.offline.application import Application
-from solver.offline.plan import LowerBound, OfflinePlan
-from solver.offline.planner import simulate_schedule
-from solver.offline.sampling import sample
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.rules import either
+from sutler.service.offline.outcome_schema import ModelTimes, OfflineSimulationDocument, StageTimes
+from sutler.service.offline.plan_issue import issue_offline_plan
+from sutler.service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
+from sutler.service.offline.planned import planned_application, planned_hardware, planned_schedule
+from sutler.service.offline.reported_progress import planned_start
+from sutler.service.offline.shares import gpu_shares
+from sutler.service.offline.translate import OfflineTranslation, to_options
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.plan import LowerBound, OfflinePlan
+from sutler.solver.offline.planner import simulate_schedule
+from sutler.solver.offline.sampling import sample
 
 
 def simulated(

@@ -1,7 +1,7 @@
 """From a checked application document to the solver's application, hardware and options.
 
 Flow: files.py has put the content of files in place -> to_application, to_hardware, to_options (here) ->
-solver.offline. Names are looked up in the catalogue and in the caller's own `gpus`. The way back is in plan_issue.py.
+solver/offline. Names are looked up in the catalogue and in the caller's own `gpus`. The way back is in plan_issue.py.
 """
 
 from collections.abc import Mapping
@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from service.offline.application_schema import ApplicationDocument, EdgeDocument, NodeDocument
-from service.offline.context import check_context
-from service.offline.counts import check_counts
-from service.offline.files import inlined
-from service.offline.hardware_schema import HardwareDocument, LoadingDocument
-from service.offline.lengths import solver_lengths
-from service.offline.lengths_schema import LengthsDocument
-from service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestsDocument
-from service.plans.errors import DocumentError, FieldProblem
-from service.plans.given_models import given_spec
-from service.plans.gpu_choice import NEEDED_FOR_ESTIMATES
-from service.plans.market_source import path_refused
-from solver.catalog import load_gpus, resolve_gpu
-from solver.catalog.entries import Gpu, ModelSpec, usual_kv_precision
-from solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
-from solver.offline.hardware import PCIE4_GB_PER_S, Hardware, Island, Loading
-from solver.offline.machine_sets import RentalTerms
-from solver.offline.plan import OfflineOptions
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem
+from sutler.service.offline.application_schema import ApplicationDocument, EdgeDocument, NodeDocument
+from sutler.service.offline.context import check_context
+from sutler.service.offline.counts import check_counts
+from sutler.service.offline.files import inlined
+from sutler.service.offline.hardware_schema import HardwareDocument, LoadingDocument
+from sutler.service.offline.lengths import solver_lengths
+from sutler.service.offline.lengths_schema import LengthsDocument
+from sutler.service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestsDocument
+from sutler.service.translation.given_models import given_spec
+from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
+from sutler.service.translation.market_source import path_refused
+from sutler.solver.catalog import load_gpus, resolve_gpu
+from sutler.solver.catalog.entries import Gpu, ModelSpec, usual_kv_precision
+from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.hardware import PCIE4_GB_PER_S, Hardware, Island, Loading
+from sutler.solver.offline.machine_sets import RentalTerms
+from sutler.solver.offline.plan import OfflineOptions
 
 HOST: Final = 0
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, cast
 
-from service.outgoing.addresses import Address, Network
-from service.outgoing.destinations import USUAL_PORTS, Destination, Lookup, check_url, resolve, system_lookup
-from service.outgoing.wire import Deadline, Wire, connected, secured
+from sutler.service.outgoing.addresses import Address, Network
+from sutler.service.outgoing.destinations import USUAL_PORTS, Destination, Lookup, check_url, resolve, system_lookup
+from sutler.service.outgoing.wire import Deadline, Wire, connected, secured
 
 
 @dataclass(frozen=True, slots=True)

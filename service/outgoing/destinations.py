@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from service.outgoing.addresses import Address, Network, address_of, ipv4_of, looks_like_ipv4, why_closed
+from sutler.service.outgoing.addresses import Address, Network, address_of, ipv4_of, looks_like_ipv4, why_closed
 
 Lookup = Callable[[str, int], Iterable[str]]
 

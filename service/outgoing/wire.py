@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from service.outgoing.addresses import Address
+from sutler.service.outgoing.addresses import Address
 
 CHUNK_BYTES: Final = 16_384
 

@@ -5,11 +5,12 @@ All of it is said before a plan is queued, so that a caller who does not wait he
 
 from datetime import datetime
 
-from service.plans.calibration_schema import CalibrationFile
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.plans.problem_schema import ProblemDocument
-from service.plans.translate import check_names, to_problem
-from service.settings import ServiceSettings
+from sutler.service.documents.calibration import CalibrationFile
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.settings import ServiceSettings
+from sutler.service.translation.to_problem import check_names, to_problem
 
 
 def admit(document: ProblemDocument, settings: ServiceSettings, *, now: datetime) -> None:

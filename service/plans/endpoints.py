@@ -4,35 +4,34 @@ import asyncio
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from service.auth.dependency import Planner, Reader
-from service.db.asynchronous import reading
-from service.export import Exported, ExportFormat, exported
-from service.plans import answering, repository
-from service.plans import service as plans
-from service.plans.answering import before_of
-from service.plans.examples import CHAT, CHAT_ON_THE_STORE
-from service.plans.plan_schema import PlanDocument
-from service.plans.problem_schema import ProblemDocument
-from service.plans.repository import PlanRecord
-from service.plans.resources import PlanJobResource, PlanStatus, PlanSummary
-from service.web.bodies import body_docs, body_of
-from service.web.errors import ConflictError
-from service.web.idempotency import ticket_of
-from service.web.links import TO_THE_PLAN
-from service.web.paging import Cursor, Limit, Page
-from service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
-from service.web.preferences import preferences_of
-from service.web.problems import responses
-from service.web.request_id import request_id_of
-from service.web.state import Services, services_of
-from service.web.waiting import for_caller
+from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.db.asynchronous import reading
+from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.export import Exported, ExportFormat, exported
+from sutler.service.plans import plan_responses, repository
+from sutler.service.plans import service as plans
+from sutler.service.plans.plan_responses import before_of
+from sutler.service.plans.repository import PlanRecord
+from sutler.service.plans.resources import PlanJobResource, PlanStatus, PlanSummary
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.errors import ConflictError
+from sutler.service.web.idempotency import ticket_of
+from sutler.service.web.links import TO_THE_PLAN
+from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
+from sutler.service.web.preferences import preferences_of
+from sutler.service.web.problems import responses
+from sutler.service.web.request_id import request_id_of
+from sutler.service.web.state import Service
+from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
-Service = Annotated[Services, Depends(services_of)]
 PLAN_OR_JOB: Final = PlanDocument | PlanJobResource
 
 
@@ -72,7 +71,7 @@ async def create_plan(
         longest_s = plans.waits_s(document)
         wait_s = longest_s if wishes.wait_s is None else min(longest_s, wishes.wait_s)
         record = await for_caller(request, plans.finished(services, record.id, wait_s=wait_s))
-    return answering.made(record, request, job_of, headers=wishes.applied)
+    return plan_responses.made(record, request, job_of, headers=wishes.applied)
 
 
 @router.get("", responses=responses(401, 403, 422, 429, 503))
@@ -115,7 +114,7 @@ async def get_plan(
     """A plan, or how far it is: the phase of the solve, the best plan so far, and the proven bound."""
     waits_s = min(wait_s, services.settings.longest_wait_s)
     record = await for_caller(request, plans.finished(services, plan_id, wait_s=waits_s))
-    return answering.shown_once(record, request, job_of)
+    return plan_responses.shown_once(record, request, job_of)
 
 
 @router.post(
@@ -170,7 +169,7 @@ def _exported(document: str, format: ExportFormat) -> Exported:
 
 def shown(record: PlanRecord) -> Response:
     """The plan, or its job where there is none."""
-    return answering.shown(record, job_of)
+    return plan_responses.shown(record, job_of)
 
 
 def job_of(record: PlanRecord) -> PlanJobResource:
@@ -189,7 +188,7 @@ def job_of(record: PlanRecord) -> PlanJobResource:
 
 def page_of(found: list[PlanRecord], limit: int) -> Page[PlanSummary]:
     """One more record than wanted says that there is a next page."""
-    return answering.page_of(found, limit, summary_of)
+    return plan_responses.page_of(found, limit, summary_of)
 
 
 def summary_of(record: PlanRecord) -> PlanSummary:

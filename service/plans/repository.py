@@ -8,12 +8,12 @@ from uuid import UUID
 from sqlalchemy import Row, Text, cast, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.api_tables import PlanRow
-from service.plans.plan_schema import PlanDocument
-from service.plans.resources import PENDING, PlanStatus
-from service.solving import turns
+from sutler.service.db.api_tables import PlanRow
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans import claims
+from sutler.service.plans.resources import PENDING, PlanStatus
 
-_IS_PENDING: Final = turns.is_pending(PlanRow)
+_IS_PENDING: Final = claims.is_pending(PlanRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ async def cancel(
 ) -> list[UUID]:
     """Cancels what is waited for: this plan, or all of a deployment; returns which those were."""
     which = PlanRow.id == plan_id if plan_id is not None else PlanRow.deployment_id == deployment_id
-    return await turns.cancel(connection, PlanRow, which, now, failure=failure)
+    return await claims.cancel(connection, PlanRow, which, now, failure=failure)
 
 
 async def finish(
@@ -201,7 +201,7 @@ async def finish(
     revision: int | None,
 ) -> bool:
     """Stores the plan; False where it is no longer this worker's to make."""
-    return await turns.end(
+    return await claims.end(
         connection,
         PlanRow,
         claimed,

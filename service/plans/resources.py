@@ -4,16 +4,13 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from sutler.service.web.resource import Resource
 
 PlanStatus = Literal["queued", "running", "cancelled", "failed", "optimal", "feasible", "infeasible", "unknown"]
 PENDING: tuple[PlanStatus, ...] = ("queued", "running")
-
-
-class Resource(BaseModel):
-    """Base of what the API answers beside documents."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, frozen=True, serialize_by_alias=True)
+SERVES: frozenset[PlanStatus] = frozenset({"optimal", "feasible"})
 
 
 class ProgressResource(Resource):

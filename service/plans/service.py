@@ -7,19 +7,19 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import audit
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.db.notices import notify, plan_topic
-from service.plans import asking, repository
-from service.plans.admission import admit
-from service.plans.problem_schema import ProblemDocument
-from service.plans.repository import Order, PlanRecord
-from service.profiles.references import with_calibration
-from service.web import idempotency
-from service.web.errors import ConflictError, NotFoundError
-from service.web.idempotency import Ticket
-from service.web.state import Services
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.notices import notify, plan_topic
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.plans import plan_requests, repository
+from sutler.service.plans.admission import admit
+from sutler.service.plans.repository import Order, PlanRecord
+from sutler.service.profiles.references import with_calibration
+from sutler.service.web import idempotency
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.idempotency import Ticket
+from sutler.service.web.principal import Principal
+from sutler.service.web.state import Services
 
 
 def order_of(document: ProblemDocument, *, created_by: str, request_id: str | None) -> Order:
@@ -37,7 +37,7 @@ async def check(services: Services, document: ProblemDocument) -> None:
 
 async def place(services: Services, connection: AsyncConnection, order: Order) -> None:
     """Puts the plan into the queue, in the caller's transaction. Raises TooManyWaitingError."""
-    await asking.check_room(connection, services)
+    await plan_requests.check_room(connection, services)
     await repository.add(connection, order, services.now())
     await services.queue.solve(connection, order.id)
 
@@ -59,10 +59,10 @@ async def ask(
     await check(services, document)
     order = await asyncio.to_thread(order_of, document, created_by=principal.actor, request_id=request_id)
     async with begun(services.engine) as connection:
-        earlier = await asking.asked_before(connection, services, ticket, repository.find, is_async=is_async)
+        earlier = await plan_requests.asked_before(connection, services, ticket, repository.find, is_async=is_async)
         if earlier is not None:
             return earlier
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         await place(services, connection, order)
         await idempotency.remember(connection, ticket, idempotency.for_plan(order.id, is_async=is_async))
         await audit.record(
@@ -81,15 +81,17 @@ async def stored(connection: AsyncConnection, plan_id: UUID) -> PlanRecord:
 
 async def finished(services: Services, plan_id: UUID, *, wait_s: float) -> PlanRecord:
     """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises NotFoundError, DatabaseError."""
-    return await asking.finished(services, plan_id, stored, wait_s=wait_s)
+    return await plan_requests.finished(services, plan_id, stored, wait_s=wait_s)
 
 
 async def cancel(services: Services, plan_id: UUID, *, principal: Principal, request_id: str) -> PlanRecord:
     """Raises NotFoundError, and ConflictError where the plan is there already."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         by = f"cancelled by {principal.actor}"
-        done = await repository.cancel(connection, services.now(), plan_id=plan_id, failure=asking.cancelled(by))
+        done = await repository.cancel(
+            connection, services.now(), plan_id=plan_id, failure=plan_requests.cancelled(by)
+        )
         record = await stored(connection, plan_id)
         if not done:
             raise ConflictError(f"plan {plan_id} is {record.status}: only a queued or running one can be cancelled")
@@ -107,4 +109,4 @@ def for_deployment(order: Order, deployment_id: UUID, name: str) -> Order:
 
 def waits_s(document: ProblemDocument) -> float:
     """How long a caller is kept waiting at most: the solve, and a place in the queue."""
-    return document.solver.time_limit_s + asking.QUEUE_PATIENCE_S
+    return document.solver.time_limit_s + plan_requests.QUEUE_PATIENCE_S

@@ -10,10 +10,10 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from service.main import api
-from service.processes.ending import signals_to_end
-from service.web.app import wrapped
-from service.web.state import Services
+from sutler.service.api.app import wrapped
+from sutler.service.main import api
+from sutler.service.processes.ending import signals_to_end
+from sutler.service.web.state import Services
 
 GRACE_S: Final = 5
 BACKLOG: Final = 2048

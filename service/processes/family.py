@@ -87,7 +87,7 @@ class _Child:
 
     async def _start(self) -> Process:
         number = self._listening.fileno()
-        command = [sys.executable, "-m", "service.cli.main", "serve", "--role", self._role, *self._arguments]
+        command = [sys.executable, "-P", "-m", "sutler", "serve", "--role", self._role, *self._arguments]
         command += ["--child", "--socket", str(number)] if self._role == "api" else ["--child"]
         pass_fds = (number,) if self._role == "api" else ()
         return await asyncio.create_subprocess_exec(*command, stdin=PIPE, pass_fds=pass_fds)

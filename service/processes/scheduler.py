@@ -3,10 +3,10 @@
 import logging
 from datetime import UTC, datetime
 
-from service.jobs import schedule
-from service.main import opened_market
-from service.processes.ending import noted, signals_to_end
-from service.settings import store_settings
+from sutler.service.main import opened_market
+from sutler.service.processes.ending import noted, signals_to_end
+from sutler.service.settings import store_settings
+from sutler.service.workers.schedule import schedule
 
 logger = logging.getLogger("sutler.scheduler")
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from service.main import opened_worker
-from service.processes.ending import signals_to_end
+from sutler.service.main import opened_worker
+from sutler.service.processes.ending import signals_to_end
 
 
 def run() -> None:

@@ -1,6 +1,6 @@
 """From stored runs to a named calibration: pure.
 
-Flow: ProfileRun, LayerRow -> calibrated (here) -> solver.throughput.refit -> CalibrationDocument.
+Flow: ProfileRun, LayerRow -> calibrated (here) -> solver/throughput/refit -> CalibrationDocument.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,20 +10,20 @@ from typing import Final
 
 import numpy as np
 
-from service.plans.calibration_schema import CalibrationDocument, CalibrationErrors
-from service.plans.calibrations import fitted_parts
-from service.plans.fields import finite
-from service.plans.validation import validate
-from service.profiles.errors import NothingToFitError
-from service.profiles.layer_rows import LayerRow
-from service.profiles.runs import ProfileRun
-from solver.catalog import PRECISIONS, resolve_gpu, resolve_model
-from solver.errors import UnknownNameError
-from solver.throughput.architecture import layer_work
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.refit import Refit, RunErrors, refit
-from solver.throughput.runs import LayerRun, ServingRun, with_room
-from solver.version import VERSION
+from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
+from sutler.service.documents.fields import finite
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.errors import NothingToFitError
+from sutler.service.profiles.layer_rows import LayerRow
+from sutler.service.profiles.runs import ProfileRun
+from sutler.service.translation.calibrations import fitted_parts
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
+from sutler.solver.errors import UnknownNameError
+from sutler.solver.throughput.architecture import layer_work
+from sutler.solver.throughput.refit import Refit, RunErrors, refit
+from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
+from sutler.solver.version import VERSION
 
 OUTLIER: Final = 1.5
 MOST_OUTLIERS: Final = 3

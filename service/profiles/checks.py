@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from service.plans.errors import DocumentError
-from service.plans.estimates import engine_of, precision_of
-from service.profiles.plausibility import impossible
-from service.profiles.readers import RejectedRun
-from service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
-from solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
-from solver.catalog.entries import usual_kv_precision
-from solver.errors import InvalidProblemError, UnknownNameError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.profiles.plausibility import impossible
+from sutler.service.profiles.readers import RejectedRun
+from sutler.service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
+from sutler.service.translation.estimates import engine_of, precision_of
+from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import usual_kv_precision
+from sutler.solver.errors import InvalidProblemError, UnknownNameError
 
 MOST_FAILED_FRACTION: Final = 0.05
 # Means of products are not products of means, and tools count TPOT in two ways; beyond this something is wrong.

@@ -6,21 +6,20 @@ These endpoints run in threads, beside the event loop.
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 
-from service.auth.dependency import Reader
-from service.plans.calibration_schema import CalibrationDocument, CalibrationErrors
-from service.plans.fields import PRINTABLE
-from service.plans.resources import Resource
-from service.profiles.repository import Profile
-from service.profiles.service import ProfilesService
-from service.web.paging import Page
-from service.web.problems import responses
-from service.web.state import Services, services_of
+from sutler.service.auth.dependency import Reader
+from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
+from sutler.service.documents.fields import PRINTABLE
+from sutler.service.profiles.repository import Profile
+from sutler.service.profiles.service import ProfilesService
+from sutler.service.web.paging import Page
+from sutler.service.web.problems import responses
+from sutler.service.web.resource import Resource
+from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1", tags=["profiles"])
 
-Service = Annotated[Services, Depends(services_of)]
 CalibrationName = Annotated[str, Path(min_length=1, max_length=200, pattern=PRINTABLE)]
 
 
@@ -77,21 +76,21 @@ class CalibrationSummary(Resource):
 @router.get("/profiles", responses=responses(401, 403, 429, 503))
 def list_profiles(services: Service, _reader: Reader) -> Page[ProfileResource]:
     """What was imported, by GPU, model, precision, engine and version."""
-    found = ProfilesService(services.market.engine).profiles()
+    found = services.part(ProfilesService).profiles()
     return Page(items=[_resource(one) for one in found], next=None)
 
 
 @router.get("/calibrations", responses=responses(401, 403, 429, 503))
 def list_calibrations(services: Service, _reader: Reader) -> Page[CalibrationSummary]:
     """The newest revision of every name."""
-    found = ProfilesService(services.market.engine).calibrations()
+    found = services.part(ProfilesService).calibrations()
     return Page(items=[_summary(one) for one in found], next=None)
 
 
 @router.get("/calibrations/{name}", responses=responses(401, 403, 404, 422, 429, 503))
 def get_calibration(name: CalibrationName, services: Service, _reader: Reader) -> CalibrationDocument:
     """All of the newest revision: a problem can carry it instead of the name."""
-    return ProfilesService(services.market.engine).calibration(name)
+    return services.part(ProfilesService).calibration(name)
 
 
 def _resource(one: Profile) -> ProfileResource:

@@ -1,21 +1,23 @@
 """What can go wrong with profiles and calibrations, beside documents that are wrong.
 
 ProfileError
-├── NoSuchProfileError       nothing is stored under that name
-└── NothingToFitError        no run is left to calibrate with, or they do not go together
+├── NoSuchProfileError       nothing is stored under that name: use one that is
+└── NothingToFitError        no run is left to calibrate with, or they do not go together: measure, or leave some out
 """
 
+from sutler.service.errors import NOT_FOUND, RemediedError
 
-class ProfileError(Exception):
-    """`remedy`: what to do next."""
 
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}")
-        self.reason, self.remedy = reason, remedy
+class ProfileError(RemediedError):
+    """Root of both."""
+
+    exit_status = 2
 
 
 class NoSuchProfileError(ProfileError):
     """Nothing is stored under that name."""
+
+    kind = NOT_FOUND
 
 
 class NothingToFitError(ProfileError):

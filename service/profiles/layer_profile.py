@@ -1,15 +1,15 @@
-"""Runs `solver.profiling` and keeps every row as soon as it is measured, so that an interrupt loses none.
+"""Runs `solver/profiling` and keeps every row as soon as it is measured, so that an interrupt loses none.
 
-Flow: what was asked for -> solver.profiling.measured -> Kept rows -> layer_rows.py writes the file.
+Flow: what was asked for -> solver/profiling/measured -> Kept rows -> layer_rows.py writes the file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from service.profiles.layer_rows import LayerRow
-from solver.catalog import ModelSpec
-from solver.profiling import Device, Measurement, Outcome, Timed, all_reduce_bytes
+from sutler.service.profiles.layer_rows import LayerRow
+from sutler.solver.catalog import ModelSpec
+from sutler.solver.profiling import Device, Measurement, Outcome, Timed, all_reduce_bytes
 
 Now = Callable[[], datetime]
 

@@ -1,6 +1,6 @@
 """Times of single layers as a CSV file: what `sutler profile` writes and what reads it back.
 
-Flow: solver.profiling outcomes -> LayerRow -> CSV bytes, and back.
+Flow: solver/profiling outcomes -> LayerRow -> CSV bytes, and back.
 
 One row per timing. `new_tokens` are per sequence, of `batch` sequences. `attention` says whether it is included;
 `context_tokens` is what the last token of each sequence attends to, itself included, and 0 where it is excluded.
@@ -16,10 +16,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from service.plans.errors import DocumentError
-from service.plans.fields import PRINTABLE
-from solver.catalog import PRECISIONS, resolve_gpu, resolve_model
-from solver.errors import UnknownNameError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import PRINTABLE
+from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
+from sutler.solver.errors import UnknownNameError
 
 Attention = Literal["included", "excluded"]
 PHASES: Final = ("prefill", "decode", "all_reduce")

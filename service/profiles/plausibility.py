@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from service.profiles.runs import ProfileRun
-from solver.catalog import Gpu, ModelSpec
-from solver.throughput.architecture import WEIGHT_BYTES
-from solver.throughput.speeds import arithmetic
-from solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
+from sutler.service.profiles.runs import ProfileRun
+from sutler.solver.catalog import Gpu, ModelSpec
+from sutler.solver.throughput.architecture import WEIGHT_BYTES
+from sutler.solver.throughput.speeds import arithmetic
+from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
 
 # Boards clock above what their datasheets promise for long, and parameters are counted to a few percent.
 SLACK: Final = 1.05

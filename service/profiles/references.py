@@ -9,15 +9,16 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.plans.calibration_schema import CalibrationDocument, CalibrationFile
-from service.plans.documents import read_document
-from service.plans.errors import DocumentError, FieldProblem
-from service.plans.market_source import resolve_path
-from service.plans.problem_schema import ProblemDocument
-from service.plans.validation import validate
-from service.profiles import repository
-from service.profiles.errors import NoSuchProfileError
-from service.profiles.service import no_calibration
+from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.errors import FieldProblem
+from sutler.service.profiles import repository
+from sutler.service.profiles.errors import NoSuchProfileError
+from sutler.service.profiles.service import no_calibration
+from sutler.service.translation.market_source import resolve_path
 
 FIELD = "throughput.calibration"
 CALIBRATION_SCHEMA = "sutler/calibration/v1"

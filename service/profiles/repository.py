@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from service.db.profile_tables import CalibrationRow, ProfileLayerRow, ProfileRunRow
-from service.profiles.layer_rows import LayerRow, digest_of, row_fields
-from service.profiles.runs import ProfileKey, ProfileRun
+from sutler.service.db.profile_tables import CalibrationRow, ProfileLayerRow, ProfileRunRow
+from sutler.service.profiles.layer_rows import LayerRow, digest_of, row_fields
+from sutler.service.profiles.runs import ProfileKey, ProfileRun
 
 KEY: Final = tuple(field.name for field in fields(ProfileKey))
 NUMBERS: Final = tuple(field.name for field in fields(ProfileRun) if field.name != "key")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from solver.catalog.entries import Precision
+from sutler.solver.catalog.entries import Precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Which runs somebody means, from names as people spell them."""
 
-from service.plans.estimates import engine_of, precision_of
-from service.profiles.repository import Wanted
-from solver.catalog import resolve_gpu, resolve_model
+from sutler.service.profiles.repository import Wanted
+from sutler.service.translation.estimates import engine_of, precision_of
+from sutler.solver.catalog import resolve_gpu, resolve_model
 
 
 def wanted_of(

@@ -7,17 +7,17 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from service.db.engine import connected, transaction
-from service.plans.calibration_schema import CalibrationDocument
-from service.plans.validation import validate
-from service.profiles import repository
-from service.profiles.calibrating import Calibrated, calibrated
-from service.profiles.checks import Given, checked
-from service.profiles.errors import NoSuchProfileError
-from service.profiles.layer_rows import is_layer_file, read, row_of, unknown_name
-from service.profiles.readers import RejectedRun, read_runs
-from service.profiles.repository import Profile, Wanted
-from service.profiles.runs import ProfileKey, ProfileRun
+from sutler.service.db.engine import connected, transaction
+from sutler.service.documents.calibration import CalibrationDocument
+from sutler.service.documents.validation import validate
+from sutler.service.profiles import repository
+from sutler.service.profiles.calibrating import Calibrated, calibrated
+from sutler.service.profiles.checks import Given, checked
+from sutler.service.profiles.errors import NoSuchProfileError
+from sutler.service.profiles.layer_rows import is_layer_file, read, row_of, unknown_name
+from sutler.service.profiles.readers import RejectedRun, read_runs
+from sutler.service.profiles.repository import Profile, Wanted
+from sutler.service.profiles.runs import ProfileKey, ProfileRun
 
 ANY: Final = Wanted()
 

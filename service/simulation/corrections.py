@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import served_models
-from service.simulation.simulated import Configuration, Simulated, configuration_of
-from solver.problem import Derating, LatencyLimit, MeasuredStage, Role, ServedModel
-from solver.simulation import Kind, group_results
-from solver.throughput.roles import limits_in
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.simulation.simulated import Configuration, Simulated, configuration_of
+from sutler.service.translation.to_plan import served_models
+from sutler.solver.problem import Derating, LatencyLimit, MeasuredStage, Role, ServedModel
+from sutler.solver.simulation import Kind, group_results
+from sutler.solver.throughput.roles import limits_in
 
 LEAST_PART: Final = 0.5  # of the load: from there on, what is under the limit pays alone
 SHARES: Final = (0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)

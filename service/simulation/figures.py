@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from service.plans.errors import DocumentError, OutputError
-from service.simulation.schemas import METRIC_WORDS
+from sutler.service.documents.errors import DocumentError, OutputError
+from sutler.service.simulation.schemas import METRIC_WORDS
 
 if TYPE_CHECKING:
-    from service.simulation.simulated import Simulated
+    from sutler.service.simulation.simulated import Simulated
 
 FIGURES: Final = {
     "latencies.png": "Share of the requests that are served within a time",

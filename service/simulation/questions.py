@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.translate import Translation
-from service.simulation.simulated import Choices
-from service.simulation.traffic import Drawn
-from service.simulation.validation import validated
-from solver.plan import Plan
-from solver.planner import solve
-from solver.problem import Problem
-from solver.progress import Progress
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.simulation.simulated import Choices
+from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.validation import validated
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import Translation
+from sutler.solver.plan import Plan
+from sutler.solver.planner import solve
+from sutler.solver.problem import Problem
+from sutler.solver.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ What is left out by the search would waste time; what the search cannot leave ou
 from collections.abc import Collection
 from dataclasses import replace
 
-from service.simulation.simulated import Configuration
-from solver.candidates import roles_of
-from solver.pools import checkpoint_disk_gb
-from solver.problem import Derating, MeasuredStage, Problem, ServedModel
-from solver.shapes import pipeline_shapes
-from solver.supply import Supply, build_supply
+from sutler.service.simulation.simulated import Configuration
+from sutler.solver.candidates.enumerate import roles_of
+from sutler.solver.candidates.shapes import pipeline_shapes
+from sutler.solver.market.pools import checkpoint_disk_gb
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.problem import Derating, MeasuredStage, Problem, ServedModel
 
 
 def of_configurations(problem: Problem, own: Collection[Configuration]) -> Problem:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from service.plans.fields import Document
+from sutler.service.documents.fields import Document
 
 METRIC_WORDS: Final = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 

@@ -8,22 +8,23 @@ from typing import Final
 
 import numpy as np
 
-from service.plans.errors import DocumentError
-from service.plans.fields import finite
-from service.plans.plan_schema import DeratedConfiguration, PlanDocument, ReplicaDocument
-from service.plans.planned import gpus_of, roofline_of, served_models, solver_plan
-from service.simulation.schemas import (
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import finite
+from sutler.service.documents.plan import DeratedConfiguration, PlanDocument, ReplicaDocument
+from sutler.service.simulation.schemas import (
     LatencyResource,
     LimitResource,
     SimulatedReplicaResource,
     SimulationResource,
     TrafficResource,
 )
-from service.simulation.traffic import Drawn, Replayed, requests_for
-from solver.catalog.entries import Precision
-from solver.plan import Evidence
-from solver.problem import Derating, Role, ServedModel
-from solver.simulation import (
+from sutler.service.simulation.traffic import Drawn, Replayed, requests_for
+from sutler.service.translation.to_plan import gpus_of, roofline_of, served_models, solver_plan
+from sutler.solver.arrays import FloatArray
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.plan import Evidence
+from sutler.solver.problem import Derating, Role, ServedModel
+from sutler.solver.simulation import (
     PERCENTILES,
     KvRoute,
     Lengths,
@@ -38,8 +39,7 @@ from solver.simulation import (
     simulated_replicas,
     summarise,
 )
-from solver.simulation.summary import Latency, LimitResult, ReplicaSummary
-from solver.throughput.base import FloatArray
+from sutler.solver.simulation.summary import Latency, LimitResult, ReplicaSummary
 
 WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0

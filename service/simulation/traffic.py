@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from service.plans.errors import DocumentError
-from service.plans.plan_schema import PlanDocument
-from service.plans.traces import TraceRequests
-from solver.simulation import Kind, Requests, joined, poisson, requests_of, sampled
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.traces import TraceRequests
+from sutler.solver.simulation import Kind, Requests, joined, poisson, requests_of, sampled
 
 DEFAULT_DURATION_S: Final = 600.0
 MOST_REQUESTS: Final = 5_000_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from service.plans.plan_schema import (
+from sutler.service.documents.plan import (
     DeratedConfiguration,
     DeratedStage,
     PlanDocument,
@@ -19,11 +19,11 @@ from service.plans.plan_schema import (
     ValidatedLimit,
     ValidationDocument,
 )
-from service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
-from service.simulation.same_fleet import of_configurations
-from service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
-from service.simulation.traffic import Drawn, Replayed
-from solver.problem import Derating, MeasuredStage, Problem
+from sutler.service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
+from sutler.service.simulation.same_fleet import of_configurations
+from sutler.service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
+from sutler.service.simulation.traffic import Drawn, Replayed
+from sutler.solver.problem import Derating, MeasuredStage, Problem
 
 MOST_ROUNDS: Final = 3
 HALVINGS: Final = 2

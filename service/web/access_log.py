@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.web.metrics import Metrics
+from sutler.service.web.metrics import Metrics
 
 logger = logging.getLogger("sutler.access")
 defects = logging.getLogger("sutler.api")

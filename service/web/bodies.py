@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 from fastapi import Depends, Request
 
-from service.plans.documents import MOST_YAML_BYTES, parse_document
-from service.plans.errors import DocumentError
-from service.plans.fields import Document
-from service.plans.validation import validate
-from service.web.errors import TooLargeError, TooSlowError, UnsupportedMediaTypeError
-from service.web.state import services_of
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Document
+from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document
+from sutler.service.documents.validation import validate
+from sutler.service.web.errors import TooLargeError, TooSlowError, UnsupportedMediaTypeError
+from sutler.service.web.state import services_of
 
 D = TypeVar("D", bound=Document)
 JSON_TYPES: Final = ("application/json",)

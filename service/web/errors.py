@@ -1,4 +1,4 @@
-"""What can be wrong with a request, by what the caller can do about it. service/errors.py has their HTTP statuses.
+"""What can be wrong with a request, by what the caller can do about it.
 
 RequestError
 ├── NotFoundError               there is no such thing: check its name or id
@@ -14,59 +14,90 @@ RequestError
 └── TooManyWaitingError         the queue is full: ask again later
 """
 
-from service.plans.errors import FieldProblem
+from collections.abc import Sequence
+from typing import Final
+
+from sutler.service.errors import NOT_FOUND, FieldProblem, Kind, SutlerError
+
+BAD_PARAMETER: Final = Kind(422, "bad-parameter", "A parameter is wrong")
 
 
-class RequestError(Exception):
+class RequestError(SutlerError):
     """Root of what requests are refused with. `fields` names what is wrong, where it is a field."""
 
     def __init__(
         self, detail: str, *, fields: tuple[FieldProblem, ...] = (), retry_after_s: float | None = None
     ) -> None:
-        self.fields = fields
+        self._fields = fields
         self.retry_after_s = retry_after_s
         super().__init__(detail)
+
+    @property
+    def fields(self) -> Sequence[FieldProblem]:
+        return self._fields
 
 
 class NotFoundError(RequestError):
     """There is no such thing."""
 
+    kind = NOT_FOUND
+
 
 class ConflictError(RequestError):
     """It does not fit what is there now."""
+
+    kind = Kind(409, "conflict", "It does not fit what is there")
 
 
 class StillRunningError(ConflictError):
     """The same request is being carried out."""
 
+    kind = Kind(409, "still-running", "The same request is being carried out")
+
 
 class ChangedMeanwhileError(RequestError):
     """Someone else has changed it since."""
+
+    kind = Kind(412, "changed-meanwhile", "It was changed meanwhile")
 
 
 class KeyReusedError(RequestError):
     """The idempotency key belongs to another request."""
 
+    kind = Kind(422, "idempotency-key-reused", "The idempotency key belongs to another request")
+
 
 class UnsupportedMediaTypeError(RequestError):
     """The body is neither JSON nor YAML."""
+
+    kind = Kind(415, "unsupported-media-type", "The body is neither JSON nor YAML")
 
 
 class TooLargeError(RequestError):
     """The body is over the limit."""
 
+    kind = Kind(413, "too-large", "The body is too large")
+
 
 class TooSlowError(RequestError):
     """The body did not arrive in time."""
+
+    kind = Kind(408, "too-slow", "The body did not arrive in time")
 
 
 class BadParameterError(RequestError):
     """A query parameter or header is wrong."""
 
+    kind = BAD_PARAMETER
+
 
 class NotYetError(RequestError):
     """The answer is being made."""
 
+    kind = Kind(503, "not-yet", "The answer is being made")
+
 
 class TooManyWaitingError(RequestError):
     """The queue is full."""
+
+    kind = Kind(503, "queue-full", "Too many plans are waiting")

@@ -7,9 +7,10 @@ loopback (DNS rebinding): the Host header gives it away. And a proxy on this mac
 from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Kind, Problem
-from service.web.problems import answer, is_answered
-from service.web.state import Services
+from sutler.service.errors import Kind
+from sutler.service.web.problem import ProblemDetail
+from sutler.service.web.problems import answer, is_answered
+from sutler.service.web.state import Services
 
 MISDIRECTED = Kind(421, "wrong-host", "This is not the host that was meant")
 FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
@@ -32,7 +33,7 @@ class Guard:
         services: Services = self._app.state.services
         refusal = self._refusal(request, services)
         if refusal is not None:
-            await answer(Problem(MISDIRECTED, refusal), request)(scope, receive, send)
+            await answer(ProblemDetail(MISDIRECTED, refusal), request)(scope, receive, send)
             return
         try:
             await self._inner(scope, receive, send)

@@ -14,10 +14,10 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.principal import Principal
-from service.db.api_tables import IdempotencyRow
-from service.plans.errors import FieldProblem
-from service.web.errors import BadParameterError, KeyReusedError
+from sutler.service.db.api_tables import IdempotencyRow
+from sutler.service.errors import FieldProblem
+from sutler.service.web.errors import BadParameterError, KeyReusedError
+from sutler.service.web.principal import Principal
 
 KEPT: Final = timedelta(hours=24)
 HEADER: Final = "Idempotency-Key"

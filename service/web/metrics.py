@@ -1,11 +1,11 @@
-"""What Prometheus scrapes: the requests of this process, and what all processes share, from the database.
+"""What Prometheus scrapes of this process: its requests. api/metrics_of_the_store.py has what all share.
 
 Names follow https://prometheus.io/docs/practices/naming/.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,10 +22,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.web.metrics_of_the_store import StoreMetrics, StoreMetricsCache
-from solver.version import VERSION
+from sutler.solver.version import VERSION
 
 REQUEST_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -33,6 +31,12 @@ REQUEST_BUCKETS_S: Final = (
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD: Final = "OTHER"
 OPENMETRICS: Final = "application/openmetrics-text"
+
+
+class Families(Protocol):
+    """More metrics than those of this process."""
+
+    def families(self) -> Iterable[Metric]: ...
 
 
 class Metrics:
@@ -83,7 +87,7 @@ class Metrics:
         with self._waiting.track_inprogress():
             yield
 
-    def text(self, gathered: StoreMetrics, *, accept: str | None = None) -> tuple[bytes, str]:
+    def text(self, gathered: Families, *, accept: str | None = None) -> tuple[bytes, str]:
         """The exposition and its media type: OpenMetrics where `accept` asks for it, else Prometheus text."""
         joined = _Joined(self._registry, gathered)
         if OPENMETRICS in (accept or ""):  # the library's own choice fails on versions that are none
@@ -95,16 +99,9 @@ class Metrics:
 class _Joined(Collector):
     """This process's metrics, then the store's."""
 
-    def __init__(self, registry: CollectorRegistry, gathered: StoreMetrics) -> None:
+    def __init__(self, registry: CollectorRegistry, gathered: Families) -> None:
         self._registry, self._gathered = registry, gathered
 
     def collect(self) -> Iterable[Metric]:
         yield from self._registry.collect()
         yield from self._gathered.families()
-
-
-async def exposition(
-    metrics: Metrics, cache: StoreMetricsCache, engine: AsyncEngine, *, accept: str | None
-) -> tuple[bytes, str]:
-    """What `GET /metrics` answers, and its media type. Without the database it is what this process knows."""
-    return metrics.text(await cache.get(engine), accept=accept)

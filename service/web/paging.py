@@ -8,8 +8,8 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Query
 from pydantic import BaseModel
 
-from service.plans.errors import FieldProblem
-from service.web.errors import BadParameterError
+from sutler.service.errors import FieldProblem
+from sutler.service.web.errors import BadParameterError
 
 T = TypeVar("T")
 MOST_ITEMS = 200

@@ -13,18 +13,35 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 
-from service.errors import TABLE, Kind, Problem, problem_of
-from service.plans.errors import FieldProblem, short_repr
-from service.web.access_log import GONE
-from service.web.request_id import request_id_of
+from sutler.service.errors import DEFECT, FieldProblem, Kind, SutlerError, short_repr
+from sutler.service.web.access_log import GONE
+from sutler.service.web.errors import BAD_PARAMETER
+from sutler.service.web.problem import ProblemDetail, problem_of
+from sutler.service.web.request_id import request_id_of
+from sutler.solver.errors import InvalidProblemError
 
 logger = logging.getLogger("sutler.api")
 
 MEDIA_TYPE: Final = "application/problem+json"
-BAD_PARAMETER: Final = Kind(422, "bad-parameter", "A parameter is wrong")
 OF_THE_PROTOCOL: Final = {
     404: Kind(404, "not-found", "There is no such thing"),
     405: Kind(405, "method-not-allowed", "Not with this method"),
+}
+
+# Of the statuses that an endpoint documents, whatever brings one about.
+DESCRIPTIONS: Final = {
+    401: "A key is needed",
+    403: "The key's scope does not reach that far",
+    404: "There is no such thing",
+    405: "Not with this method",
+    408: "The body did not arrive in time",
+    409: "The current plan serves nothing",
+    412: "It was changed meanwhile",
+    413: "The body is too large",
+    415: "The body is neither JSON nor YAML",
+    422: "Some fields are wrong",
+    429: "The key's limit is used up for now",
+    503: "There is nothing to plan with",
 }
 
 
@@ -60,13 +77,11 @@ class ProblemDetails(BaseModel):
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For the OpenAPI document: an endpoint may answer with these problems."""
-    kinds = (*(kind for _, kind in reversed(TABLE)), *OF_THE_PROTOCOL.values())
-    titles = {kind.status: kind.title for kind in kinds}
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-    return {status: {"description": titles.get(status, "Problem"), "content": content} for status in statuses}
+    return {status: {"description": DESCRIPTIONS.get(status, "Problem"), "content": content} for status in statuses}
 
 
-def answer(problem: Problem, request: Request) -> Response:
+def answer(problem: ProblemDetail, request: Request) -> Response:
     """The problem as a response."""
     headers = dict(problem.headers)
     if problem.retry_after_s is not None:
@@ -77,7 +92,7 @@ def answer(problem: Problem, request: Request) -> Response:
 
 def install(app: FastAPI) -> None:
     """Makes every error of this application a problem."""
-    for error, _ in TABLE:
+    for error in (SutlerError, InvalidProblemError):
         app.add_exception_handler(error, _handle)
     app.add_exception_handler(Exception, _handle_defect)
     app.add_exception_handler(ClientDisconnect, _handle_nobody)
@@ -87,6 +102,8 @@ def install(app: FastAPI) -> None:
 
 async def _handle(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
+    if problem.kind is DEFECT:
+        return await _handle_defect(request, error)
     if problem.kind.status >= 500:
         logger.warning("%s: %s", problem.kind.slug, problem.detail)
     return answer(problem, request)
@@ -115,7 +132,7 @@ async def _handle_parameters(request: Request, error: Exception) -> Response:
         FieldProblem(".".join(str(part) for part in e["loc"][1:]), short_repr(e.get("input")), e["msg"])
         for e in error.errors()
     )
-    return answer(Problem(BAD_PARAMETER, f"{found[0]}" if found else "a parameter is wrong", found), request)
+    return answer(ProblemDetail(BAD_PARAMETER, f"{found[0]}" if found else "a parameter is wrong", found), request)
 
 
 async def _handle_protocol(request: Request, error: Exception) -> Response:
@@ -123,7 +140,7 @@ async def _handle_protocol(request: Request, error: Exception) -> Response:
     kind = OF_THE_PROTOCOL.get(error.status_code, Kind(error.status_code, "http", error.detail))
     detail = {404: "there is nothing at this path: /docs lists all", 405: "this path has other methods: see /docs"}
     headers = {"Allow": _methods_at(request)} if error.status_code == 405 else error.headers or {}
-    return answer(Problem(kind, detail.get(error.status_code, error.detail), headers=headers), request)
+    return answer(ProblemDetail(kind, detail.get(error.status_code, error.detail), headers=headers), request)
 
 
 def _methods_at(request: Request) -> str:

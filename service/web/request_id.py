@@ -7,7 +7,7 @@ from uuid import uuid4
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.logs import bound
+from sutler.service.logs import bound
 
 HEADER: Final = b"x-request-id"
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")

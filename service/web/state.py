@@ -1,40 +1,48 @@
-"""What the endpoints work with, put together in service/main.py and kept by the application."""
+"""What all endpoints work with, put together in service/main.py and kept by the application."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast
+from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Request
-from sqlalchemy.ext.asyncio import AsyncEngine
+from fastapi import Depends, Request
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.auth.authenticator import Authenticator
-from service.db.notices import Notices
-from service.deployments.current import CurrentPlans
-from service.market.service import MarketService
-from service.queue import Queue
-from service.settings import ServiceSettings
-from service.web.metrics import Metrics
-from service.web.metrics_of_the_store import StoreMetricsCache
+from sutler.service.db.notices import Notices
+from sutler.service.db.queue import Queue
+from sutler.service.settings import ServiceSettings
+from sutler.service.web.metrics import Metrics
+from sutler.service.web.principal import Principal
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`needs_key`: whether callers must show one; without, all are the local user."""
+    """What features share, and the `parts` that single features brought, each by its class.
+
+    `count_change` counts a change against its caller's limit. `needs_key`: whether callers must show a key; without,
+    all are the local user.
+    """
 
     engine: AsyncEngine
     queue: Queue
     notices: Notices
-    market: MarketService
     settings: ServiceSettings
-    authenticator: Authenticator
-    current: CurrentPlans
     metrics: Metrics
-    store_metrics: StoreMetricsCache
+    count_change: Callable[[AsyncConnection, Principal], Awaitable[None]]
     needs_key: bool
+    parts: Mapping[type, Any]
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    def part(self, kind: type[P]) -> P:
+        """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""
+        return cast(P, self.parts[kind])
 
 
 def services_of(request: Request) -> Services:
     """A dependency: the services of the application that serves this request."""
     return cast(Services, request.app.state.services)
+
+
+Service = Annotated[Services, Depends(services_of)]

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from service.db.notices import Notices
+from sutler.service.db.notices import Notices
 
 T = TypeVar("T")
 DEAF_LOOK_S: Final = 0.5  # while notices may be missed

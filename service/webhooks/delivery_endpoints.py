@@ -3,26 +3,25 @@
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from service.auth.dependency import Admin
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.web.bodies import body_docs, body_of
-from service.web.paging import Cursor, Limit, Page
-from service.web.problems import responses
-from service.web.request_id import request_id_of
-from service.web.state import Services, services_of
-from service.webhooks import delivery_repository, replays
-from service.webhooks import service as webhooks
-from service.webhooks.delivery_repository import Delivery, DeliveryStatus, Failed
-from service.webhooks.paging import before, following
-from service.webhooks.replays import Caller
-from service.webhooks.schemas import DeliveryResource, ReplayDocument, ReplayedResource, SentResource
+from sutler.service.auth.dependency import Admin
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.principal import Principal
+from sutler.service.web.problems import responses
+from sutler.service.web.request_id import request_id_of
+from sutler.service.web.state import Service
+from sutler.service.webhooks import delivery_repository, replays
+from sutler.service.webhooks import service as webhooks
+from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus, Failed
+from sutler.service.webhooks.paging import before, following
+from sutler.service.webhooks.replays import Caller
+from sutler.service.webhooks.schemas import DeliveryResource, ReplayDocument, ReplayedResource, SentResource
 
 router = APIRouter()  # its prefix and tag are those of the router that has it
 
-Service = Annotated[Services, Depends(services_of)]
 Status = Annotated[DeliveryStatus | None, Query(description="`failed` are those that were given up; unset: all.")]
 EXAMPLE: Final = {"since": "2026-11-20T12:00:00Z", "events": ["plan.issued"]}
 
@@ -72,7 +71,7 @@ async def replay_delivery(
 ) -> DeliveryResource:
     """Send it again, failed or delivered: the same id and body, up to ten attempts."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         caller = _caller(request, principal)
         delivery = await replays.replay(connection, services.queue, delivery_id, caller=caller)
     response.headers["Location"] = f"/v1/deliveries/{delivery_id}"
@@ -95,7 +94,7 @@ async def replay_webhook(
 ) -> ReplayedResource:
     """Send what was given up again, the oldest first, at most 500 deliveries; ask again while some remain."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         failed, caller = Failed(webhook_id, document.since, document.events), _caller(request, principal)
         done = await replays.replay_failed(connection, services.queue, failed, caller=caller)
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"

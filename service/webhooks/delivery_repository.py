@@ -9,8 +9,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.api_tables import DeliveryRow
-from service.queue import DELIVER
+from sutler.service.db.api_tables import DeliveryRow
+from sutler.service.db.queue import DELIVER
 
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 Before = tuple[datetime, UUID]

@@ -5,21 +5,22 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
-from service.auth.dependency import Admin
-from service.db.asynchronous import begun, reading
-from service.outgoing.destinations import networks
-from service.web.bodies import body_docs, body_of
-from service.web.paging import Cursor, Limit, Page
-from service.web.problems import responses
-from service.web.request_id import request_id_of
-from service.webhooks import repository
-from service.webhooks import service as webhooks
-from service.webhooks.delivery_endpoints import Service, shown_delivery
-from service.webhooks.delivery_endpoints import router as deliveries
-from service.webhooks.events import EVENTS
-from service.webhooks.paging import before, following
-from service.webhooks.repository import Webhook
-from service.webhooks.schemas import DeliveryResource, NewWebhookResource, WebhookDocument, WebhookResource
+from sutler.service.auth.dependency import Admin
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.outgoing.destinations import networks
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.problems import responses
+from sutler.service.web.request_id import request_id_of
+from sutler.service.web.state import Service
+from sutler.service.webhooks import repository
+from sutler.service.webhooks import service as webhooks
+from sutler.service.webhooks.delivery_endpoints import router as deliveries
+from sutler.service.webhooks.delivery_endpoints import shown_delivery
+from sutler.service.webhooks.events import EVENTS
+from sutler.service.webhooks.paging import before, following
+from sutler.service.webhooks.repository import Webhook
+from sutler.service.webhooks.schemas import DeliveryResource, NewWebhookResource, WebhookDocument, WebhookResource
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
 router.include_router(deliveries)
@@ -44,7 +45,7 @@ async def create_webhook(
     https://www.standardwebhooks.com
     """
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         webhook, secret = await webhooks.register(
             connection,
             document,
@@ -78,7 +79,7 @@ async def get_webhook(services: Service, _admin: Admin, webhook_id: UUID) -> Web
 async def delete_webhook(request: Request, services: Service, principal: Admin, webhook_id: UUID) -> None:
     """Send nothing there any more, also not what is under way."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         await webhooks.remove(connection, webhook_id, principal=principal, request_id=request_id_of(request))
 
 
@@ -88,7 +89,7 @@ async def test_webhook(
 ) -> DeliveryResource:
     """Send the event `webhook.test`; the webhook's deliveries say how it went."""
     async with begun(services.engine) as connection:
-        await services.authenticator.count_change(connection, principal)
+        await services.count_change(connection, principal)
         delivery = await webhooks.test(
             connection, services.queue, webhook_id, principal=principal, request_id=request_id_of(request)
         )

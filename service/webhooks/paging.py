@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from service.web.paging import bad_cursor, decode_cursor, encode_cursor
-from service.webhooks.delivery_repository import Before
+from sutler.service.web.paging import bad_cursor, decode_cursor, encode_cursor
+from sutler.service.webhooks.delivery_repository import Before
 
 
 class Item(Protocol):

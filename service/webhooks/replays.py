@@ -12,12 +12,12 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import audit
-from service.auth.principal import Principal
-from service.queue import Queue
-from service.web.errors import ConflictError, NotFoundError
-from service.webhooks import delivery_repository, repository
-from service.webhooks.delivery_repository import Delivery, Failed, Turn
+from sutler.service.auth import audit
+from sutler.service.db.queue import Queue
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.principal import Principal
+from sutler.service.webhooks import delivery_repository, repository
+from sutler.service.webhooks.delivery_repository import Delivery, Failed, Turn
 
 MOST_REPLAYED: Final = 500
 

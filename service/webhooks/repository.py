@@ -9,10 +9,10 @@ from uuid import UUID
 from sqlalchemy import Row, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.api_tables import DeliveryRow, WebhookRow
-from service.queue import DELIVER
-from service.webhooks.delivery_repository import Before, DeliveryStatus
-from service.webhooks.sending import Attempt, Message
+from sutler.service.db.api_tables import DeliveryRow, WebhookRow
+from sutler.service.db.queue import DELIVER
+from sutler.service.webhooks.delivery_repository import Before, DeliveryStatus
+from sutler.service.webhooks.sending import Attempt, Message
 
 _COUNT_LOCK: Final = 0x7765_6268  # any number that no other advisory lock has
 _HAS_JOB: Final = text(

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from service.plans.errors import FieldProblem
-from service.plans.fields import Document, Name, Timestamp, reject
-from service.plans.resources import Resource
-from service.webhooks.delivery_repository import DeliveryStatus
-from service.webhooks.events import Event
-from service.webhooks.signatures import SecretError, key_of
+from sutler.service.documents.fields import Document, Name, Timestamp, reject
+from sutler.service.errors import FieldProblem
+from sutler.service.web.resource import Resource
+from sutler.service.webhooks.delivery_repository import DeliveryStatus
+from sutler.service.webhooks.events import Event
+from sutler.service.webhooks.signatures import SecretError, key_of
 
 
 class WebhookDocument(Document):

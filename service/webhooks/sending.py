@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from adapters.stated_waits import stated_wait_s
-from service.outgoing.addresses import Network
-from service.outgoing.calling import CallLimits, Connector, said_by_the_system
-from service.outgoing.destinations import DestinationError
-from service.outgoing.wire import Deadline, NoConnectionError
-from service.webhooks.signatures import signed_headers
+from sutler.adapters.stated_waits import stated_wait_s
+from sutler.service.outgoing.addresses import Network
+from sutler.service.outgoing.calling import CallLimits, Connector, said_by_the_system
+from sutler.service.outgoing.destinations import DestinationError
+from sutler.service.outgoing.wire import Deadline, NoConnectionError
+from sutler.service.webhooks.signatures import signed_headers
 
 
 @dataclass(frozen=True, slots=True)

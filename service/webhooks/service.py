@@ -17,22 +17,23 @@ from uuid import UUID, uuid4
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.auth import audit
-from service.auth.principal import Principal
-from service.db.asynchronous import begun, reading
-from service.outgoing.addresses import Network
-from service.outgoing.destinations import DestinationError, check_url
-from service.plans.errors import DocumentError, FieldProblem
-from service.queue import Queue
-from service.web.errors import ConflictError, NotFoundError
-from service.webhooks import delivery_repository, repository
-from service.webhooks.delivery_repository import Delivery, DeliveryStatus
-from service.webhooks.events import TEST_EVENT, body_of
-from service.webhooks.repository import Outgoing, Webhook
-from service.webhooks.retries import wait_s
-from service.webhooks.schemas import WebhookDocument
-from service.webhooks.sending import USUAL_SENDER, Attempt, Message
-from service.webhooks.signatures import new_secret
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.queue import Queue
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem
+from sutler.service.outgoing.addresses import Network
+from sutler.service.outgoing.destinations import DestinationError, check_url
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.principal import Principal
+from sutler.service.webhooks import delivery_repository, repository
+from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus
+from sutler.service.webhooks.events import TEST_EVENT, body_of
+from sutler.service.webhooks.repository import Outgoing, Webhook
+from sutler.service.webhooks.retries import wait_s
+from sutler.service.webhooks.schemas import WebhookDocument
+from sutler.service.webhooks.sending import USUAL_SENDER, Attempt, Message
+from sutler.service.webhooks.signatures import new_secret
 
 logger = logging.getLogger("sutler.webhooks")
 

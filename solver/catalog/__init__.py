@@ -6,14 +6,14 @@ GPU conventions where a name leaves something open: `H100` and `H200` mean SXM, 
 
 from collections.abc import Mapping
 
-from solver.catalog.config_json import spec_of_config
-from solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
-from solver.catalog.gpu_names import resolve_gpu
-from solver.catalog.gpus import gpu_catalog
-from solver.catalog.model_names import resolve_model, with_repository
-from solver.catalog.models import model_catalog
-from solver.catalog.parameters import ParameterCount, count_parameters
-from solver.catalog.tables import CatalogError, Fact
+from sutler.solver.catalog.config_json import spec_of_config
+from sutler.solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
+from sutler.solver.catalog.gpu_names import resolve_gpu
+from sutler.solver.catalog.gpus import gpu_catalog
+from sutler.solver.catalog.model_names import resolve_model, with_repository
+from sutler.solver.catalog.models import model_catalog
+from sutler.solver.catalog.parameters import ParameterCount, count_parameters
+from sutler.solver.catalog.tables import CatalogError, Fact
 
 __all__ = [
     "PRECISIONS",

@@ -6,7 +6,7 @@ First step of config_json.py.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from solver.errors import InvalidProblemError
+from sutler.solver.errors import InvalidProblemError
 
 MOST: Final = 1_000_000_000
 LANGUAGE_PARTS: Final = ("text_config", "llm_config", "language_config", "thinker_config")

@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, cast
 
-from solver.catalog.config_fields import Config
-from solver.catalog.config_layers import experts_of, latent_of, linear_of, refuse_unknown_layers, sparse_of, window_of
-from solver.catalog.entries import ModelSpec, Precision
-from solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, count_parameters
+from sutler.solver.catalog.config_fields import Config
+from sutler.solver.catalog.config_layers import (
+    experts_of,
+    latent_of,
+    linear_of,
+    refuse_unknown_layers,
+    sparse_of,
+    window_of,
+)
+from sutler.solver.catalog.entries import ModelSpec, Precision
+from sutler.solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, count_parameters
 
 # Where config.json says nothing, because it is what the class does anyway.
 _TIED: Final = ("gemma", "cohere")

@@ -5,15 +5,15 @@ Second step of config_json.py. A kind that the entries cannot say is refused rat
 
 from typing import Final
 
-from solver.catalog.config_fields import Config
-from solver.catalog.entries import (
+from sutler.solver.catalog.config_fields import Config
+from sutler.solver.catalog.entries import (
     LatentAttention,
     LinearAttention,
     MixtureOfExperts,
     SlidingWindow,
     SparseAttention,
 )
-from solver.errors import InvalidProblemError
+from sutler.solver.errors import InvalidProblemError
 
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk")

@@ -13,9 +13,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from solver.catalog.entries import Gpu
-from solver.catalog.gpus import GpuCatalog, gpu_catalog
-from solver.errors import UnknownNameError
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.catalog.gpus import GpuCatalog, gpu_catalog
+from sutler.solver.errors import UnknownNameError
 
 MEMORY_TOLERANCE_FRACTION: Final = 0.08  # drivers, clouds and vendors round capacities differently
 _NOISE: Final = re.compile(

@@ -6,9 +6,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from solver.catalog.entries import Gpu
-from solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
-from solver.errors import UnknownNameError
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
+from sutler.solver.errors import UnknownNameError
 
 CATALOG_FILES: Final = {"default": "gpus.toml", "paper_table1": "paper_table1.toml"}
 REQUIRED_FIGURES: Final = ("memory_gb", "memory_bandwidth_gb_per_s", "peak_tflops_bf16_dense")

@@ -13,10 +13,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from solver.catalog.entries import ModelSpec, Precision
-from solver.catalog.gpu_names import close_names
-from solver.catalog.models import model_catalog
-from solver.errors import UnknownNameError
+from sutler.solver.catalog.entries import ModelSpec, Precision
+from sutler.solver.catalog.gpu_names import close_names
+from sutler.solver.catalog.models import model_catalog
+from sutler.solver.errors import UnknownNameError
 
 _FINE_TUNE: Final = re.compile(r"meta|instruct|chat|it|pt|hf|base|thinking|turbo")  # they keep the architecture
 _QUANTISATION: Final = re.compile(

@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, cast
 
-from solver.catalog.entries import (
+from sutler.solver.catalog.entries import (
     PRECISIONS,
     LatentAttention,
     LinearAttention,
@@ -16,8 +16,8 @@ from solver.catalog.entries import (
     SlidingWindow,
     SparseAttention,
 )
-from solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, ParameterCount, count_parameters
-from solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
+from sutler.solver.catalog.parameters import GATED_FEED_FORWARD_MATRICES, ParameterCount, count_parameters
+from sutler.solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
 
 MODEL_FILE: Final = "models.toml"
 SIZE_FIGURES: Final = (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from solver.catalog.entries import LatentAttention, LinearAttention, ModelSpec, SparseAttention
+from sutler.solver.catalog.entries import LatentAttention, LinearAttention, ModelSpec, SparseAttention
 
 GATED_FEED_FORWARD_MATRICES = 3  # gate, up and down (Shazeer, arXiv 2002.05202); older models have two
 

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from solver.catalog.entries import Gpu
-from solver.catalog.tables import Fact, read_toml, take_provenance
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.catalog.tables import Fact, read_toml, take_provenance
 
 _FIGURES = ("compute_speed_fraction", "memory_speed_fraction")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from solver.errors import SolverError
+from sutler.solver.errors import SolverError
 
 _MONTH_LENGTH: Final = len("2026-11")
 

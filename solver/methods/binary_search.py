@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.allocation import Goal, Polytope
-from solver.linear import solve_milp
-from solver.methods.exact import Outcome
-from solver.milp import Allocation, build_milp
-from solver.objectives import LEAST_LAM
-from solver.relaxation import solve_relaxation
-from solver.routing import route
+from sutler.solver.answer.routing import route
+from sutler.solver.methods.exact import Outcome
+from sutler.solver.polytope.linear import solve_milp
+from sutler.solver.polytope.milp import Allocation, build_milp
+from sutler.solver.polytope.objectives import LEAST_LAM
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Goal, Polytope
 
 _FEASIBILITY_GAP = 1e-6
 _FIRST_PLAN_GAP = 0.5

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.allocation import Goal, Polytope, piece_groups
-from solver.candidates import kv_network
-from solver.fleet_bounds import FleetBounds
-from solver.linear import MilpSolution, solve_lp, solve_milp
-from solver.milp import Allocation, Milp, build_milp
-from solver.relaxation import Relaxation, solve_relaxation
-from solver.routing import route
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.answer.routing import route
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.enumerate import kv_network
+from sutler.solver.polytope.fleet_bounds import FleetBounds
+from sutler.solver.polytope.linear import MilpSolution, solve_lp, solve_milp
+from sutler.solver.polytope.milp import Allocation, Milp, build_milp
+from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
 
 Report = Callable[[str, float, float], None]
 

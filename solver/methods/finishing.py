@@ -6,13 +6,13 @@ Flow: exact.minimise or binary_search.minimise -> finished (here), low_end.py ->
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from solver.allocation import Polytope
-from solver.methods import exact
-from solver.methods.low_end import Room, fewest_parts, most_at_low
-from solver.milp import Allocation
-from solver.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, finishes, held_at, kept_lam
-from solver.relaxation import Relaxation
-from solver.routing import without_idle
+from sutler.solver.answer.routing import without_idle
+from sutler.solver.methods import exact
+from sutler.solver.methods.low_end import Room, fewest_parts, most_at_low
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, finishes, held_at, kept_lam
+from sutler.solver.polytope.relaxation import Relaxation
+from sutler.solver.polytope.rows import Polytope
 
 
 @dataclass(frozen=True, slots=True)

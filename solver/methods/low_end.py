@@ -5,7 +5,7 @@ out to be at the low end of its band, others nearly all of it. Each search here 
 with two routings of the same replicas: one at the rates themselves, which carries what is held, one at the low ends.
 Nothing is proven; a fleet that is not better is left.
 
-Flow: finishing.py holds cost and throughput -> most_at_low, fewest_parts; solver/giving_up.py -> these and cheapest.
+Flow: finishing.py holds cost and throughput -> most_at_low, fewest_parts; giving_up.py -> these and cheapest.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.allocation import Goal, Polytope
-from solver.linear import solve_milp
-from solver.methods.exact import RENTAL_HEURISTIC_EFFORT, objective_of, surviving
-from solver.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
-from solver.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at, maximises_rate
-from solver.relaxation import Relaxation, solve_relaxation
-from solver.routing import route, without_idle
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.answer.routing import route, without_idle
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.methods.exact import RENTAL_HEURISTIC_EFFORT, objective_of, surviving
+from sutler.solver.polytope.linear import solve_milp
+from sutler.solver.polytope.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
+from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at, maximises_rate
+from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.rows import Goal, Polytope
 
 _WORTH = 1e-3  # less load than this is not worth another fleet
 _ROUNDING = 1e-6

@@ -12,19 +12,19 @@ from typing import Final
 
 import numpy as np
 
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs
-from solver.offline.execution import Start, execute
-from solver.offline.forecast import Forecaster
-from solver.offline.hardware import Hardware
-from solver.offline.pile import Pile
-from solver.offline.plan import OfflineOptions, OfflinePlan
-from solver.offline.sampling import sample
-from solver.offline.search import searched
-from solver.offline.stages import Execution, RunningReplica, Schedule
-from solver.throughput.base import IntArray
+from sutler.solver.arrays import IntArray
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.plan import OfflineOptions, OfflinePlan
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.search import searched
+from sutler.solver.offline.stages import Execution, RunningReplica, Schedule
 
 LEAST_FINISHED: Final = 10  # requests that a speed is taken from
 MOST_SLOWDOWN: Final = 10.0

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from solver.catalog.entries import ModelSpec, Precision
-from solver.errors import InvalidProblemError
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.catalog.entries import ModelSpec, Precision
+from sutler.solver.errors import InvalidProblemError
 
 Outputs = Literal["last", "every"]
 FanIn = Literal["concatenate", "separate"]

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from solver.offline.forecast import Forecaster
-from solver.offline.greedy import best_stage, greedy
-from solver.offline.heuristics import max_heuristic, min_heuristic
-from solver.offline.improvement import Forecast, forecast
-from solver.offline.stages import Schedule, Stage, Standing
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.greedy import best_stage, greedy
+from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
+from sutler.solver.offline.improvement import Forecast, forecast
+from sutler.solver.offline.stages import Schedule, Stage, Standing
 
 WIDTH: Final = 4
 

@@ -13,10 +13,10 @@ Flow: Costs -> lower_bound (here) -> plan.py. Both bounds hold for every schedul
 
 import numpy as np
 
-from solver.offline.costs import Costs, Shard
-from solver.offline.execution import Start
-from solver.offline.plan import LowerBound
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.offline.costs import Costs, Shard
+from sutler.solver.offline.execution import Start
+from sutler.solver.offline.plan import LowerBound
 
 
 def lower_bound(costs: Costs, start: Start | None = None) -> LowerBound:

@@ -5,9 +5,9 @@ Flow: execution.py -> plans_now (here) -> placement.py.
 
 from collections.abc import Collection, Mapping, Sequence, Set
 
-from solver.offline.hardware import Hardware
-from solver.offline.placement import can_place
-from solver.offline.stages import ExecutionPlan
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.placement import can_place
+from sutler.solver.offline.stages import ExecutionPlan
 
 Plans = Mapping[int, ExecutionPlan]
 

@@ -11,19 +11,20 @@ from functools import cached_property
 
 import numpy as np
 
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application, Node
-from solver.offline.hardware import Hardware
-from solver.offline.pile import Pile
-from solver.offline.placement import can_place
-from solver.offline.plan import OfflineOptions
-from solver.offline.stages import ExecutionPlan
-from solver.problem import ServedModel, Workload
-from solver.simulation.engine import BLOCK_TOKENS, blocks_of
-from solver.simulation.step_times import StepTimes, step_times
-from solver.throughput.architecture import WEIGHT_BYTES, layer_work
-from solver.throughput.base import FloatArray, Layouts
-from solver.units import BYTES_PER_GB
+from sutler.solver.arrays import FloatArray
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application, Node
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.placement import can_place
+from sutler.solver.offline.plan import OfflineOptions
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import ExecutionPlan
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.simulation.engine import BLOCK_TOKENS, blocks_of
+from sutler.solver.simulation.step_times import StepTimes, step_times
+from sutler.solver.throughput.architecture import WEIGHT_BYTES, layer_work
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.units import BYTES_PER_GB
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from math import ceil
 
 import numpy as np
 
-from solver.offline.costs import Costs
-from solver.offline.execution import POLL_S
-from solver.offline.pile import Pile
-from solver.offline.serving import NodeService, Requests
-from solver.offline.stages import ExecutionPlan, RunningReplica
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import POLL_S
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.serving import NodeService, Requests
+from sutler.solver.offline.stages import ExecutionPlan, RunningReplica
 
 POINTS = 129
 SAMPLE = 1000

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from solver.errors import InvalidProblemError
-from solver.offline.changing import plans_now, runnable
-from solver.offline.costs import Costs
-from solver.offline.placement import Gpus, Group, can_place, place
-from solver.offline.serving import NodeService, Requests, Server
-from solver.offline.stages import (
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.changing import plans_now, runnable
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.placement import Gpus, Group, can_place, place
+from sutler.solver.offline.serving import NodeService, Requests, Server
+from sutler.solver.offline.stages import (
     ExecutedStage,
     Execution,
     ExecutionPlan,

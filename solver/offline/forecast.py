@@ -11,12 +11,12 @@ from math import inf
 
 import numpy as np
 
-from solver.offline.changing import plans_now, runnable
-from solver.offline.costs import Costs
-from solver.offline.curves import GRID, Curves
-from solver.offline.placement import Group, place
-from solver.offline.stages import DONE, ExecutionPlan, GpuNumber, Schedule, Stage, Standing
-from solver.offline.ways import AnyWay, GrowingWay, Way, held, way_from
+from sutler.solver.offline.changing import plans_now, runnable
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.curves import GRID, Curves
+from sutler.solver.offline.placement import Group, place
+from sutler.solver.offline.stages import DONE, ExecutionPlan, GpuNumber, Schedule, Stage, Standing
+from sutler.solver.offline.ways import AnyWay, GrowingWay, Way, held, way_from
 
 Placement = Mapping[int, tuple[tuple[GpuNumber, ...], ...]]
 """The GPUs of every replica, by node."""

@@ -3,9 +3,9 @@
 Flow: Forecaster -> greedy (here) -> improvement.py begins with it; it is a strategy of its own, too.
 """
 
-from solver.offline.changing import fit
-from solver.offline.forecast import Forecaster
-from solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.changing import fit
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
 
 
 def greedy(forecaster: Forecaster, now: Standing) -> Stage:

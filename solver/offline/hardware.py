@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from solver.catalog.entries import Gpu
-from solver.errors import InvalidProblemError
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.errors import InvalidProblemError
 
 # SamuLLM §5.1, 8 x A100 80 GB: chatglm3-6b (12.5 GB) loads in about 18 s (1 GPU against 8 for 1,000 and for 10,000
 # requests, with and without loading); vicuna-13b (26 GB) in 30 s (§2). Two equations, two unknowns.

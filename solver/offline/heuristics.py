@@ -5,9 +5,9 @@ Flow: Forecaster, where things stand -> max_heuristic, min_heuristic (here) -> t
 
 from collections.abc import Iterator
 
-from solver.offline.changing import fit
-from solver.offline.forecast import Forecaster
-from solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.changing import fit
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
 
 
 def max_heuristic(forecaster: Forecaster, now: Standing) -> Stage:

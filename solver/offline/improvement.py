@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from solver.offline.forecast import Forecaster
-from solver.offline.stages import ExecutionPlan, Schedule, Stage, Standing
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.stages import ExecutionPlan, Schedule, Stage, Standing
 
 SPLITS: Final = (0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
-from solver.catalog.entries import Gpu
-from solver.offline.hardware import Hardware, Island, Loading
-from solver.offline.stages import Execution
-from solver.problem import Offer
-from solver.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.offline.hardware import Hardware, Island, Loading
+from sutler.solver.offline.stages import Execution
+from sutler.solver.problem import Offer
+from sutler.solver.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 MOST_GPUS: Final = 16  # of a set, unless the goal says otherwise: searches take longer with more
 _Key = tuple[str, str, str, bool, int]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from solver.errors import InvalidProblemError
-from solver.offline.hardware import Hardware
-from solver.offline.room import Room, Seat
-from solver.offline.stages import GpuNumber
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.room import Room, Seat
+from sutler.solver.offline.stages import GpuNumber
 
 MOST_CHECKS: Final = 4_000  # a host of 8 GPUs never needs more than 256
 _REMEMBERED: Final = 1 << 17

@@ -21,10 +21,10 @@ from typing import Final
 
 from ortools.sat.python import cp_model
 
-from solver.errors import InvalidProblemError
-from solver.offline.hardware import Hardware
-from solver.offline.placement import Gpus, Group, place_groups, seat_gpus, seat_now
-from solver.offline.room import Seat
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.placement import Gpus, Group, place_groups, seat_gpus, seat_now
+from sutler.solver.offline.room import Seat
 
 _TICKS_PER_S: Final = 1e6  # the program counts in whole numbers; a move costs at least one
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from solver.offline.pile import Pile
-from solver.offline.stages import Execution, Schedule
-from solver.throughput.roofline import Roofline
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import Execution, Schedule
+from sutler.solver.throughput.roofline import Roofline
 
 Strategy = Literal["sutler", "greedy", "max_heuristic", "min_heuristic"]
 STRATEGIES: tuple[Strategy, ...] = ("sutler", "greedy", "max_heuristic", "min_heuristic")

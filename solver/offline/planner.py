@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from solver.offline.application import Application
-from solver.offline.beam import Rule
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs
-from solver.offline.execution import Start, execute
-from solver.offline.forecast import Forecaster
-from solver.offline.greedy import greedy
-from solver.offline.hardware import Hardware
-from solver.offline.heuristics import max_heuristic, min_heuristic
-from solver.offline.pile import Pile
-from solver.offline.plan import STRATEGIES, OfflineOptions, OfflinePlan, Strategy
-from solver.offline.sampling import sample
-from solver.offline.search import Searched, by_rule, searched
-from solver.offline.stages import Execution, Schedule
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.beam import Rule
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.greedy import greedy
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
+from sutler.solver.offline.plan import STRATEGIES, OfflineOptions, OfflinePlan, Strategy
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.search import Searched, by_rule, searched
+from sutler.solver.offline.stages import Execution, Schedule
 
 RULES: Final[Mapping[Strategy, Rule]] = {
     "greedy": greedy,

@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
 
-from solver.catalog.entries import Gpu
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application
-from solver.offline.beam import rolled_out
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs, weights_gb
-from solver.offline.curves import Curves
-from solver.offline.execution import execute
-from solver.offline.forecast import Forecaster
-from solver.offline.greedy import greedy
-from solver.offline.hardware import Hardware, Loading
-from solver.offline.heuristics import min_heuristic
-from solver.offline.improvement import improved
-from solver.offline.machine_sets import (
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.beam import rolled_out
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs, weights_gb
+from sutler.solver.offline.curves import Curves
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.greedy import greedy
+from sutler.solver.offline.hardware import Hardware, Loading
+from sutler.solver.offline.heuristics import min_heuristic
+from sutler.solver.offline.improvement import improved
+from sutler.solver.offline.machine_sets import (
     Machine,
     RentalTerms,
     Unit,
@@ -37,13 +37,13 @@ from solver.offline.machine_sets import (
     price_usd_per_hour,
     unit_sets,
 )
-from solver.offline.pile import Pile
-from solver.offline.plan import LowerBound, OfflineOptions, OfflinePlan
-from solver.offline.sampling import sample
-from solver.offline.search import Searched, searched
-from solver.offline.stages import Schedule
-from solver.problem import Offer
-from solver.units import SECONDS_PER_HOUR
+from sutler.solver.offline.plan import LowerBound, OfflineOptions, OfflinePlan
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.search import Searched, searched
+from sutler.solver.offline.stages import Schedule
+from sutler.solver.problem import Offer
+from sutler.solver.units import SECONDS_PER_HOUR
 
 FORECAST_STEPS: Final = 200
 FORECAST_SHARE: Final = 0.6  # of the time limit

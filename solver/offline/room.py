@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from solver.offline.hardware import Hardware
+from sutler.solver.offline.hardware import Hardware
 
 Seat = tuple[int, ...]
 """Positions in `Hardware.islands`, ascending: one for a narrow group, one or more for a wide one."""

@@ -11,10 +11,10 @@ from zlib import crc32
 
 import numpy as np
 
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
-from solver.offline.pile import Pile
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.request_set import Pile
 
 NONE = -1
 ANSWERS = "answers"

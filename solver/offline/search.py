@@ -15,16 +15,16 @@ from typing import Final
 
 import numpy as np
 
-from solver.offline.beam import Rule, beam, kept, rolled_out
-from solver.offline.execution import Run, Start, execute
-from solver.offline.forecast import Forecaster
-from solver.offline.greedy import greedy
-from solver.offline.heuristics import max_heuristic, min_heuristic
-from solver.offline.improvement import Forecast, forecast, improved, one_change
-from solver.offline.placement import Group
-from solver.offline.placing_ahead import place_schedule
-from solver.offline.plan import Strategy
-from solver.offline.stages import Execution, Schedule, Standing
+from sutler.solver.offline.beam import Rule, beam, kept, rolled_out
+from sutler.solver.offline.execution import Run, Start, execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.greedy import greedy
+from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
+from sutler.solver.offline.improvement import Forecast, forecast, improved, one_change
+from sutler.solver.offline.placement import Group
+from sutler.solver.offline.placing_ahead import place_schedule
+from sutler.solver.offline.plan import Strategy
+from sutler.solver.offline.stages import Execution, Schedule, Standing
 
 STEPS: Final = 800  # local changes in a row
 MOST_ROWS: Final = 30

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.offline.costs import Shard
-from solver.offline.pile import Pile
-from solver.offline.stages import RunningReplica
-from solver.simulation.engine import Engine, EngineSettings
+from sutler.solver.offline.costs import Shard
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import RunningReplica
+from sutler.solver.simulation.engine import Engine, EngineSettings
 
 LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full
 

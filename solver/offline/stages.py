@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True, order=True)

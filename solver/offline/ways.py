@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.offline.curves import GRID
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray
+from sutler.solver.offline.curves import GRID
 
 
 @dataclass(frozen=True, slots=True)

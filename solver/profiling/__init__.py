@@ -5,10 +5,10 @@ measurement. device.py alone imports torch, lazily: it is an optional dependency
 down and shows them.
 """
 
-from solver.profiling.counts import all_reduce_bytes, layer_bytes, layer_flops
-from solver.profiling.device import Device, cpu_device, cuda_device
-from solver.profiling.measure import Outcome, measured
-from solver.profiling.shapes import (
+from sutler.solver.profiling.counts import all_reduce_bytes, layer_bytes, layer_flops
+from sutler.solver.profiling.device import Device, cpu_device, cuda_device
+from sutler.solver.profiling.measure import Outcome, measured
+from sutler.solver.profiling.shapes import (
     PRECISIONS,
     Grid,
     Measurement,
@@ -21,7 +21,7 @@ from solver.profiling.shapes import (
     quick_grid,
     shard_of,
 )
-from solver.profiling.timing import FULL, QUICK, Effort, Timed
+from sutler.solver.profiling.timing import FULL, QUICK, Effort, Timed
 
 __all__ = [
     "FULL",

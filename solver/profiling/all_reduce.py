@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from solver.profiling.device import Device, load_torch
-from solver.profiling.layer import activation_type
-from solver.profiling.shapes import Measurement
-from solver.profiling.timing import Effort, Timed, by_clock, by_events, timed
+from sutler.solver.profiling.device import Device, load_torch
+from sutler.solver.profiling.layer import activation_type
+from sutler.solver.profiling.shapes import Measurement
+from sutler.solver.profiling.timing import Effort, Timed, by_clock, by_events, timed
 
 IN_A_ROW: Final = 20
 PATIENCE: Final = timedelta(minutes=2)

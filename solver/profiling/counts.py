@@ -6,8 +6,8 @@ Flow: Measurement, Shard -> measure.py sees what fits into memory; the service s
 from math import ceil
 from typing import Final
 
-from solver.profiling.shapes import Measurement, Shard
-from solver.throughput.architecture import ACTIVATION_BYTES, WEIGHT_BYTES
+from sutler.solver.profiling.shapes import Measurement, Shard
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES, WEIGHT_BYTES
 
 # Weights and caches rotate until this many caches' worth of other bytes have passed: none is left from last time.
 CACHES_BETWEEN_USES: Final = 3.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from solver.errors import NoDeviceError, NoTorchError
+from sutler.solver.errors import NoDeviceError, NoTorchError
 
 Torch = Any  # the module; torch is optional, so its types are not at hand
 DRIVER_FILE: Final = Path("/proc/driver/nvidia/version")

@@ -11,7 +11,7 @@ cast in one pass with a static scale of 1.
 from dataclasses import dataclass
 from typing import Any
 
-from solver.profiling.shapes import ProfiledPrecision, Shard
+from sutler.solver.profiling.shapes import ProfiledPrecision, Shard
 
 Tensor = Any  # torch.Tensor; torch is optional
 EPSILON = 1e-5

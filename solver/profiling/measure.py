@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from solver.catalog.entries import ModelSpec
-from solver.profiling.all_reduce import all_reduced
-from solver.profiling.counts import (
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.profiling.all_reduce import all_reduced
+from sutler.solver.profiling.counts import (
     activation_bytes,
     all_reduce_bytes,
     copies,
@@ -18,11 +18,11 @@ from solver.profiling.counts import (
     rotating_bytes,
     weight_bytes,
 )
-from solver.profiling.device import Device
-from solver.profiling.layer import KvCache, Layer, activation_type, random_cache, random_weights, rotary
-from solver.profiling.shapes import Measurement, Shard, shard_of
-from solver.profiling.timing import LEAST_STEPS, Effort, Timed, by_clock, by_events, captured, timed
-from solver.units import BYTES_PER_GB
+from sutler.solver.profiling.device import Device
+from sutler.solver.profiling.layer import KvCache, Layer, activation_type, random_cache, random_weights, rotary
+from sutler.solver.profiling.shapes import Measurement, Shard, shard_of
+from sutler.solver.profiling.timing import LEAST_STEPS, Effort, Timed, by_clock, by_events, captured, timed
+from sutler.solver.units import BYTES_PER_GB
 
 Clock = Callable[[], float]
 USABLE_FRACTION: Final = 0.9

@@ -12,9 +12,9 @@ from itertools import product
 from math import ceil
 from typing import Final, Literal
 
-from solver.catalog.entries import ModelSpec
-from solver.errors import InvalidProblemError
-from solver.throughput.architecture import layer_work
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.throughput.architecture import layer_work
 
 Phase = Literal["prefill", "decode", "all_reduce"]
 ProfiledPrecision = Literal["bf16", "fp16", "fp8"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from solver.units import MILLISECONDS_PER_SECOND
+from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 # Steps of one repetition, so that the gaps before the first and after the last kernel are small beside it.
 LEAST_STEPS: Final = 8

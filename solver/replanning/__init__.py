@@ -7,11 +7,11 @@ steady.py        the best fleet when every change is charged
 considering.py   the front door: the options, least disruptive first
 """
 
-from solver.replanning.considering import Consideration, Considered, Option, OptionKind, consider
-from solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
-from solver.replanning.proof import proven_by
-from solver.replanning.standing import Standing
-from solver.replanning.switching import Change, Switching
+from sutler.solver.replanning.considering import Consideration, Considered, Option, OptionKind, consider
+from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
+from sutler.solver.replanning.proof import proven_by
+from sutler.solver.replanning.standing import Standing
+from sutler.solver.replanning.switching import Change, Switching
 
 __all__ = [
     "Change",

@@ -17,17 +17,19 @@ from typing import Literal
 
 import numpy as np
 
-from solver.checks import check
-from solver.conflicts import find_conflicts
-from solver.errors import PlanViolationError
-from solver.explain import binding
-from solver.objectives import first_goal, maximises_rate, total_demand
-from solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
-from solver.problem import Problem
-from solver.progress import Progress
-from solver.relaxation import Relaxation, solve_relaxation
-from solver.replanning.proof import bounded
-from solver.replanning.standing import (
+from sutler.solver.answer.describe import Fleet, in_unit, plan_of
+from sutler.solver.answer.routing import Routing
+from sutler.solver.checks import check
+from sutler.solver.errors import PlanViolationError
+from sutler.solver.explanation.binding import binding
+from sutler.solver.explanation.conflicts import find_conflicts
+from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
+from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.problem import Problem
+from sutler.solver.progress import Progress
+from sutler.solver.replanning.proof import bounded
+from sutler.solver.replanning.standing import (
     Standing,
     StandingFleet,
     capacity_rps,
@@ -35,7 +37,7 @@ from solver.replanning.standing import (
     standing_fleet,
     within_search,
 )
-from solver.replanning.steady import (
+from sutler.solver.replanning.steady import (
     SteadyProblem,
     least_cost_usd_per_hour,
     least_usd_per_hour,
@@ -44,12 +46,10 @@ from solver.replanning.steady import (
     steady_fleet,
     steady_problem,
 )
-from solver.replanning.switching import Change, Switching, change_of
-from solver.report import Fleet, in_unit, plan_of
-from solver.routing import Routing
-from solver.units import SECONDS_PER_HOUR
-from solver.verify import verify
-from solver.version import VERSION
+from sutler.solver.replanning.switching import Change, Switching, change_of
+from sutler.solver.units import SECONDS_PER_HOUR
+from sutler.solver.verify import verify
+from sutler.solver.version import VERSION
 
 Clock = Callable[[], float]
 OptionKind = Literal["keep", "reroute", "relayout", "refleet"]

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from solver.plan import Plan, Rental, Replica, Stage
-from solver.problem import Offer
-from solver.replanning.standing import Standing
-from solver.verify.view import OfferKey
+from sutler.solver.plan import Plan, Rental, Replica, Stage
+from sutler.solver.problem import Offer
+from sutler.solver.replanning.standing import Standing
+from sutler.solver.verify.view import OfferKey
 
 HoldingKey = OfferKey
 """(provider, offer_id, contract, GPUs) of machines that cannot be told apart."""

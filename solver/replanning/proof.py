@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from solver.plan import Plan
-from solver.problem import Problem
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem
 
 
 def bounded(plan: Plan, bound: float | None, problem: Problem) -> Plan:

@@ -9,8 +9,12 @@ from itertools import groupby
 
 import numpy as np
 
-from solver.allocation import Polytope, build_polytope
-from solver.candidates import (
+from sutler.solver.answer.describe import Fleet, as_split, describe
+from sutler.solver.answer.packing import Pin, PinnedReplica, PlacedReplica, Placement
+from sutler.solver.answer.routing import Routing, is_in_proportion, route
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.candidates.engines import ANY_LAYOUT
+from sutler.solver.candidates.enumerate import (
     AGGREGATED,
     DECODE,
     Candidates,
@@ -20,20 +24,16 @@ from solver.candidates import (
     power_cap_fractions,
     roles_of,
 )
-from solver.engines import ANY_LAYOUT
-from solver.errors import InvalidProblemError
-from solver.milp import Allocation
-from solver.packing import Pin, PinnedReplica, PlacedReplica, Placement
-from solver.plan import KvTransfer, Rental, Replica, Route
-from solver.pools import reserved_gpus
-from solver.power import power_cap_fraction
-from solver.problem import Problem, ServedModel
-from solver.report import Fleet, as_split, describe
-from solver.routing import Routing, is_in_proportion, route
-from solver.supply import Supply, build_supply
-from solver.throughput.base import BoolArray, FloatArray, IntArray
-from solver.throughput.mixes import mixes_of, most_columns
-from solver.verify.view import is_measured, offer_key
+from sutler.solver.candidates.power import power_cap_fraction
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.market.pools import reserved_gpus
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.plan import KvTransfer, Rental, Replica, Route
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope, build_polytope
+from sutler.solver.problem import Problem, ServedModel
+from sutler.solver.throughput.mixes import mixes_of, most_columns
+from sutler.solver.verify.view import is_measured, offer_key
 
 
 @dataclass(frozen=True, slots=True)

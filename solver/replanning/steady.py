@@ -18,24 +18,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from solver.allocation import Goal, Polytope, build_polytope
-from solver.candidates import Candidates, enumerate_candidates, joined
-from solver.dominance import prune_dominated
-from solver.methods import exact
-from solver.milp import Allocation
-from solver.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal, maximises_rate
-from solver.packing import PinnedReplica, Placement, pack
-from solver.plan import Replica
-from solver.pools import disk_needed_gb
-from solver.preparation import scaled_to_one
-from solver.problem import Problem
-from solver.relaxation import Relaxation, solve_relaxation
-from solver.replanning.standing import Standing, StandingCandidates, as_started, engines_of, pinned, shapes_of
-from solver.replanning.switching import Switching
-from solver.report import Fleet, describe
-from solver.routing import without_idle
-from solver.supply import Supply
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.answer.describe import Fleet, describe
+from sutler.solver.answer.packing import PinnedReplica, Placement, pack
+from sutler.solver.answer.routing import without_idle
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.dominance import prune_dominated
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates, joined
+from sutler.solver.market.pools import disk_needed_gb
+from sutler.solver.market.supply import Supply
+from sutler.solver.methods import exact
+from sutler.solver.plan import Replica
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal, maximises_rate
+from sutler.solver.polytope.preparation import scaled_to_one
+from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
+from sutler.solver.problem import Problem
+from sutler.solver.replanning.standing import Standing, StandingCandidates, as_started, engines_of, pinned, shapes_of
+from sutler.solver.replanning.switching import Switching
 
 _NODES = 300
 _FINISH_NODES = 60

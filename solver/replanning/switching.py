@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from solver.plan import Plan, Rental, Replica, Stage
-from solver.pools import checkpoint_disk_gb
-from solver.problem import Problem
-from solver.replanning.standing import Standing
-from solver.units import SECONDS_PER_HOUR
-from solver.verify.view import OfferKey, offer_key
+from sutler.solver.market.pools import checkpoint_disk_gb
+from sutler.solver.plan import Plan, Rental, Replica, Stage
+from sutler.solver.problem import Problem
+from sutler.solver.replanning.standing import Standing
+from sutler.solver.units import SECONDS_PER_HOUR
+from sutler.solver.verify.view import OfferKey, offer_key
 
 
 @dataclass(frozen=True, slots=True)

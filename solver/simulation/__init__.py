@@ -4,14 +4,14 @@ Flow: a plan's replicas -> replicas.py, step_times.py -> fleet.py (engine.py, ro
 summary.py.
 """
 
-from solver.simulation.engine import EngineSettings, Scheduling
-from solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
-from solver.simulation.outcome import Outcome
-from solver.simulation.replicas import Lengths, lengths_of, simulated_replicas
-from solver.simulation.requests import Kind, Requests, joined, poisson, requests_of, sampled
-from solver.simulation.routing import RoutingPolicy
-from solver.simulation.step_times import StepTimes, step_times
-from solver.simulation.summary import PERCENTILES, Summary, TrafficSummary, group_results, summarise
+from sutler.solver.simulation.engine import EngineSettings, Scheduling
+from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
+from sutler.solver.simulation.outcome import Outcome
+from sutler.solver.simulation.replicas import Lengths, lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import Kind, Requests, joined, poisson, requests_of, sampled
+from sutler.solver.simulation.routing import RoutingPolicy
+from sutler.solver.simulation.step_times import StepTimes, step_times
+from sutler.solver.simulation.summary import PERCENTILES, Summary, TrafficSummary, group_results, summarise
 
 __all__ = [
     "PERCENTILES",

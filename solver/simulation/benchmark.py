@@ -12,14 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import ServedModel
-from solver.simulation.engine import EngineSettings, Scheduling
-from solver.simulation.fleet import SimulatedReplica, closed_loop
-from solver.simulation.requests import Kind, Requests
-from solver.simulation.step_times import step_times
-from solver.throughput.base import Layouts
-from solver.throughput.factors import REFERENCE_ENGINE
-from solver.throughput.roofline import Roofline
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
+from sutler.solver.problem import ServedModel
+from sutler.solver.simulation.engine import EngineSettings, Scheduling
+from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
+from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.step_times import step_times
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.roofline import Roofline
 
 WAVES: Final = 10
 

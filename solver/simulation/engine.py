@@ -25,8 +25,8 @@ from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 from typing import Final, Literal, Protocol
 
-from solver.problem import Role
-from solver.simulation.step_times import StepTimes
+from sutler.solver.problem import Role
+from sutler.solver.simulation.step_times import StepTimes
 
 Scheduling = Literal["chunked", "prefill_first"]
 

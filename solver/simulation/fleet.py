@@ -14,13 +14,13 @@ from math import inf, nan
 
 import numpy as np
 
-from solver.simulation.engine import BLOCK_TOKENS, Engine, EngineSettings
-from solver.simulation.outcome import TIME_BINS, Outcome, Recorder
-from solver.simulation.requests import Requests
-from solver.simulation.roles import DecodeEngine, PrefillEngine
-from solver.simulation.routing import Router, RoutingPolicy, router
-from solver.simulation.step_times import StepTimes
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray
+from sutler.solver.simulation.engine import BLOCK_TOKENS, Engine, EngineSettings
+from sutler.solver.simulation.outcome import TIME_BINS, Outcome, Recorder
+from sutler.solver.simulation.requests import Requests
+from sutler.solver.simulation.roles import DecodeEngine, PrefillEngine
+from sutler.solver.simulation.routing import Router, RoutingPolicy, router
+from sutler.solver.simulation.step_times import StepTimes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from solver.simulation.requests import Requests
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.simulation.requests import Requests
 
 TIME_BINS: Final = 512
 

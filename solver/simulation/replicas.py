@@ -13,18 +13,19 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu
-from solver.catalog.power_caps import capped
-from solver.errors import InvalidProblemError
-from solver.plan import Evidence, Replica, Stage
-from solver.problem import Role, ServedModel, Workload
-from solver.simulation.engine import EngineSettings, Scheduling
-from solver.simulation.fleet import SimulatedReplica
-from solver.simulation.step_times import StepTimes, step_times
-from solver.throughput.aiconfigurator import missing
-from solver.throughput.base import IntArray, Layouts
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.roofline import Roofline
+from sutler.solver.arrays import IntArray
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.catalog.power_caps import capped
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Evidence, Replica, Stage
+from sutler.solver.problem import Role, ServedModel, Workload
+from sutler.solver.simulation.engine import EngineSettings, Scheduling
+from sutler.solver.simulation.fleet import SimulatedReplica
+from sutler.solver.simulation.step_times import StepTimes, step_times
+from sutler.solver.throughput.aiconfigurator import missing
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.roofline import Roofline
 
 MEASURED: Final = "measured"
 OPERATORS: Final = "aiconfigurator"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.errors import InvalidProblemError
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.errors import InvalidProblemError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
-from solver.simulation.engine import Admitted, Engine, EngineSettings, Journal, blocks_of
-from solver.simulation.step_times import StepTimes
+from sutler.solver.simulation.engine import Admitted, Engine, EngineSettings, Journal, blocks_of
+from sutler.solver.simulation.step_times import StepTimes
 
 
 class PrefillJournal(Journal, Protocol):

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray
 
 RoutingPolicy = Literal["round_robin", "random", "least_loaded"]
 

@@ -15,13 +15,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import ServedModel
-from solver.throughput.base import FloatArray, Layouts
-from solver.throughput.composer import Pipelines, pipelines
-from solver.throughput.factors import Calibration
-from solver.throughput.memory import sequences_in_memory, stage_memory
-from solver.throughput.prepare import known_spec
-from solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.problem import ServedModel
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.composer import Pipelines, pipelines
+from sutler.solver.throughput.memory import sequences_in_memory, stage_memory
+from sutler.solver.throughput.prepare import known_spec
+from sutler.solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
 PROMPT_LENGTHS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
 

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import LatencyLimit, LatencyMetric, ServedModel
-from solver.simulation.outcome import Outcome
-from solver.simulation.requests import Kind
-from solver.throughput.base import BoolArray, FloatArray
+from sutler.solver.arrays import BoolArray, FloatArray
+from sutler.solver.problem import LatencyLimit, LatencyMetric, ServedModel
+from sutler.solver.simulation.outcome import Outcome
+from sutler.solver.simulation.requests import Kind
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99, 100)
 METRICS: Final[tuple[LatencyMetric, ...]] = ("ttft", "tpot", "e2e")

@@ -22,20 +22,20 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import block_array, csr_array, vstack
 
-from solver.allocation import Polytope, build_polytope
-from solver.candidates import enumerate_candidates
-from solver.linear import LinearProgram, solve_milp
-from solver.milp import Allocation
-from solver.objectives import LEAST_LAM, maximises_rate
-from solver.planner import Run
-from solver.preparation import of_possible, scaled_to_one
-from solver.problem import Disaggregation, Problem
-from solver.routing import balanced
-from solver.strategies.combos import Combos, combos_of
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.straight_line import Ruled, refuse_provider_shares, refused, ruled, started
-from solver.supply import build_supply
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.answer.routing import balanced
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.enumerate import enumerate_candidates
+from sutler.solver.market.supply import build_supply
+from sutler.solver.planner import Run
+from sutler.solver.polytope.linear import LinearProgram, solve_milp
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
+from sutler.solver.polytope.preparation import of_possible, scaled_to_one
+from sutler.solver.polytope.rows import Polytope, build_polytope
+from sutler.solver.problem import Disaggregation, Problem
+from sutler.solver.strategies.combos import Combos, combos_of
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import Ruled, refuse_provider_shares, refused, ruled, started
 
 Rule = Literal["mce-lp", "mc-lp", "co-lp"]
 

@@ -21,11 +21,11 @@ from math import gcd
 
 import numpy as np
 
-from solver.allocation import Polytope
-from solver.candidates import AGGREGATED, DECODE, PREFILL, kv_network
-from solver.relaxation import rough_price_usd_per_hour
-from solver.throughput.base import FloatArray, IntArray
-from solver.units import SECONDS_PER_HOUR
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.enumerate import AGGREGATED, DECODE, PREFILL, kv_network
+from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.units import SECONDS_PER_HOUR
 
 COUNTS = tuple((i, j) for i in (1, 2) for j in range(1, 7) if gcd(i, j) == 1)
 

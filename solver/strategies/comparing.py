@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from solver.engines import ANY_LAYOUT
-from solver.plan import Plan
-from solver.problem import Disaggregation, Problem, Search
+from sutler.solver.candidates.engines import ANY_LAYOUT
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Disaggregation, Problem, Search
 
 SecondsLeft = Callable[[], float]
 Family = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy"]

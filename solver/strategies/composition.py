@@ -13,14 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver import planner
-from solver.objectives import first_goal, maximises_rate
-from solver.plan import Conflict, Plan
-from solver.preparation import prepare, scaled_to_one
-from solver.problem import Offer, Problem
-from solver.relaxation import solve_relaxation
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.straight_line import (
+from sutler.solver import planner
+from sutler.solver.market.supply import machine_gpus
+from sutler.solver.plan import Conflict, Plan
+from sutler.solver.polytope.objectives import first_goal, maximises_rate
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.problem import Offer, Problem
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import (
     CARRIES,
     Ruled,
     best_fleet,
@@ -30,7 +31,6 @@ from solver.strategies.straight_line import (
     solved,
     started,
 )
-from solver.supply import machine_gpus
 
 _REMEDY = "it rents as many GPUs of every type: take the types that are of no use off the market, or raise the budget"
 

@@ -8,15 +8,16 @@ spend instead of a load to carry, it ends when nothing more fits for that model.
 
 import numpy as np
 
-from solver.allocation import Polytope
-from solver.milp import Allocation
-from solver.objectives import maximises_rate
-from solver.preparation import prepare, scaled_to_one
-from solver.problem import Problem
-from solver.relaxation import rough_price_usd_per_hour
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.rules import by_weight, mixed_rates
-from solver.strategies.straight_line import (
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import maximises_rate
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
+from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.rules import by_weight, mixed_rates
+from sutler.solver.strategies.straight_line import (
     CARRIES,
     Ruled,
     aggregated,
@@ -26,7 +27,6 @@ from solver.strategies.straight_line import (
     ruled,
     started,
 )
-from solver.throughput.base import FloatArray, IntArray
 
 _REMEDY = "it buys the best value first and gives nothing back: add offers or raise the budget"
 _TOLERANCE = 1e-9

@@ -17,19 +17,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver import planner, throughput
-from solver.candidates import Candidates, enumerate_candidates, layouts_of
-from solver.catalog.entries import PRECISIONS
-from solver.dominance import undominated
-from solver.engines import ANY_LAYOUT
-from solver.objectives import cost_of, maximises_rate
-from solver.pools import Pool
-from solver.preparation import of_possible, prepare
-from solver.problem import MeasuredRate, Problem, ServedModel, Workload
-from solver.strategies import composition
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.rules import by_weight
-from solver.strategies.straight_line import (
+from sutler.solver import planner, throughput
+from sutler.solver.arrays import FloatArray
+from sutler.solver.candidates.dominance import undominated
+from sutler.solver.candidates.engines import ANY_LAYOUT
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates, layouts_of
+from sutler.solver.catalog.entries import PRECISIONS
+from sutler.solver.market.pools import Pool
+from sutler.solver.market.supply import build_supply
+from sutler.solver.polytope.objectives import cost_of, maximises_rate
+from sutler.solver.polytope.preparation import of_possible, prepare
+from sutler.solver.problem import MeasuredRate, Problem, ServedModel, Workload
+from sutler.solver.strategies import composition
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.rules import by_weight
+from sutler.solver.strategies.straight_line import (
     Ruled,
     aggregated,
     best_fleet,
@@ -41,9 +43,7 @@ from solver.strategies.straight_line import (
     ruled,
     started,
 )
-from solver.supply import build_supply
-from solver.throughput.base import FloatArray
-from solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.memory import MAX_SEQUENCES
 
 _MEAN = "mean"
 _REMEDY = "its replicas take every kind of request, whatever they are good at: add offers or raise the budget"

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.objectives import maximises_rate, total_demand
-from solver.preparation import prepare
-from solver.problem import Contract, Offer, Problem
-from solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
-from solver.strategies.straight_line import optimum, refused, solved, started
+from sutler.solver.polytope.objectives import maximises_rate, total_demand
+from sutler.solver.polytope.preparation import prepare
+from sutler.solver.problem import Contract, Offer, Problem
+from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import optimum, refused, solved, started
 
 _MOST_REPLICAS = 2000  # are packed, described and verified in about a second, twice as many in three
 _REMEDY = "no number of GPUs of the type carries the load: use another type as well"

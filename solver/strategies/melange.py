@@ -17,18 +17,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import block_array, csr_array
 
-from solver.allocation import Polytope
-from solver.candidates import Candidates, enumerate_candidates
-from solver.linear import LinearProgram, solve_milp
-from solver.milp import Allocation
-from solver.objectives import LEAST_LAM, maximises_rate
-from solver.preparation import of_possible, scaled_to_one
-from solver.problem import Problem
-from solver.routing import balanced
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.straight_line import Ruled, aggregated, refuse_provider_shares, refused, ruled, started
-from solver.supply import build_supply
-from solver.throughput.base import BoolArray, FloatArray, IntArray
+from sutler.solver.answer.routing import balanced
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
+from sutler.solver.market.supply import build_supply
+from sutler.solver.polytope.linear import LinearProgram, solve_milp
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
+from sutler.solver.polytope.preparation import of_possible, scaled_to_one
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import Ruled, aggregated, refuse_provider_shares, refused, ruled, started
 
 SLICE_FACTOR = 8
 

@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final
 
-from solver import planner
-from solver.checks import check
-from solver.errors import PlanViolationError, UnknownNameError
-from solver.planner import Clock
-from solver.problem import Disaggregation, Problem
-from solver.strategies import (
+from sutler.solver import planner
+from sutler.solver.checks import check
+from sutler.solver.errors import PlanViolationError, UnknownNameError
+from sutler.solver.planner import Clock
+from sutler.solver.problem import Disaggregation, Problem
+from sutler.solver.strategies import (
     cauchy,
     composition,
     greedy,
@@ -26,7 +26,7 @@ from solver.strategies import (
     splitwise,
     uniform_deployment,
 )
-from solver.strategies.comparing import (
+from sutler.solver.strategies.comparing import (
     NotApplicableError,
     Planned,
     Ran,
@@ -35,8 +35,8 @@ from solver.strategies.comparing import (
     engines_beyond,
     settings_beyond,
 )
-from solver.strategies.straight_line import solved
-from solver.verify import verify
+from sutler.solver.strategies.straight_line import solved
+from sutler.solver.verify import verify
 
 _MILP_PAPER = "Jiang et al., arXiv 2502.00722"
 _HEXGEN = "Jiang et al., ICML 2024"

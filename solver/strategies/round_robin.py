@@ -7,12 +7,12 @@ is asked for fleets for more load than there is until one carries the load under
 
 from dataclasses import replace
 
-from solver.objectives import maximises_rate
-from solver.preparation import prepare
-from solver.problem import Problem
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.rules import spread_evenly
-from solver.strategies.straight_line import (
+from sutler.solver.polytope.objectives import maximises_rate
+from sutler.solver.polytope.preparation import prepare
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.rules import spread_evenly
+from sutler.solver.strategies.straight_line import (
     Ruled,
     aggregated,
     best_fleet,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from solver.allocation import Polytope
-from solver.milp import Allocation
-from solver.report import as_split
-from solver.routing import Routing
-from solver.throughput.base import FloatArray
+from sutler.solver.answer.describe import as_split
+from sutler.solver.answer.routing import Routing
+from sutler.solver.arrays import FloatArray
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope
 
 _ROUNDING = 1e-9
 

@@ -17,14 +17,14 @@ from typing import Literal
 
 import numpy as np
 
-from solver.candidates import DECODE, PREFILL, Candidates, enumerate_candidates, paired
-from solver.dominance import prune_dominated
-from solver.preparation import of_possible
-from solver.problem import Problem
-from solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
-from solver.strategies.straight_line import optimum, refused, started
-from solver.supply import Supply, build_supply
-from solver.throughput.base import BoolArray
+from sutler.solver.arrays import BoolArray
+from sutler.solver.candidates.dominance import prune_dominated
+from sutler.solver.candidates.enumerate import DECODE, PREFILL, Candidates, enumerate_candidates, paired
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.polytope.preparation import of_possible
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import optimum, refused, started
 
 Letter = Literal["A", "H"]
 

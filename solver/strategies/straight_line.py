@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver import planner
-from solver.allocation import Polytope
-from solver.linear import LinearProgram, solve_milp
-from solver.milp import Allocation
-from solver.objectives import cost_of, first_goal, maximises_rate, power_of, total_demand
-from solver.plan import Conflict, Plan
-from solver.planner import Run
-from solver.preparation import prepare, scaled_to_one
-from solver.problem import Objective, Problem
-from solver.relaxation import solve_relaxation
-from solver.report import in_unit
-from solver.routing import Routing, without_idle
-from solver.strategies.comparing import NotApplicableError, SecondsLeft
-from solver.throughput.base import IntArray
+from sutler.solver import planner
+from sutler.solver.answer.describe import in_unit
+from sutler.solver.answer.routing import Routing, without_idle
+from sutler.solver.arrays import IntArray
+from sutler.solver.plan import Conflict, Plan
+from sutler.solver.planner import Run
+from sutler.solver.polytope.linear import LinearProgram, solve_milp
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import cost_of, first_goal, maximises_rate, power_of, total_demand
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Objective, Problem
+from sutler.solver.strategies.comparing import NotApplicableError, SecondsLeft
 
 CARRIES = 1 - 1e-9  # what of the wanted load counts as all of it
 

@@ -14,20 +14,20 @@ from math import prod
 
 import numpy as np
 
-from solver import planner
-from solver.allocation import Polytope
-from solver.candidates import Candidates, enumerate_candidates
-from solver.dominance import prune_dominated
-from solver.objectives import first_goal, maximises_rate
-from solver.preparation import of_possible, scaled_to_one
-from solver.problem import Problem
-from solver.relaxation import solve_relaxation
-from solver.report import in_unit
-from solver.routing import without_idle
-from solver.strategies.comparing import Planned, SecondsLeft
-from solver.strategies.straight_line import refused, started
-from solver.supply import Supply, build_supply
-from solver.throughput.base import BoolArray
+from sutler.solver import planner
+from sutler.solver.answer.describe import in_unit
+from sutler.solver.answer.routing import without_idle
+from sutler.solver.arrays import BoolArray
+from sutler.solver.candidates.dominance import prune_dominated
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.polytope.objectives import first_goal, maximises_rate
+from sutler.solver.polytope.preparation import of_possible, scaled_to_one
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
+from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.straight_line import refused, started
 
 Degrees = tuple[int, ...]  # of each model
 

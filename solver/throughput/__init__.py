@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.problem import Problem, ServedModel, Workload
-from solver.throughput.base import IntArray, Layouts, Points, Rates, Source
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.measured import matching, measured_of
-from solver.throughput.mixes import least_of, mixes_of
-from solver.throughput.roles import Handover
-from solver.throughput.roofline import Roofline
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.problem import Problem, ServedModel, Workload
+from sutler.solver.throughput.base import Layouts, Points, Rates, Source
+from sutler.solver.throughput.measured import matching, measured_of
+from sutler.solver.throughput.mixes import least_of, mixes_of
+from sutler.solver.throughput.roles import Handover
+from sutler.solver.throughput.roofline import Roofline
 
 __all__ = [
     "MEASURED_LOAD_FRACTION",
@@ -62,7 +62,7 @@ def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workl
 
 def rates(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
-) -> tuple[Rates, NDArray[np.bool_]]:
+) -> tuple[Rates, BoolArray]:
     """As `stated_rates`, but as plans count on them."""
     found, measured = stated_rates(problem, model, layouts, caps=caps)
     return counted(problem, found), measured
@@ -75,7 +75,7 @@ def counted(problem: Problem, stated: Rates) -> Rates:
 
 def stated_rates(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
-) -> tuple[Rates, NDArray[np.bool_]]:
+) -> tuple[Rates, BoolArray]:
     """Rates of `layouts` with their bands on the workloads of `model` with all sequences busy, at most `caps`
     [num_layouts] of them (None: as many as fit), and which layouts are measured [num_layouts].
 
@@ -117,8 +117,8 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
 
 
 def ceilings(
-    problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: NDArray[np.float64]
-) -> NDArray[np.float64]:
+    problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray
+) -> FloatArray:
     """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
     keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
     rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
@@ -154,7 +154,7 @@ def stated_ceiling(problem: Problem, ceiling: float, utilisation_fraction: float
     return load if ceiling < load <= ceiling * (1 + _CEILING_TOLERANCE) else ceiling
 
 
-def _measured_loads(problem: Problem, model: ServedModel) -> NDArray[np.float64]:
+def _measured_loads(problem: Problem, model: ServedModel) -> FloatArray:
     """[W] up to which load measured rates are counted on."""
     return np.array([measured_load_fraction(problem, model, workload) for workload in model.workloads])
 
@@ -185,7 +185,7 @@ def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) 
     return Points(*(array[order] for array in arrays))
 
 
-def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> NDArray[np.float64]:
+def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> FloatArray:
     """[num_layouts, W] what of its rate each layout is counted on for."""
     factor = np.ones((len(layouts), len(model.workloads)))
     for one in problem.derated:
@@ -206,9 +206,9 @@ def _most_of_link(
     problem: Problem,
     model: ServedModel,
     layouts: Layouts,
-    layers: NDArray[np.int64],
-    rows: NDArray[np.int64] | None = None,
-) -> NDArray[np.float64] | float:
+    layers: IntArray,
+    rows: IntArray | None = None,
+) -> FloatArray | float:
     """What the links of prefill and decode replicas carry, request kind by request kind [rows, W]; inf for others.
 
     A replica is taken to be busy for the longer of its own and its link's time. Both could overlap across kinds of
@@ -238,7 +238,7 @@ def evidence(
     model: ServedModel,
     layouts: Layouts,
     rates: Rates,
-    measured: NDArray[np.bool_],
+    measured: BoolArray,
     layout: int,
     workload: int,
 ) -> RateBasis:
@@ -287,9 +287,9 @@ def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers: int
     )
 
 
-def _even_split(layouts: Layouts, layers: int) -> NDArray[np.int64]:
+def _even_split(layouts: Layouts, layers: int) -> IntArray:
     """[num_layouts, max_stages] equal shares of the layers, the remainder on the first stages."""
     stages = (layouts.gpu >= 0).sum(axis=1)[:, None]
     position = np.arange(layouts.gpu.shape[1])[None, :]
-    share: NDArray[np.int64] = np.where(position < stages, layers // stages + (position < layers % stages), 0)
+    share: IntArray = np.where(position < stages, layers // stages + (position < layers % stages), 0)
     return share

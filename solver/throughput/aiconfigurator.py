@@ -15,14 +15,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.problem import ServedModel
-from solver.throughput.base import BoolArray, FloatArray
-from solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
-from solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
-from solver.throughput.operator_package import VERSION, missing
-from solver.throughput.prepare import known_spec
-from solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, StagesOver, Traffic
+from sutler.solver.arrays import BoolArray, FloatArray
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.problem import ServedModel
+from sutler.solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
+from sutler.solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
+from sutler.solver.throughput.operator_package import VERSION, missing
+from sutler.solver.throughput.prepare import known_spec
+from sutler.solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, StagesOver, Traffic
 
 PACKAGE: Final = "aiconfigurator-core"
 # Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 26 % on H100 and 20 % on B200;

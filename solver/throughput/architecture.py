@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.catalog.entries import LinearAttention, ModelSpec, Precision
-from solver.catalog.parameters import attention_parameters
-from solver.throughput.base import FloatArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.catalog.entries import LinearAttention, ModelSpec, Precision
+from sutler.solver.catalog.parameters import attention_parameters
 
 # Bytes per parameter including scales. int4: one FP16 scale and one packed 4-bit zero per 128 weights, as
 # GPTQ and AWQ checkpoints store them. fp4: one FP8 scale per 16 weights, as in NVFP4 (MXFP4 is 6 % smaller).
@@ -103,7 +102,7 @@ class LayerWork:
         picked = np.minimum(full, new * self.top_tokens) + self.index_flop_share * full
         return self.full_fraction * picked + self.window_fraction * windowed
 
-    def kv_bytes_per_token(self, tensor_parallel: NDArray[np.int64]) -> FloatArray:
+    def kv_bytes_per_token(self, tensor_parallel: IntArray) -> FloatArray:
         """KV bytes per token, layer and GPU [tensor_parallel's shape]; heads are repeated once TP exceeds them."""
         heads_per_gpu = np.ceil(self.kv_heads / np.maximum(tensor_parallel, 1))
         return np.asarray(heads_per_gpu * self.kv_head_bytes, dtype=np.float64)

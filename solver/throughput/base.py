@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.catalog.entries import Gpu
-from solver.problem import Role, ServedModel
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.problem import Role, ServedModel
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 RatesAt = Literal["nominal", "low"]
 """What is counted on: the rates themselves, or the low end of their error bands."""
 

@@ -7,9 +7,9 @@ workloads alone bounds every mixture of them.
 
 import numpy as np
 
-from solver.throughput.base import BoolArray, FloatArray
-from solver.throughput.latency import Behaviour, Own, spread, waiting_probability
-from solver.throughput.loaded import Capped, Running
+from sutler.solver.arrays import BoolArray, FloatArray
+from sutler.solver.throughput.latency import Behaviour, Own, spread, waiting_probability
+from sutler.solver.throughput.loaded import Capped, Running
 
 _STEPS = 18  # of the share, then of one such step, and so on
 _PARTS = 4

@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 import numpy as np
 from scipy.optimize import least_squares
 
-from solver.throughput.base import FloatArray
-from solver.throughput.factors import Calibration, Engine, Factors, GpuClass
-from solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.factors import Calibration, Engine, Factors, GpuClass
+from sutler.solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
 
 # Standard deviations of the priors, as logarithms: how far a factor may plausibly be from its prior mean.
 FACTOR_SPREAD: Final = {

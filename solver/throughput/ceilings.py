@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.throughput.base import BoolArray, FloatArray
-from solver.throughput.behaviour import busy_share, decays, highest, of_mixture, own_of
-from solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
-from solver.throughput.loaded import Capped
+from sutler.solver.arrays import BoolArray, FloatArray
+from sutler.solver.throughput.behaviour import busy_share, decays, highest, of_mixture, own_of
+from sutler.solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
+from sutler.solver.throughput.loaded import Capped
 
 _STEPS: Final = 25  # of the share, then of one such step, and again
 _LEAST_LOAD: Final = 1e-3

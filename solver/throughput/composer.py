@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.throughput.architecture import ACTIVATION_BYTES
-from solver.throughput.base import FloatArray, IntArray, Layouts
-from solver.throughput.factors import Priors
-from solver.throughput.memory import padded
-from solver.throughput.stages import StageKinds, StageSeconds, StageSource, Traffic
-from solver.units import BYTES_PER_GB
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.calibration.factors import Priors
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.memory import padded
+from sutler.solver.throughput.stages import StageKinds, StageSeconds, StageSource, Traffic
+from sutler.solver.units import BYTES_PER_GB
 
 
 @dataclass(frozen=True, slots=True)

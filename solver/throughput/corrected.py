@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import ModelSpec
-from solver.throughput.architecture import LayerWork
-from solver.throughput.base import FloatArray
-from solver.throughput.corrections import Corrections, Points, narrowed
-from solver.throughput.stages import (
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.corrections import Corrections, Points, narrowed
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.throughput.architecture import LayerWork
+from sutler.solver.throughput.stages import (
     BAND_BATCHES,
     Basis,
     StageKinds,

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.problem import ServedModel
-from solver.throughput.aiconfigurator import BAND as OPERATOR_BAND
-from solver.throughput.aiconfigurator import would_help
-from solver.throughput.base import Layouts, Rates
-from solver.throughput.behaviour import at_worst, own_of
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.latency import QUEUEING_NOTE, FirstToken, LimitOfEach, longest_wait_s
-from solver.throughput.loaded import GRID, loaded_of
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
-from solver.throughput.speeds import arithmetic
-from solver.throughput.stages import ROOFLINE, Basis, ModelStages
+from sutler.solver.problem import ServedModel
+from sutler.solver.throughput.aiconfigurator import BAND as OPERATOR_BAND
+from sutler.solver.throughput.aiconfigurator import would_help
+from sutler.solver.throughput.base import Layouts, Rates
+from sutler.solver.throughput.behaviour import at_worst, own_of
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.latency import QUEUEING_NOTE, FirstToken, LimitOfEach, longest_wait_s
+from sutler.solver.throughput.loaded import GRID, loaded_of
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
+from sutler.solver.throughput.speeds import arithmetic
+from sutler.solver.throughput.stages import ROOFLINE, Basis, ModelStages
 
 _HARDLY_ANY = 0.005  # of the sequences run
 

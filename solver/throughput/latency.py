@@ -40,10 +40,10 @@ from typing import Final
 import numpy as np
 from scipy.special import ndtr
 
-from solver.problem import LatencyMetric, Role
-from solver.throughput.base import FloatArray
-from solver.throughput.composer import Composed
-from solver.throughput.factors import Engine, Factors
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.factors import Engine, Factors
+from sutler.solver.problem import LatencyMetric, Role
+from sutler.solver.throughput.composer import Composed
 
 # Standard normal quantiles.
 Z: Final = {50: 0.0, 90: 1.2816, 95: 1.6449, 99: 2.3263}

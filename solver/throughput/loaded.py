@@ -23,10 +23,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.throughput.base import BoolArray, FloatArray, IntArray
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.memory import CHUNK_TOKENS
-from solver.throughput.prepare import Prepared
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.memory import CHUNK_TOKENS
+from sutler.solver.throughput.prepare import Prepared
 
 # Sequences at which step times are asked for; between them they are interpolated.
 GRID: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 56, 72, 88, 112, 136, 168, 208, 256])

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.problem import MeasuredRate, MeasuredStage, ServedModel
-from solver.throughput.base import BoolArray, IntArray, Layouts, Rates
+from sutler.solver.arrays import BoolArray, IntArray
+from sutler.solver.problem import MeasuredRate, MeasuredStage, ServedModel
+from sutler.solver.throughput.base import Layouts, Rates
 
 
 @dataclass(frozen=True, slots=True)

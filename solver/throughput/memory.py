@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
-from solver.throughput.base import FloatArray, IntArray
-from solver.throughput.stages import StageKinds
-from solver.units import BYTES_PER_GB
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
+from sutler.solver.throughput.stages import StageKinds
+from sutler.solver.units import BYTES_PER_GB
 
 # Share of a card that serving engines use by default (vLLM's gpu_memory_utilization, docs.vllm.ai).
 USABLE_FRACTION: Final = 0.9

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from solver.problem import Problem, ServedModel
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.problem import Problem, ServedModel
 
 
 def mixes_of(model: ServedModel) -> FloatArray:

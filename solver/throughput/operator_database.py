@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.throughput.base import FloatArray, IntArray
-from solver.throughput.operator_models import (
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.throughput.operator_models import (
     SYSTEMS,
     QuantModes,
     config_json,
@@ -26,8 +26,8 @@ from solver.throughput.operator_models import (
     quant_modes,
     system_error,
 )
-from solver.throughput.operator_package import Answer, Failed, missing, shielded
-from solver.units import MILLISECONDS_PER_SECOND
+from sutler.solver.throughput.operator_package import Answer, Failed, missing, shielded
+from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 ENGINE: Final = "vllm"
 REFERENCE_CONTEXT: Final = 1024  # tokens; every batch is asked for at this one

@@ -7,7 +7,7 @@ package. Models are always described by a config.json of our own: names would be
 from dataclasses import dataclass
 from typing import Final
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 
 # GPUs with measured operators under vLLM in 0.12.0; others (H100 PCIe, A100 PCIe, A30, L4) have speeds of light only.
 SYSTEMS: Final = {

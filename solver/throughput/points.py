@@ -24,10 +24,10 @@ from typing import Final
 
 import numpy as np
 
-from solver.throughput.base import BoolArray, FloatArray, IntArray
-from solver.throughput.behaviour import at_worst, highest, own_of
-from solver.throughput.ceilings import mix_ceilings
-from solver.throughput.latency import (
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.throughput.behaviour import at_worst, highest, own_of
+from sutler.solver.throughput.ceilings import mix_ceilings
+from sutler.solver.throughput.latency import (
     QUEUED_SHARE,
     LimitOfEach,
     decay_needed,
@@ -35,8 +35,8 @@ from solver.throughput.latency import (
     includes_queue,
     longest_wait_s,
 )
-from solver.throughput.loaded import GRID, Capped, Loaded
-from solver.throughput.mixes import halves
+from sutler.solver.throughput.loaded import GRID, Capped, Loaded
+from sutler.solver.throughput.mixes import halves
 
 _OF_TOKENS: Final = ("tpot", "e2e")  # limits of how long tokens take
 _LEAST_SHARE: Final = 0.004  # of the sequences that run on average

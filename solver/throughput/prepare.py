@@ -7,14 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.catalog.entries import ModelSpec
-from solver.errors import InvalidProblemError
-from solver.problem import ServedModel
-from solver.throughput.base import BoolArray, FloatArray, IntArray, Layouts
-from solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
-from solver.throughput.latency import LimitOfEach
-from solver.throughput.memory import StageMemory, free_after_vocabulary, padded, sequences_in_memory, stage_memory
-from solver.throughput.roles import (
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.problem import ServedModel
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
+from sutler.solver.throughput.latency import LimitOfEach
+from sutler.solver.throughput.memory import (
+    StageMemory,
+    free_after_vocabulary,
+    padded,
+    sequences_in_memory,
+    stage_memory,
+)
+from sutler.solver.throughput.roles import (
     Handover,
     asked_of,
     handing_over,
@@ -22,8 +29,8 @@ from solver.throughput.roles import (
     prompts_in_flight,
     share_of_limit,
 )
-from solver.throughput.split import BATCHES, SplitCosts, balanced_layers
-from solver.throughput.stages import (
+from sutler.solver.throughput.split import BATCHES, SplitCosts, balanced_layers
+from sutler.solver.throughput.stages import (
     ModelStages,
     StageKinds,
     Traffic,

@@ -19,11 +19,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import least_squares
 
-from solver.throughput.base import FloatArray
-from solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
-from solver.throughput.corrections import covariance, krige
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration
-from solver.throughput.runs import (
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.corrections import covariance, krige
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
+from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
+from sutler.solver.throughput.runs import (
     LayerRun,
     Predicted,
     ServingRun,

@@ -25,13 +25,14 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import LatencyMetric, Role, ServedModel
-from solver.throughput.architecture import LayerWork
-from solver.throughput.base import FloatArray, IntArray, Layouts
-from solver.throughput.factors import Priors
-from solver.throughput.latency import LimitOfEach
-from solver.throughput.memory import CHUNK_TOKENS
-from solver.units import BYTES_PER_GB
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.calibration.factors import Priors
+from sutler.solver.problem import LatencyMetric, Role, ServedModel
+from sutler.solver.throughput.architecture import LayerWork
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.latency import LimitOfEach
+from sutler.solver.throughput.memory import CHUNK_TOKENS
+from sutler.solver.units import BYTES_PER_GB
 
 # Not hidden of a transfer by layers, whatever its size (Splitwise, section VI.A: about 8 ms on A100, 5 ms on H100).
 LAYERWISE_SYNC_S: Final = 0.008

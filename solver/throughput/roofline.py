@@ -10,22 +10,30 @@ from typing import Final
 
 import numpy as np
 
-from solver.problem import Estimates, ServedModel
-from solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages
-from solver.throughput.base import FloatArray, IntArray, Layouts, Points, Rates
-from solver.throughput.ceilings import load_ceilings
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.corrected import CorrectedStages
-from solver.throughput.evidence import served_detail, source_names, unserved_detail
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
-from solver.throughput.latency import FirstToken, Load, closed_loop, first_token
-from solver.throughput.loaded import loaded_of
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.mixes import least_of, mixes_of
-from solver.throughput.points import Found, operating_points
-from solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
-from solver.throughput.roles import Handover
-from solver.throughput.stages import ROOFLINE, ModelStages, RooflineStages, roofline_stages, stage_kinds, traffic_of
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
+from sutler.solver.problem import Estimates, ServedModel
+from sutler.solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages
+from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.ceilings import load_ceilings
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.corrected import CorrectedStages
+from sutler.solver.throughput.evidence import served_detail, source_names, unserved_detail
+from sutler.solver.throughput.latency import FirstToken, Load, closed_loop, first_token
+from sutler.solver.throughput.loaded import loaded_of
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.mixes import least_of, mixes_of
+from sutler.solver.throughput.points import Found, operating_points
+from sutler.solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
+from sutler.solver.throughput.roles import Handover
+from sutler.solver.throughput.stages import (
+    ROOFLINE,
+    ModelStages,
+    RooflineStages,
+    roofline_stages,
+    stage_kinds,
+    traffic_of,
+)
 
 PAIRS_PER_BLOCK: Final = 1 << 15
 POINT_PAIRS_PER_BLOCK: Final = 1 << 12

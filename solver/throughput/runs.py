@@ -9,15 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.throughput.architecture import LayerWork, layer_work
-from solver.throughput.base import FloatArray
-from solver.throughput.composer import Composed
-from solver.throughput.corrections import Points
-from solver.throughput.factors import Calibration
-from solver.throughput.latency import Load, closed_loop, first_token
-from solver.throughput.memory import stage_memory
-from solver.throughput.stage_times import (
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.corrections import Points
+from sutler.solver.calibration.factors import Calibration
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.throughput.architecture import LayerWork, layer_work
+from sutler.solver.throughput.composer import Composed
+from sutler.solver.throughput.latency import Load, closed_loop, first_token
+from sutler.solver.throughput.memory import stage_memory
+from sutler.solver.throughput.stage_times import (
     decode_attention_s,
     decode_layer_s,
     head_s,
@@ -26,7 +26,7 @@ from solver.throughput.stage_times import (
     prefill_layer_s,
     stage_work,
 )
-from solver.throughput.stages import RooflineStages, StageKinds
+from sutler.solver.throughput.stages import RooflineStages, StageKinds
 
 LARGEST_WEIGHT_FRACTION: Final = 0.9
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, Precision
-from solver.throughput.base import FloatArray, IntArray
-from solver.throughput.factors import Calibration, Engine
-from solver.throughput.stage_times import StageSpeeds
-from solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.calibration.factors import Calibration, Engine
+from sutler.solver.catalog.entries import Gpu, Precision
+from sutler.solver.throughput.stage_times import StageSpeeds
+from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
 
 WEIGHT_ONLY: Final = "weight-only: products run at the 16-bit rate"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.throughput.base import BoolArray, FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)

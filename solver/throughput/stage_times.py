@@ -27,8 +27,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
-from solver.throughput.base import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
 
 # Reads and writes of the hidden state per layer outside the GEMMs: two norms with residual (three each) and two
 # GEMM results (one each).

@@ -10,13 +10,21 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.problem import Role, ServedModel
-from solver.throughput.architecture import LayerWork, layer_work
-from solver.throughput.base import FloatArray, IntArray, Layouts
-from solver.throughput.factors import Calibration, Engine
-from solver.throughput.speeds import arithmetic, stage_speeds
-from solver.throughput.stage_times import StageSpeeds, decode_layer_s, expand, head_s, prefill_layer_s, stage_work
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.calibration.factors import Calibration, Engine
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.problem import Role, ServedModel
+from sutler.solver.throughput.architecture import LayerWork, layer_work
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.speeds import arithmetic, stage_speeds
+from sutler.solver.throughput.stage_times import (
+    StageSpeeds,
+    decode_layer_s,
+    expand,
+    head_s,
+    prefill_layer_s,
+    stage_work,
+)
 
 ROOFLINE: Final = "roofline"
 # Factor on the band of tensor parallelism, since no run at hand had its experts spread: some GPUs get more tokens.

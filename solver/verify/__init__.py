@@ -7,19 +7,19 @@ interchangeable) and the throughput layer are shared with the solver because the
     wellformed -> rented offers -> replicas and pieces -> supply, placement, service, totals, limits
 """
 
-from solver.plan import Plan
-from solver.problem import Problem
-from solver.verify.handover import wrong_handover
-from solver.verify.limits import broken_limits
-from solver.verify.low_end import wrong_low_end
-from solver.verify.placement import misplaced_pieces
-from solver.verify.proof import wrong_proof
-from solver.verify.rentals import oversupplied_machines, unknown_rentals, wrong_rentals
-from solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
-from solver.verify.service import sustained_rates, wrong_service
-from solver.verify.totals import wrong_totals
-from solver.verify.view import View, view_of
-from solver.verify.wellformed import malformed
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem
+from sutler.solver.verify.handover import wrong_handover
+from sutler.solver.verify.limits import broken_limits
+from sutler.solver.verify.low_end import wrong_low_end
+from sutler.solver.verify.placement import misplaced_pieces
+from sutler.solver.verify.proof import wrong_proof
+from sutler.solver.verify.rentals import oversupplied_machines, unknown_rentals, wrong_rentals
+from sutler.solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
+from sutler.solver.verify.service import sustained_rates, wrong_service
+from sutler.solver.verify.totals import wrong_totals
+from sutler.solver.verify.view import View, view_of
+from sutler.solver.verify.wellformed import malformed
 
 __all__ = ["verify"]
 

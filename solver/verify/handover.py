@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from solver.disaggregation import combos_of
-from solver.plan import KvTransfer, Replica
-from solver.throughput import handover, roofline_of
-from solver.throughput.roles import Handover, exposed
-from solver.verify.numbers import agrees
-from solver.verify.service import layouts_of_replicas
-from solver.verify.view import View
+from sutler.solver.answer.pairing import combos_of
+from sutler.solver.plan import KvTransfer, Replica
+from sutler.solver.throughput import handover, roofline_of
+from sutler.solver.throughput.roles import Handover, exposed
+from sutler.solver.verify.numbers import agrees
+from sutler.solver.verify.service import layouts_of_replicas
+from sutler.solver.verify.view import View
 
 Key = tuple[str, str]
 

@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from solver.verify.numbers import RATE_TOLERANCE, at_most
-from solver.verify.totals import cost_usd_per_hour, power_watts
-from solver.verify.view import View
+from sutler.solver.verify.numbers import RATE_TOLERANCE, at_most
+from sutler.solver.verify.totals import cost_usd_per_hour, power_watts
+from sutler.solver.verify.view import View
 
 
 def broken_limits(view: View) -> Iterator[str]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linprog
 
-from solver.plan import Replica, RobustAlternative, Robustness
-from solver.throughput import max_load_fraction
-from solver.verify.numbers import RATE_TOLERANCE, agrees
-from solver.verify.service import Sustained
-from solver.verify.view import View
+from sutler.solver.plan import Replica, RobustAlternative, Robustness
+from sutler.solver.throughput import max_load_fraction
+from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
+from sutler.solver.verify.service import Sustained
+from sutler.solver.verify.view import View
 
 _LOAD_TOLERANCE = 1e-5  # of two routings by different programs
 

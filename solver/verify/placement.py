@@ -9,9 +9,9 @@ divisible item sizes").
 from collections import defaultdict
 from collections.abc import Iterator
 
-from solver.pools import PIECE_SIZES, Pool
-from solver.verify.numbers import same
-from solver.verify.view import Piece, View
+from sutler.solver.market.pools import PIECE_SIZES, Pool
+from sutler.solver.verify.numbers import same
+from sutler.solver.verify.view import Piece, View
 
 Machine = tuple[int, int]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from solver.verify.numbers import RATE_TOLERANCE, SUM_TOLERANCE, same
-from solver.verify.view import View
+from sutler.solver.verify.numbers import RATE_TOLERANCE, SUM_TOLERANCE, same
+from sutler.solver.verify.view import View
 
 
 def wrong_proof(view: View) -> Iterator[str]:

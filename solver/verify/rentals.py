@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from solver.plan import Plan, Rental
-from solver.pools import PIECE_SIZES
-from solver.problem import Offer, Problem
-from solver.verify.numbers import same
-from solver.verify.view import View, offer_key, offers_by_key
+from sutler.solver.market.pools import PIECE_SIZES
+from sutler.solver.plan import Plan, Rental
+from sutler.solver.problem import Offer, Problem
+from sutler.solver.verify.numbers import same
+from sutler.solver.verify.view import View, offer_key, offers_by_key
 
 
 def unknown_rentals(problem: Problem, plan: Plan) -> Iterator[str]:

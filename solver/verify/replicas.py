@@ -4,14 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from solver.engines import ABILITIES, ANY_LAYOUT, shares_experts, spreads_experts
-from solver.plan import Plan, Replica, Stage
-from solver.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
-from solver.power import power_cap_fraction
-from solver.problem import Problem, ServedModel
-from solver.verify.numbers import agrees, at_most
-from solver.verify.totals import cap_fractions
-from solver.verify.view import Piece, View, is_measured
+from sutler.solver.candidates.engines import ABILITIES, ANY_LAYOUT, shares_experts, spreads_experts
+from sutler.solver.candidates.power import power_cap_fraction
+from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
+from sutler.solver.plan import Plan, Replica, Stage
+from sutler.solver.problem import Problem, ServedModel
+from sutler.solver.verify.numbers import agrees, at_most
+from sutler.solver.verify.totals import cap_fractions
+from sutler.solver.verify.view import Piece, View, is_measured
 
 _ROLES = {
     "off": ("aggregated",),

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.catalog.entries import Precision
-from solver.catalog.power_caps import capped
-from solver.engine_args import checkpoint_of, engine_args, engine_env
-from solver.plan import Evidence, Replica, Route
-from solver.power import power_cap_fraction
-from solver.problem import Role, ServedModel
-from solver.throughput import ceilings, counted, stated_ceiling, stated_rates
-from solver.throughput.base import FloatArray, Layouts
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.verify.numbers import RATE_TOLERANCE, agrees
-from solver.verify.view import Piece, View
+from sutler.solver.answer.engine_args import checkpoint_of, engine_args, engine_env
+from sutler.solver.arrays import FloatArray
+from sutler.solver.candidates.power import power_cap_fraction
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.catalog.power_caps import capped
+from sutler.solver.plan import Evidence, Replica, Route
+from sutler.solver.problem import Role, ServedModel
+from sutler.solver.throughput import ceilings, counted, stated_ceiling, stated_rates
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
+from sutler.solver.verify.view import Piece, View
 
 
 @dataclass(frozen=True, slots=True)

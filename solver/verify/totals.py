@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from solver.problem import Problem
-from solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
-from solver.verify.numbers import RATE_TOLERANCE, agrees, same
-from solver.verify.view import View
+from sutler.solver.problem import Problem
+from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
+from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees, same
+from sutler.solver.verify.view import View
 
 
 def wrong_totals(view: View) -> Iterator[str]:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from solver.plan import Plan, Rental, Replica, Stage
-from solver.pools import Pool, checkpoint_disk_gb, group_offers, reserved_gpus
-from solver.problem import Contract, MeasuredStage, Offer, Problem, ServedModel
+from sutler.solver.market.pools import Pool, checkpoint_disk_gb, group_offers, reserved_gpus
+from sutler.solver.plan import Plan, Rental, Replica, Stage
+from sutler.solver.problem import Contract, MeasuredStage, Offer, Problem, ServedModel
 
 OfferKey = tuple[str, str, Contract, int]
 

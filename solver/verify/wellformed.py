@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from solver import plan as plan_module
-from solver.plan import Plan
+from sutler.solver import plan as plan_module
+from sutler.solver.plan import Plan
 
 # A shadow price may have either sign: one more unit can cost as well as help.
 _ANY_SIGN = {"shadow_price"}

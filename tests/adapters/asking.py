@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from adapters.base import FetchError
-from adapters.http import Answer, HttpPolicy
+from sutler.adapters.errors import FetchError
+from sutler.adapters.http import Answer, HttpPolicy
 from tests.adapters.builders import ToldTime, a_client
 from tests.adapters.server import Raw, Script, ScriptedServer, Wire, json_reply, text_reply
 

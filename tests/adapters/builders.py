@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from adapters import vastai
-from adapters.base import USUAL_PRICE_BAND, Offer, Poll, PriceBand
-from adapters.config import Provider, ProviderConfig
-from adapters.http import Clock, HttpClient, HttpPolicy
-from adapters.polling import poll
-from adapters.vastai_searches import Search, SearchedContract
-from service.plans.market_schema import MarketDocument, OfferDocument
+from sutler.adapters import vastai
+from sutler.adapters.base import USUAL_PRICE_BAND, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.http import Clock, HttpClient, HttpPolicy
+from sutler.adapters.polling import poll
+from sutler.adapters.vastai_searches import Search, SearchedContract
+from sutler.service.documents.market import MarketDocument, OfferDocument
 
 DELETE: Final = object()
 NOON_EPOCH_S: Final = 1_795_348_800.0  # 2026-11-22 12:00:00 UTC

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from adapters import verda
-from adapters.base import Poll
-from adapters.config import Provider, ProviderConfig
-from adapters.polling import poll
+from sutler.adapters import verda
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.polling import poll
 from tests.adapters.builders import DELETE, KEY, ToldTime
 from tests.adapters.server import Answer, Received, Reply, ScriptedServer, json_reply
 

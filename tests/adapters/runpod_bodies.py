@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters import runpod
-from adapters.base import Poll
+from sutler.adapters import runpod
+from sutler.adapters.base import Poll
 from tests.adapters.builders import DELETE, a_poll
 from tests.adapters.server import Answer, Received, Reply, ScriptedServer, json_reply
 

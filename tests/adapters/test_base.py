@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from adapters.base import LONGEST_NAME, OFFER_LIMITS, Offer, RowError
-from service.plans.market_schema import OfferDocument
+from sutler.adapters.base import LONGEST_NAME, OFFER_LIMITS, Offer
+from sutler.adapters.errors import RowError
+from sutler.service.documents.market import OfferDocument
 from tests.adapters.builders import as_document
 
 PLAIN: dict[str, Any] = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from adapters import hyperstack, lambda_cloud, lium, shadeform, verda
-from adapters.base import Poll
-from adapters.config import Provider
+from sutler.adapters import hyperstack, lambda_cloud, lium, shadeform, verda
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider
 from tests.adapters.builders import KEY
 from tests.adapters.cloud_bodies import MARKET_PATHS, PLAIN_BODIES, TOKEN, poll_of_cloud
 from tests.adapters.server import Raw, Received, Reply, Wire, json_reply, text_reply

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import hyperstack, lambda_cloud, lium, shadeform, verda
-from adapters.base import USUAL_PRICE_BAND, AnswerError, Poll, SetupError
+from sutler.adapters import hyperstack, lambda_cloud, lium, shadeform, verda
+from sutler.adapters.base import USUAL_PRICE_BAND, Poll
+from sutler.adapters.errors import AnswerError, SetupError
 from tests.adapters.builders import as_document
 from tests.adapters.cloud_bodies import (
     hyperstack_model,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from adapters.base import SetupError
-from adapters.config import Option, ProviderConfig, bearer, no_headers
+from sutler.adapters.config import Option, ProviderConfig, bearer, no_headers
+from sutler.adapters.errors import SetupError
 
 ONE = Option("api", ("v2", "graphql"), "v2", "which API")
 SEVERAL = Option("clouds", ("SECURE", "COMMUNITY"), "SECURE", "which clouds", several=True)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.base import RowError
-from adapters.gpu_names import fold, identify, known_gpus
-from solver.catalog import load_gpus, resolve_gpu
-from solver.errors import UnknownNameError
+from sutler.adapters.errors import RowError
+from sutler.adapters.gpu_names import fold, identify, known_gpus
+from sutler.solver.catalog import load_gpus, resolve_gpu
+from sutler.solver.errors import UnknownNameError
 
 # (gpu_name, gpu_ram in MiB, slug)
 VAST: list[tuple[str, float, str]] = [

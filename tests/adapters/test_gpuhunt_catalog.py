@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, AnswerError, Coverage, Offer, Poll, SetupError, TryLaterError
-from adapters.config import ProviderConfig
-from adapters.gpuhunt_catalog import CLOUDS, PROVIDER, GpuhuntAdapter, parse, require_installed
-from adapters.http import HttpClient
-from adapters.polling import poll
+from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.errors import AnswerError, SetupError, TryLaterError
+from sutler.adapters.gpuhunt_catalog import CLOUDS, PROVIDER, GpuhuntAdapter, parse, require_installed
+from sutler.adapters.http import HttpClient
+from sutler.adapters.polling import poll
 from tests.adapters.builders import a_client
 from tests.adapters.cloud_bodies import a_row
 from tests.adapters.server import unused_base_url

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.base import FetchError, QuotaError, SetupError, TryLaterError
-from adapters.http import HttpPolicy, Refusal
+from sutler.adapters.errors import FetchError, QuotaError, SetupError, TryLaterError
+from sutler.adapters.http import HttpPolicy, Refusal
 from tests.adapters.asking import BUSY, HASTY, OK, asked, raw, refused, silent
 from tests.adapters.builders import KEY, NOON_EPOCH_S, ToldTime, a_client
 from tests.adapters.server import (

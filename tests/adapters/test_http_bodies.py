@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import AnswerError
-from adapters.http import HttpPolicy
+from sutler.adapters.errors import AnswerError
+from sutler.adapters.http import HttpPolicy
 from tests.adapters.asking import asked, raw, refused
 from tests.adapters.server import (
     JSON,

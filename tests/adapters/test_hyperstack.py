@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
-from adapters.hyperstack import PROVIDER, parse
+from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
+from sutler.adapters.hyperstack import PROVIDER, parse
 from tests.adapters.builders import DELETE, KEY
 from tests.adapters.cloud_bodies import hyperstack_model, hyperstack_prices, hyperstack_stocks, poll_of_cloud
 from tests.adapters.server import Received

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
-from adapters.lambda_cloud import PROVIDER, parse
+from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
+from sutler.adapters.lambda_cloud import PROVIDER, parse
 from tests.adapters.builders import DELETE, KEY
 from tests.adapters.cloud_bodies import lambda_type, poll_of_cloud
 from tests.adapters.server import Received

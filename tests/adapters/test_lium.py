@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
-from adapters.lium import PROVIDER, parse
+from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
+from sutler.adapters.lium import PROVIDER, parse
 from tests.adapters.builders import DELETE, only_offer, only_reason
 from tests.adapters.cloud_bodies import lium_node, poll_of_cloud
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Poll
+from sutler.adapters.base import Poll
 from tests.adapters.builders import ToldTime, a_poll
 from tests.adapters.server import Reply, ScriptedServer
 

@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from adapters import vastai
-from adapters.base import AnswerError, FetchError, Outcome, Poll, QuotaError, SetupError, TryLaterError
-from adapters.config import Provider, ProviderConfig
-from adapters.http import HttpClient
-from adapters.polling import failed, poll
-from adapters.registry import PROVIDERS
+from sutler.adapters import vastai
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.errors import AnswerError, FetchError, Outcome, QuotaError, SetupError, TryLaterError
+from sutler.adapters.http import HttpClient
+from sutler.adapters.polling import failed, poll
+from sutler.adapters.registry import PROVIDERS
 from tests.adapters.builders import KEY, ToldTime, a_poll
 from tests.adapters.server import ScriptedServer, json_reply, text_reply, unused_base_url
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import adapters
-from adapters.config import Provider, ProviderConfig
-from adapters.polling import poll
-from adapters.registry import PROVIDERS
-from solver.catalog import load_gpus
+from sutler import adapters
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.polling import poll
+from sutler.adapters.registry import PROVIDERS
+from sutler.solver.catalog import load_gpus
 from tests.adapters.builders import ToldTime
 from tests.adapters.server import unused_base_url
 
@@ -23,7 +23,7 @@ each_provider = pytest.mark.parametrize("provider", PROVIDERS.values(), ids=list
 def modules_with_a_provider() -> dict[str, Provider]:
     """Provider by module name, from a walk over the package."""
     names = [module.name for module in pkgutil.iter_modules(adapters.__path__)]
-    modules = {name: importlib.import_module(f"adapters.{name}") for name in names}
+    modules = {name: importlib.import_module(f"sutler.adapters.{name}") for name in names}
     return {name: module.PROVIDER for name, module in modules.items() if hasattr(module, "PROVIDER")}
 
 
@@ -66,6 +66,6 @@ def test_a_poll_never_raises_and_covers_nothing_when_nobody_answers(provider: Pr
 
 
 def test_every_gpu_of_the_name_table_is_in_the_catalogue() -> None:
-    from adapters.gpu_names import known_gpus
+    from sutler.adapters.gpu_names import known_gpus
 
     assert set(known_gpus()) <= set(load_gpus())

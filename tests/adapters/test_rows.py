@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Contract, Offer, RowError
-from adapters.rows import Collected, as_row, is_new
+from sutler.adapters.base import Contract, Offer
+from sutler.adapters.errors import RowError
+from sutler.adapters.rows import Collected, as_row, is_new
 
 
 def an_offer(price: float, *, offer_id: str = "1", contract: Contract = "on_demand") -> Offer:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Poll
+from sutler.adapters.base import Poll
 from tests.adapters.runpod_bodies import (
     A40,
     H200,

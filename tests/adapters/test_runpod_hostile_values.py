@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import runpod_graphql, runpod_rest
-from adapters.base import LONGEST_NAME, USUAL_PRICE_BAND, Poll
-from adapters.runpod_tally import Tally
+from sutler.adapters import runpod_graphql, runpod_rest
+from sutler.adapters.base import LONGEST_NAME, USUAL_PRICE_BAND, Poll
+from sutler.adapters.runpod_tally import Tally
 from tests.adapters.runpod_bodies import A40, L4, graphql_row, rest_row
 
 WORDS = st.sampled_from(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapters import runpod
-from adapters.base import Poll
+from sutler.adapters import runpod
+from sutler.adapters.base import Poll
 from tests.adapters.builders import a_poll
 from tests.adapters.server import Received, Reply, ScriptedServer
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapters import runpod
-from adapters.base import Offer
+from sutler.adapters import runpod
+from sutler.adapters.base import Offer
 from tests.adapters.builders import DELETE, KEY, a_poll
 from tests.adapters.runpod_bodies import (
     A40,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters import runpod
+from sutler.adapters import runpod
 from tests.adapters.builders import KEY, ToldTime, a_poll
 from tests.adapters.runpod_bodies import (
     A40,

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from adapters.base import Poll
-from adapters.config import ProviderConfig, bearer
-from adapters.http import HttpClient, HttpPolicy
-from adapters.registry import PROVIDERS
+from sutler.adapters.base import Poll
+from sutler.adapters.config import ProviderConfig, bearer
+from sutler.adapters.http import HttpClient, HttpPolicy
+from sutler.adapters.registry import PROVIDERS
 from tests.adapters.builders import ToldTime, a_client, a_poll, vast_row
 from tests.adapters.server import (
     JSON,

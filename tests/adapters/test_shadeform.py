@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
-from adapters.registry import PROVIDERS
-from adapters.shadeform import PROVIDER, RESOLD, parse
+from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
+from sutler.adapters.registry import PROVIDERS
+from sutler.adapters.shadeform import PROVIDER, RESOLD, parse
 from tests.adapters.builders import DELETE, KEY
 from tests.adapters.cloud_bodies import poll_of_cloud, shadeform_type
 from tests.adapters.server import Received

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Coverage, Offer, Poll
-from adapters.config import ProviderConfig
-from adapters.polling import poll
-from adapters.snapshot_file import PROVIDER
+from sutler.adapters.base import Coverage, Offer, Poll
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.polling import poll
+from sutler.adapters.snapshot_file import PROVIDER
 from tests.adapters.builders import DELETE, only_offer
 from tests.adapters.cloud_bodies import a_row
 

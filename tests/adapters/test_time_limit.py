@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.config import ProviderConfig
-from adapters.http import HttpPolicy
-from adapters.polling import poll
-from adapters.registry import PROVIDERS
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.http import HttpPolicy
+from sutler.adapters.polling import poll
+from sutler.adapters.registry import PROVIDERS
 from tests.adapters.server import Raw, ScriptedServer, Wire
 
 HURRIED = HttpPolicy(poll_time_limit_s=1.0, read_timeout_s=0.8, most_retries=0)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.base import PriceBand, Reason, RowError
-from adapters.values import (
+from sutler.adapters.base import PriceBand
+from sutler.adapters.errors import Reason, RowError
+from sutler.adapters.values import (
     checked_price,
     count,
     flag,
@@ -25,7 +26,7 @@ from adapters.values import (
     whole,
     whole_numbers,
 )
-from service.plans.market_schema import OfferDocument
+from sutler.service.documents.market import OfferDocument
 
 BAND = PriceBand()
 ABSENT = object()

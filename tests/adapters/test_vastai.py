@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.base import Coverage, Poll
+from sutler.adapters.base import Coverage, Poll
 from tests.adapters.builders import (
     DELETE,
     KEY,

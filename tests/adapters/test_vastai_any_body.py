@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import vastai
-from adapters.base import PriceBand
-from adapters.vastai_searches import Search
+from sutler.adapters import vastai
+from sutler.adapters.base import PriceBand
+from sutler.adapters.vastai_searches import Search
 from tests.adapters.builders import (
     DELETE,
     NOON_EPOCH_S,

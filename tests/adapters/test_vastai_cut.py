@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapters import vastai, vastai_searches
-from adapters.base import Coverage, Poll, PriceBand
-from adapters.vastai_searches import MOST_OFFERS, Search
+from sutler.adapters import vastai, vastai_searches
+from sutler.adapters.base import Coverage, Poll, PriceBand
+from sutler.adapters.vastai_searches import MOST_OFFERS, Search
 from tests.adapters.builders import NOON_EPOCH_S, ToldTime, a_poll, vast_poll, vast_row
 from tests.adapters.fake.builders import a_cloud
 from tests.adapters.fake.builders import polled as polled_fake

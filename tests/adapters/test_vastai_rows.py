@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Coverage, Offer, PriceBand, Reason
+from sutler.adapters.base import Coverage, Offer, PriceBand
+from sutler.adapters.errors import Reason
 from tests.adapters.builders import (
     DELETE,
     NOON_EPOCH_S,

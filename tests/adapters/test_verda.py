@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapters.base import USUAL_PRICE_BAND, Offer, Poll
-from adapters.verda import AVAILABILITY_PATH, PROVIDER, TOKEN_PATH, TYPES_PATH, RentedAs, parse
+from sutler.adapters.base import USUAL_PRICE_BAND, Offer, Poll
+from sutler.adapters.verda import AVAILABILITY_PATH, PROVIDER, TOKEN_PATH, TYPES_PATH, RentedAs, parse
 from tests.adapters.builders import DELETE, KEY
 from tests.adapters.cloud_bodies import SECRETS, TOKEN, poll_of_cloud, verda_location, verda_type
 from tests.adapters.server import Answer, Received, json_reply

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.accuracy import __main__ as accuracy
 from benchmarks.accuracy.held_out import prior_calibration
-from solver.catalog import resolve_gpu, resolve_model
-from solver.throughput.factors import calibration_from_toml
-from solver.throughput.runs import ServingRun, predict, run_groups
+from sutler.solver.calibration.factors import calibration_from_toml
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 
 SECTIONS = (
     "# How accurate are the estimates?",

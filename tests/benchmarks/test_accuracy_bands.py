@@ -10,8 +10,8 @@ from benchmarks.accuracy.calibrated import narrowed_bands
 from benchmarks.accuracy.correlation import fitted_correlation
 from benchmarks.accuracy.coverage import Score, conformal_band, covered, outside, pooled_fraction, rounded_outwards
 from benchmarks.accuracy.held_out import Fold, prior_calibration, with_uncertainty
-from solver.throughput.corrections import Correlation, covariance
-from solver.throughput.runs import ServingRun, points_of
+from sutler.solver.calibration.corrections import Correlation, covariance
+from sutler.solver.throughput.runs import ServingRun, points_of
 from tests.benchmarks.test_accuracy import case
 
 PRIOR = prior_calibration()

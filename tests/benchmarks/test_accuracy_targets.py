@@ -13,8 +13,8 @@ from benchmarks.accuracy.held_out import Fold, answers, leave_out, prior_calibra
 from benchmarks.accuracy.summary import is_reference
 from benchmarks.accuracy.targets import AFTER_RUNS, COVERED, LEFT_OUT
 from benchmarks.measurements import layer_runs, serving_runs
-from solver.throughput.factors import REFERENCE_ENGINE
-from solver.throughput.runs import ServingRun
+from sutler.solver.calibration.factors import REFERENCE_ENGINE
+from sutler.solver.throughput.runs import ServingRun
 
 TABLE = Path(__file__).parents[3] / "shared" / "data" / "measurements" / "serving_dense.csv"
 KINDS = ("GPU", "model")  # half of the fits

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, text
 
-from adapters.base import Contract, Coverage, Offer, Poll
-from adapters.config import ProviderConfig
-from adapters.vastai import PROVIDER
 from benchmarks.market_history import OPEN, History, history
 from benchmarks.market_reads import read
 from benchmarks.market_store import fill, sizes_mb
-from service.market.polling import Poller
-from service.market.repository import offers_at
+from sutler.adapters.base import Contract, Coverage, Offer, Poll
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.vastai import PROVIDER
+from sutler.service.market.polling import Poller
+from sutler.service.market.repository import offers_at
 
 UNTIL = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTES = 240

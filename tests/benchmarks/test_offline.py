@@ -42,11 +42,11 @@ from benchmarks.offline.summaries import (
     slowest_planning,
     without_preemption,
 )
-from solver.offline.application import Application, Drawn, Recorded
-from solver.offline.plan import STRATEGIES, Strategy
-from solver.offline.planner import simulate_schedule
-from solver.offline.sampling import sample
-from solver.offline.stages import ExecutionPlan, Stage
+from sutler.solver.offline.application import Application, Drawn, Recorded
+from sutler.solver.offline.plan import STRATEGIES, Strategy
+from sutler.solver.offline.planner import simulate_schedule
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import ExecutionPlan, Stage
 
 ONE = "ensembling: 1000 requests, limit 256"
 TWO = "ensembling: 2000 requests, limit 256"

@@ -29,7 +29,7 @@ from benchmarks.papers.summaries import (
     standing,
     unproven,
 )
-from solver.checks import check
+from sutler.solver.checks import check
 
 GAP = 0.002
 

@@ -21,12 +21,12 @@ from benchmarks.replanning_latency_deployments import deployment, observation
 from benchmarks.replanning_latency_fleet import Clock, Fleet, Pace, Round, lags
 from benchmarks.replanning_latency_service import environment_on, played_clouds
 from benchmarks.replanning_latency_text import ROLES, Report, missed, text_of
-from service.deployments.schemas import NewDeploymentDocument
-from service.plans.problem_schema import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from service.settings import market_settings
-from service.traffic.schemas import ObservationDocument
+from sutler.service.deployments.schemas import NewDeploymentDocument
+from sutler.service.deployments.traffic.schemas import ObservationDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.settings import market_settings
+from sutler.service.translation.to_problem import to_problem
 from tests.postgres import a_folder
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.base import Offer
 from benchmarks.day.market import DOWN_S, DayMarket, ForRent, Rented, fails_at, left_over
+from sutler.adapters.base import Offer
 
 MIDNIGHT_S = 1_772_409_600.0
 GPUS = frozenset({"h100-sxm", "rtx-4090", "a40"})

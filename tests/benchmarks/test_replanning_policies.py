@@ -5,12 +5,12 @@ from functools import cache
 
 import pytest
 
-from adapters.base import Offer
 from benchmarks.day.fleet import Engine, Fleet, Lease
 from benchmarks.day.market import ForRent
 from benchmarks.day.policies import NeverReplan, ReplanAlways, Sight
 from benchmarks.day.simulation import Outcome, live, oracle, outcome_of
 from benchmarks.day.world import Machine
+from sutler.adapters.base import Offer
 from tests.benchmarks.replanning_builders import HOUR_S, STEADY_S, first_fleet, setting
 
 

@@ -18,7 +18,7 @@ from benchmarks.replanning_surge import (
     with_surge,
     without,
 )
-from solver.plan import Rental
+from sutler.solver.plan import Rental
 
 CLOSE = 1 + 1e-6
 

@@ -9,7 +9,7 @@ from benchmarks.day.market import left_over
 from benchmarks.day.policies import NeverReplan
 from benchmarks.day.simulation import live
 from benchmarks.day.sutler import sutler_policy
-from service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.schemas import PolicyDocument
 from tests.benchmarks.replanning_builders import STEADY_S, setting
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.day.traffic import BLUR_S, DAY_S, Trace, are_there, bucketed, day_of, read_trace
-from service.plans.traces import bucket_trace
+from sutler.service.documents.traces import bucket_trace
 
 
 def trace(*, seconds: int = 3600, busy_half: int = 1) -> Trace:

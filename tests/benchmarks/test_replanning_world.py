@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adapters.base import Offer
 from benchmarks.day.fleet import Engine, Fleet, Lease
 from benchmarks.day.market import ForRent, MachineKey
 from benchmarks.day.serving import serve
 from benchmarks.day.world import Terms, World, usd
+from sutler.adapters.base import Offer
 
 TEN_RPS = np.array([10.0, 0.0])
 TERMS = Terms(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.plans.plan_schema import PlanDocument
+from sutler.service.documents.plan import PlanDocument
 from tests.examples.stand_in import Answer, StandIn, a_problem
 from tests.service.deployments.fleets import (
     On,

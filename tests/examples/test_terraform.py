@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from service.plans.plan_schema import PlanDocument
+from sutler.service.documents.plan import PlanDocument
 from tests.examples.stand_in import StandIn
 from tests.service.deployments.fleets import (
     On,

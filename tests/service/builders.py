@@ -4,7 +4,7 @@ import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from solver.plan import (
+from sutler.solver.plan import (
     Alternative,
     Binding,
     Conflict,

@@ -12,7 +12,7 @@ import yaml
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "docker-compose.yml"
 PROGRAMS: Final[Mapping[str, Sequence[str]]] = {
-    "sutler": (sys.executable, "-m", "service.cli.main"),
+    "sutler": (sys.executable, "-m", "sutler"),
     "python": (sys.executable,),
 }
 _VARIABLE: Final = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:[-?])([^}]*))?\})")

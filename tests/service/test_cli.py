@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.cli.exits import guarded
-from service.plans.schemas import DOCUMENTS, DocumentName, json_schema
+from sutler.service.cli.app import app
+from sutler.service.cli.terminal.exits import guarded
+from sutler.service.json_schemas import DOCUMENTS, DocumentName, json_schema
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

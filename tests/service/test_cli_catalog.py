@@ -6,8 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.catalog import catalog
-from solver.catalog import load_gpus, load_models
+from sutler.service.cli.catalog import catalog
+from sutler.solver.catalog import load_gpus, load_models
 
 
 def run(*arguments: str) -> Result:

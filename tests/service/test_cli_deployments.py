@@ -18,8 +18,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.plans.examples import CHAT
+from sutler.service.cli.app import app
+from sutler.service.documents.examples import CHAT
 from tests.adapters.server import Reply, ScriptedServer, json_reply
 from tests.postgres import Server, a_folder
 from tests.service.api.conftest import made_key
@@ -345,7 +345,17 @@ def test_who_watches_gets_a_line_for_the_next_plan(running: Running, planned: st
 
 
 def test_who_waits_for_a_revision_that_is_far_off_is_told_the_newest(running: Running, planned: str) -> None:
-    command = [sys.executable, "-m", "service.cli.main", "deployments", "watch", planned, "--after", "7", "--once"]
+    command = [
+        sys.executable,
+        "-m",
+        "sutler",
+        "deployments",
+        "watch",
+        planned,
+        "--after",
+        "7",
+        "--once",
+    ]
     process = subprocess.Popen(
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -371,7 +381,7 @@ def test_plans_that_were_missed_are_told_one_by_one(running: Running, planned: s
 
 
 def test_ctrl_c_ends_the_watch_with_130(running: Running, planned: str) -> None:
-    command = [sys.executable, "-m", "service.cli.main", "deployments", "watch", planned, "--after", "0"]
+    command = [sys.executable, "-m", "sutler", "deployments", "watch", planned, "--after", "0"]
     process = subprocess.Popen(
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.cli.deployments_files import REQUESTS_AT_ONCE, observations, wanted_deployment
-from service.plans.errors import DocumentError
+from sutler.service.cli.deployments_files import REQUESTS_AT_ONCE, observations, wanted_deployment
+from sutler.service.documents.errors import DocumentError
 from tests.service.builders import a_model, a_problem
 
 OBSERVED = {

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from service.cli.deployments_diff_tables import diff_view, revision_line
-from service.cli.deployments_traffic_tables import accepted_words, feeds_view, thin_words
-from service.cli.tables import group_replicas
-from service.deployments.diff import difference
-from service.holdings.schemas import HoldingDocument
-from service.traffic.feed_schema import FailedUrlResource, FeedResource, FeedsResource
-from service.traffic.schemas import AcceptedResource, ModelTrafficResource, TrafficResource
+from sutler.service.cli.views.diff import diff_view, revision_line
+from sutler.service.cli.views.plan import group_replicas
+from sutler.service.cli.views.traffic import accepted_words, feeds_view, thin_words
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.traffic.feed_schema import FailedUrlResource, FeedResource, FeedsResource
+from sutler.service.deployments.traffic.schemas import AcceptedResource, ModelTrafficResource, TrafficResource
 from tests.service.deployments.fleets import AT, On, a_fleet, a_machine, a_replica, one_replica_each
 
 

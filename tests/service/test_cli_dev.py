@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import requests
 
-from adapters.polling import poll
-from adapters.registry import PROVIDERS
-from service.settings import market_settings
+from sutler.adapters.polling import poll
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.settings import market_settings
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-c", "from service.cli.dev import dev; dev()", "fake-cloud"]
+COMMAND = [sys.executable, "-c", "from sutler.service.cli.dev import dev; dev()", "fake-cloud"]
 ENDED_S = 20
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.cli.app import app
+from sutler.service.cli.app import app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "paper_case.yaml"
 # the cheapest machine carries little more than half of the load where its rates are at their low end

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
-from service.cli.app import app
-from service.db import embedded
-from service.db.version import HEAD
-from service.plans.market_schema import MarketDocument
-from service.plans.validation import validate
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
+from sutler.service.cli.app import app
+from sutler.service.db import embedded
+from sutler.service.db.version import HEAD
+from sutler.service.documents.market import MarketDocument
+from sutler.service.documents.validation import validate
 from tests.adapters.fake.builders import NIGHT_S
 from tests.service.builders import a_problem, a_row
 

@@ -15,7 +15,7 @@ import pytest
 from tests.service.builders import a_problem
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "service.cli.main"]
+COMMAND = [sys.executable, "-m", "sutler"]
 
 
 def sutler(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -96,7 +96,7 @@ def test_a_full_disk_is_told_without_a_traceback() -> None:
 
 def test_help_imports_nothing_that_is_slow() -> None:
     script = (
-        "import sys; from typer.testing import CliRunner; from service.cli.app import app;"
+        "import sys; from typer.testing import CliRunner; from sutler.service.cli.app import app;"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "print(sorted({'scipy', 'ortools', 'pydantic', 'numpy'} & set(sys.modules)))"
     )

@@ -14,18 +14,18 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.profile import profile
-from service.cli.profile_tables import peak_share, profile_table
-from service.profiles.layer_profile import Kept, Origin, keep
-from service.profiles.layer_rows import read
-from solver.catalog import resolve_gpu, resolve_model
-from solver.profiling import Outcome, Timed
+from sutler.service.cli.time_layer import profile
+from sutler.service.cli.views.layer_timings import peak_share, profile_table
+from sutler.service.profiles.layer_profile import Kept, Origin, keep
+from sutler.service.profiles.layer_rows import read
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.profiling import Outcome, Timed
 from tests.service.test_layer_rows import PREFILL, SUM
 from tests.solver.profiling.builders import TORCH_NEEDED, a_point
 
 ROOT = Path(__file__).parents[2]
 MINIATURE = ["--model", "qwen2.5-0.5b", "--device", "cpu", "--quick"]
-WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from service.cli.main import run; run()"
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from sutler.service.cli.main import run; run()"
 SPEC = resolve_model("llama-3-8b")
 H100 = resolve_gpu("h100-sxm")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -133,7 +133,7 @@ def test_nothing_measured_is_an_error(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_the_rows_measured_so_far(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason=TORCH_NEEDED)
     out = tmp_path / "p.csv"
-    command = [sys.executable, "-m", "service.cli.main", "profile", "--device", "cpu", "--model", "llama-3-8b"]
+    command = [sys.executable, "-m", "sutler", "profile", "--device", "cpu", "--model", "llama-3-8b"]
     process = subprocess.Popen(
         [*command, "--tensor-parallel", "8", "--out", str(out)],
         cwd=ROOT,

@@ -13,11 +13,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-from service.cli.app import app
-from service.processes import family
-from service.processes.api import GRACE_S
+from sutler.service.cli.app import app
+from sutler.service.processes import family
+from sutler.service.processes.api import GRACE_S
 from tests.service.containers import COMPOSE, FILE, PASSWORD, ROLES, ROOT, SERVICES, STAGES, compose, ran, seconds
-from tests.test_architecture import OPTIONAL_IMPORTS, PACKAGES, imported_modules, sources
+from tests.test_architecture import OPTIONAL_IMPORTS, PACKAGE, found
 
 ONCE: Final = ("upgrade", "key")
 OURS: Final = sorted(set(SERVICES) - {"database"})
@@ -145,7 +145,7 @@ def copied() -> list[str]:
 
 def test_the_image_holds_every_package_and_nothing_that_is_ignored() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks", "examples"}
-    assert packages == {"solver", "adapters", "service", "migrations"}
+    assert packages == {"sutler", "solver", "adapters", "service", "migrations"}
     assert packages <= set(copied())
     assert [source for source in copied() if not (ROOT / source).exists()] == []
     allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
@@ -174,8 +174,8 @@ def in_the_image() -> set[str]:
 
 def test_every_library_that_is_imported_is_in_the_image() -> None:
     """The tests' own environment also has the tools of development."""
-    imported = {module.partition(".")[0] for tree in sources(*PACKAGES).values() for module in imported_modules(tree)}
-    foreign = imported - {*sys.stdlib_module_names, *PACKAGES, *OPTIONAL_IMPORTS}
+    imported = {module.partition(".")[0] for modules in found()[1].values() for module in modules}
+    foreign = imported - {*sys.stdlib_module_names, PACKAGE, *OPTIONAL_IMPORTS}
     providers = packages_distributions()
     there = in_the_image()
     assert {"fastapi", "ortools", "psycopg"} <= foreign

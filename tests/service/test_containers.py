@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import make_url
 
-from service.db import embedded
+from sutler.service.db import embedded
 from tests.postgres import Server, a_folder, a_server
 from tests.service.builders import a_problem
 from tests.service.containers import PASSWORD, PROGRAMS, ROLES, ROOT, SERVICES, STAGES, ran, seconds, words

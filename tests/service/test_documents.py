@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.plans.documents import MOST_YAML_BYTES, parse_document, read_document
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document, read_document
 
 
 def of_yaml(text: str) -> object:

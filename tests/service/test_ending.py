@@ -12,7 +12,7 @@ ENDED_S: Final = 30
 # The signal comes 1 to 100 us after the timer is set: before the wait, at any of its steps, and while it blocks.
 AROUND_THE_WAIT: Final = """
 import signal
-from service.processes.ending import noted
+from sutler.service.processes.ending import noted
 
 until_told_to_end = noted((signal.SIGALRM,))
 for round in range(4_000):
@@ -22,7 +22,7 @@ for round in range(4_000):
 
 LONG_BEFORE_THE_WAIT: Final = """
 import signal
-from service.processes.ending import noted, signals_to_end
+from sutler.service.processes.ending import noted, signals_to_end
 
 until_told_to_end = noted(signals_to_end())
 signal.raise_signal(signal.{name})
@@ -31,7 +31,7 @@ until_told_to_end()
 
 ANOTHER_ONE_FIRST: Final = """
 import signal, threading
-from service.processes.ending import noted, signals_to_end
+from sutler.service.processes.ending import noted, signals_to_end
 
 until_told_to_end = noted(signals_to_end())
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -44,7 +44,7 @@ print("ended")
 WHILE_A_CHILD_STARTS: Final = """
 import asyncio, os, signal, socket
 from contextlib import nullcontext
-from service.processes import family
+from sutler.service.processes import family
 
 starting = asyncio.create_subprocess_exec
 

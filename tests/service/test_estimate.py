@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.estimate import estimate
-from service.plans.estimate_table import ADDED_COLUMNS
+from sutler.service.cli.estimate import estimate
+from sutler.service.translation.estimate_table import ADDED_COLUMNS
 
 ONE = {
     "--model": "llama-3.1-70b",

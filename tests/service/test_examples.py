@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from service.plans.documents import read_document
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver import Plan, solve
-from solver.catalog import list_prices_usd_per_hour
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import Plan, solve
+from sutler.solver.catalog import list_prices_usd_per_hour
 from tests.service.builders import NOW
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -8,22 +8,22 @@ from uuid import UUID
 
 import pytest
 
-from service.cli.wording import layout
-from service.deployments.diff import difference
-from service.deployments.keys import keyed
-from service.export import exported
-from service.plans.errors import DocumentError
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import solver_plan
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import Translation, to_problem
-from service.plans.validation import validate
-from service.simulation.corrections import deratings
-from service.simulation.same_fleet import of_configurations
-from service.simulation.simulated import Choices, configuration_of, simulated
-from service.simulation.traffic import Drawn
-from solver import solve
+from sutler.service.cli.views.wording import layout
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.export import exported
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.simulation.corrections import deratings
+from sutler.service.simulation.same_fleet import of_configurations
+from sutler.service.simulation.simulated import Choices, configuration_of, simulated
+from sutler.service.simulation.traffic import Drawn
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_plan import solver_plan
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver import solve
 from tests.service.builders import DELETE, NOW, Path, a_snapshot, an_offer, changed
 from tests.service.deployments.test_terraform import misfits, state
 from tests.service.export.commands import in_shell

@@ -6,11 +6,12 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.plans.errors import DocumentError, FieldProblem, NoMarketDataError, short_repr
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver.errors import InvalidProblemError
+from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.validation import validate
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver.errors import InvalidProblemError
 from tests.service.builders import NOW, Path, a_model, a_problem, a_workload, an_inline_model, changed
 
 RICH: dict[str, Any] = a_problem(

@@ -19,13 +19,14 @@ import pytest
 from apscheduler.schedulers.base import BaseScheduler
 from sqlalchemy import Engine
 
-from adapters.base import Poll
-from adapters.config import Provider, ProviderConfig
-from service.db.engine import open_engine
-from service.jobs import log_poll, schedule
-from service.market.polling import Poller
-from service.market.service import MarketService
-from service.settings import MarketSettings, StoreSettings
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.service.db.engine import open_engine
+from sutler.service.db.store import open_store
+from sutler.service.market.polling import Poller
+from sutler.service.market.service import MarketService
+from sutler.service.settings import MarketSettings, StoreSettings
+from sutler.service.workers.schedule import log_poll, schedule
 from tests.service.market.builders import (
     CONFIG,
     NORTH,
@@ -145,7 +146,7 @@ def test_the_polls_of_a_cloud_never_overlap_and_those_of_several_do(store: Store
 def test_two_schedulers_on_one_database_poll_once_per_interval(store: Store, empty_store: StoreSettings) -> None:
     north = a_cloud(interval_s=1.0, least_interval_s=1.0)
     clouds = BusyClouds(seconds=0.05)
-    other = open_engine(empty_store)
+    other = open_store(empty_store)
     with scheduled(a_market(store.engine, clouds, north), a_market(other, clouds, north)):
         wait_until(lambda: len(clouds.asked_at["north"]) >= 3)
     other.dispose()
@@ -168,7 +169,7 @@ def test_a_slip_of_ours_in_one_poll_stops_neither_the_others_nor_the_next(
 
 def test_a_database_that_is_away_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     nowhere = StoreSettings(data_dir=Path("unused"), database_url="postgresql+psycopg://sutler@127.0.0.1:1/market")
-    engine = open_engine(nowhere, upgrade=False)
+    engine = open_engine(nowhere)
     clouds = BusyClouds()
     with scheduled(a_market(engine, clouds, a_cloud(interval_s=0.2, least_interval_s=0.2))):
         wait_until(lambda: caplog.text.count("north: the database cannot be used now") >= 2)
@@ -190,7 +191,7 @@ def test_old_history_is_pruned_once_a_day_and_a_failure_is_logged(
     first = job.trigger.get_next_fire_time(None, datetime(2026, 11, 20, 12, tzinfo=UTC))
     assert job.trigger.get_next_fire_time(first, first + timedelta(seconds=1)) - first == timedelta(days=1)
     nowhere = StoreSettings(data_dir=Path("unused"), database_url="postgresql+psycopg://sutler@127.0.0.1:1/market")
-    engine = open_engine(nowhere, upgrade=False)
+    engine = open_engine(nowhere)
     job.func(a_market(engine, BusyClouds()), 90)
     engine.dispose()
     assert "prune: the database cannot be used now" in caplog.text
@@ -212,9 +213,9 @@ SERVING: Final = """
 import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from service.db.engine import open_engine
-from service.jobs import schedule
-from service.settings import StoreSettings
+from sutler.service.db.store import open_store
+from sutler.service.workers.schedule import schedule
+from sutler.service.settings import StoreSettings
 from tests.service.market.builders import a_cloud, an_answer, an_offer
 from tests.service.test_jobs import BusyClouds, a_market
 
@@ -223,7 +224,7 @@ def fetch(*_):
     time.sleep(0.5)
     return an_answer(an_offer())
 
-engine = open_engine(StoreSettings(data_dir=Path("unused"), database_url=sys.argv[1]))
+engine = open_store(StoreSettings(data_dir=Path("unused"), database_url=sys.argv[1]))
 clouds = BusyClouds()
 clouds.fetch = fetch
 scheduler = schedule(a_market(engine, clouds, a_cloud()), history_days=90, now=lambda: datetime.now(UTC))

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.profiles.layer_rows import COLUMNS, LayerRow, read, written
+from sutler.service.documents.errors import DocumentError
+from sutler.service.profiles.layer_rows import COLUMNS, LayerRow, read, written
 
 PREFILL = LayerRow(
     gpu="h100-sxm",

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.schemas import MarketDocument
-from service.plans.validation import validate
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import MarketDocument
 from tests.service.builders import DELETE, Path, a_snapshot, an_offer, changed
 
 WHOLE_OFFER: dict[str, Any] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError, NoMarketDataError
-from service.plans.market_source import MarketView, read_market
-from service.plans.problem_schema import MarketSourceDocument
-from service.plans.validation import validate
+from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.problem_parts import MarketSourceDocument
+from sutler.service.documents.validation import validate
+from sutler.service.translation.market_source import MarketView, read_market
 from tests.service.builders import NOW, a_snapshot, an_offer
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from service.cli.wording import unit_words
-from service.plans.errors import DocumentError
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver import Plan, solve
+from sutler.service.cli.views.wording import unit_words
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import Plan, solve
 from tests.service.builders import NOW
 
 CARDS = {"big": {"memory_gb": 80, "tdp_watts": 700}, "small": {"memory_gb": 40, "tdp_watts": 300}}

@@ -8,14 +8,14 @@ from uuid import UUID
 import jsonschema
 import pytest
 
-from service.deployments.schemas import NewDeploymentDocument
-from service.plans.documents import read_document
-from service.plans.issue import issue_plan, plan_json
-from service.plans.schemas import DOCUMENTS, DocumentName, ProblemDocument, json_schema
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver import solve
-from solver.plan import Plan
+from sutler.service.deployments.schemas import NewDeploymentDocument
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import DOCUMENTS, DocumentName, ProblemDocument, json_schema
+from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.plan import Plan
 from tests.service.builders import NOW, a_plan, a_problem, a_robustness, a_snapshot, an_infeasible_plan, an_offer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

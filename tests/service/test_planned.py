@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from service.plans.issue import issue_plan, plan_json
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import gpus_of, served_models, solver_plan
-from service.plans.problem_schema import ProblemDocument
-from service.plans.translate import Translation, to_problem
-from service.plans.validation import validate
-from solver.catalog import load_models
-from solver.problem import ServedModel
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.to_plan import gpus_of, served_models, solver_plan
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver.catalog import load_models
+from sutler.solver.problem import ServedModel
 from tests.service.builders import NOW, a_plan, a_problem, a_workload
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.schemas import ProblemDocument
-from service.plans.validation import validate
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
 from tests.service.builders import (
     DELETE,
     Path,

@@ -13,13 +13,13 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from service import settings
-from service.cli.app import app
-from service.plans.asking import QUEUE_PATIENCE_S
-from service.plans.market_source import STORE_MAX_AGE_S
-from service.processes import family
-from service.settings import ServiceSettings, StoreSettings
-from service.solving.worker import HEARTBEATS
+from sutler.service import settings
+from sutler.service.cli.app import app
+from sutler.service.plans.plan_requests import QUEUE_PATIENCE_S
+from sutler.service.processes import family
+from sutler.service.settings import ServiceSettings, StoreSettings
+from sutler.service.translation.market_source import STORE_MAX_AGE_S
+from sutler.service.workers.worker import HEARTBEATS
 from tests.service.containers import FILE, ROLES, ROOT, SERVICES
 
 PAGE: Final = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")

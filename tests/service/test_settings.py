@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from adapters.registry import PROVIDERS
-from service.settings import (
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.settings import (
     MarketSettings,
     SettingsError,
     StoreSettings,

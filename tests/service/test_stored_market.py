@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import NoMarketDataError
-from service.plans.market_schema import OfferDocument
-from service.plans.market_source import MarketView, read_market
-from service.plans.problem_schema import MarketSourceDocument
-from service.plans.stored_market import StoredMarket
-from service.plans.validation import validate
+from sutler.service.documents.errors import NoMarketDataError
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.problem_parts import MarketSourceDocument
+from sutler.service.documents.validation import validate
+from sutler.service.translation.market_source import MarketView, read_market
+from sutler.service.translation.stored_market import StoredMarket
 from tests.service.builders import NOW, an_offer
 
 

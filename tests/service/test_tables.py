@@ -7,16 +7,16 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
-from service.cli.solving import progress_line
-from service.cli.tables import group_replicas, plan_view
-from service.cli.wording import layout, number, percent, span
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver.catalog.entries import Gpu, Precision
-from solver.plan import (
+from sutler.service.cli.terminal.background import progress_line
+from sutler.service.cli.views.plan import group_replicas, plan_view
+from sutler.service.cli.views.wording import layout, number, percent, span
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver.catalog.entries import Gpu, Precision
+from sutler.solver.plan import (
     Alternative,
     Binding,
     Combo,
@@ -29,7 +29,7 @@ from solver.plan import (
     Route,
     Share,
 )
-from solver.progress import Progress
+from sutler.solver.progress import Progress
 from tests.service.builders import (
     NOW,
     a_plan,

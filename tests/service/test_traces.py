@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.plans.traces import BucketedTrace, bucket_trace, bucket_trace_file
-from solver.errors import InvalidProblemError
+from sutler.service.documents.traces import BucketedTrace, bucket_trace, bucket_trace_file
+from sutler.solver.errors import InvalidProblemError
 
 SHARED_TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"

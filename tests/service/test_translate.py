@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import Translation, to_problem
-from service.plans.validation import validate
-from solver.errors import InvalidProblemError, UnknownNameError
-from solver.problem import LatencyLimit, MeasuredStage, Objective, ObjectiveKind
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver.errors import InvalidProblemError, UnknownNameError
+from sutler.solver.problem import LatencyLimit, MeasuredStage, Objective, ObjectiveKind
 from tests.service.builders import (
     NOW,
     a_model,

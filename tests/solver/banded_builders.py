@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from solver.candidates import enumerate_candidates
-from solver.catalog import load_gpus, load_models
-from solver.problem import (
+from sutler.solver.calibration.factors import Calibration, shipped_calibration
+from sutler.solver.candidates.enumerate import enumerate_candidates
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.market.supply import build_supply
+from sutler.solver.problem import (
     Derating,
     LatencyLimit,
     MeasuredRate,
@@ -19,8 +21,6 @@ from solver.problem import (
     Search,
     SolveOptions,
 )
-from solver.supply import build_supply
-from solver.throughput.factors import Calibration, shipped_calibration
 from tests.builders import a_model, a_problem, a_workload, an_offer
 
 BANDS = {"known": 1.2, "guessed": 2.0}

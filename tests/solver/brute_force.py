@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from solver.problem import MeasuredRate, Offer, Problem
+from sutler.solver.problem import MeasuredRate, Offer, Problem
 
 SIZES = (1, 2, 4, 8)
 ROLES = {"off": ("aggregated",), "auto": ("aggregated", "prefill", "decode"), "only": ("prefill", "decode")}

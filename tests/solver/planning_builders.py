@@ -1,7 +1,7 @@
 """What the tests of the planner share: a problem's polytope, and slow, plain ways to its optimum.
 
 `WholeProgram` writes the relaxation with all its variables (lam | u | y | z) as dense rows straight from the
-definition in allocation.py; `integer_optimum` hands the whole MILP to HiGHS without bounds, fixing or finish.
+definition in rows.py; `integer_optimum` hands the whole MILP to HiGHS without bounds, fixing or finish.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from solver.allocation import Goal, Polytope, build_polytope
-from solver.candidates import AGGREGATED, PREFILL, enumerate_candidates
-from solver.dominance import prune_dominated
-from solver.linear import solve_milp
-from solver.milp import Allocation, build_milp
-from solver.objectives import first_goal, maximises_rate, total_demand
-from solver.plan import Plan
-from solver.problem import Limits, Problem
-from solver.supply import build_supply
-from solver.throughput.base import FloatArray, IntArray
-from solver.throughput.mixes import mixes_of
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.dominance import prune_dominated
+from sutler.solver.candidates.enumerate import AGGREGATED, PREFILL, enumerate_candidates
+from sutler.solver.market.supply import build_supply
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.linear import solve_milp
+from sutler.solver.polytope.milp import Allocation, build_milp
+from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
+from sutler.solver.problem import Limits, Problem
+from sutler.solver.throughput.mixes import mixes_of
 
 UNLIMITED_GPUS = 10**6
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 
-from solver import solve
-from solver.granting import granted
-from solver.plan import Conflict
-from solver.problem import LatencyLimit, Problem, SolveOptions
+from sutler.solver import solve
+from sutler.solver.explanation.granting import granted
+from sutler.solver.plan import Conflict
+from sutler.solver.problem import LatencyLimit, Problem, SolveOptions
 from tests.builders import (
     OBJECTIVES,
     random_estimated_problem,

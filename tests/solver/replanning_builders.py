@@ -6,11 +6,11 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from solver import solve
-from solver.objectives import maximises_rate
-from solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage
-from solver.problem import ObjectiveKind, Offer, Problem, Workload
-from solver.replanning import (
+from sutler.solver import solve
+from sutler.solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage
+from sutler.solver.polytope.objectives import maximises_rate
+from sutler.solver.problem import ObjectiveKind, Offer, Problem, Workload
+from sutler.solver.replanning import (
     Consideration,
     Considered,
     Holding,

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from solver.catalog import load_models
-from solver.catalog.entries import Gpu
-from solver.plan import Plan
-from solver.problem import Disaggregation, Offer, Problem, Search
+from sutler.solver.catalog import load_models
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Disaggregation, Offer, Problem, Search
 from tests.builders import a_gpu, a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.throughput_builders import a_dense_spec
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.plan import Plan
-from solver.problem import Disaggregation, Objective, ObjectiveKind, Offer, Problem, Search, SolveOptions
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Disaggregation, Objective, ObjectiveKind, Offer, Problem, Search, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     OBJECTIVES,

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from solver import throughput
-from solver.candidates import enumerate_candidates, layouts_of
-from solver.catalog import load_gpus
-from solver.pools import checkpoint_gb
-from solver.problem import EngineName, LatencyLimit, Limits, MeasuredRate, Offer, Problem, Search
-from solver.supply import build_supply
+from sutler.solver import throughput
+from sutler.solver.candidates.enumerate import enumerate_candidates, layouts_of
+from sutler.solver.catalog import load_gpus
+from sutler.solver.market.pools import checkpoint_gb
+from sutler.solver.market.supply import build_supply
+from sutler.solver.problem import EngineName, LatencyLimit, Limits, MeasuredRate, Offer, Problem, Search
 from tests.builders import a_model, a_problem, an_offer, measured, random_estimated_problem, random_problem
 from tests.solver.planning_builders import candidate_with, polytope_of, stages_of
 from tests.solver.throughput_builders import a_dense_spec

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from solver.catalog import load_models, spec_of_config
-from solver.catalog.entries import ModelSpec
-from solver.errors import InvalidProblemError
+from sutler.solver.catalog import load_models, spec_of_config
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.errors import InvalidProblemError
 
 LINEAR = {
     "linear_conv_kernel_dim": 4,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from solver.catalog import CatalogError
-from solver.catalog.gpus import parse_gpu_catalog
-from solver.catalog.models import parse_model_catalog
+from sutler.solver.catalog import CatalogError
+from sutler.solver.catalog.gpus import parse_gpu_catalog
+from sutler.solver.catalog.models import parse_model_catalog
 
 GPU_FILE = """
 as_of = "2026-11"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import gpu_facts, gpu_title, list_prices_usd_per_hour, load_gpus, resolve_gpu
-from solver.errors import UnknownNameError
+from sutler.solver.catalog import gpu_facts, gpu_title, list_prices_usd_per_hour, load_gpus, resolve_gpu
+from sutler.solver.errors import UnknownNameError
 
 SHARED_GPUS = Path(__file__).parents[3] / "shared" / "data" / "gpus.csv"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import (
+from sutler.solver.catalog import (
     ParameterCount,
     count_parameters,
     load_models,
@@ -17,7 +17,7 @@ from solver.catalog import (
     resolve_model,
     with_repository,
 )
-from solver.catalog.entries import (
+from sutler.solver.catalog.entries import (
     LatentAttention,
     LinearAttention,
     MixtureOfExperts,
@@ -25,8 +25,8 @@ from solver.catalog.entries import (
     Precision,
     SparseAttention,
 )
-from solver.catalog.models import model_catalog
-from solver.errors import UnknownNameError
+from sutler.solver.catalog.models import model_catalog
+from sutler.solver.errors import UnknownNameError
 
 RECOUNT_TOLERANCE_FRACTION = 0.02
 
@@ -323,7 +323,7 @@ def test_at_least_thirty_models_of_every_kind_are_known() -> None:
 
 def test_loading_the_catalogue_needs_no_other_package() -> None:
     code = (
-        "import sys, solver.catalog as c; c.load_gpus(); c.load_models();"
+        "import sys, sutler.solver.catalog as c; c.load_gpus(); c.load_models();"
         "print([m for m in ('numpy', 'scipy', 'ortools', 'pydantic') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_models
-from solver.catalog.entries import Precision
-from solver.caveats import caveats
-from solver.plan import Replica
-from solver.problem import SolveOptions
+from sutler.solver import solve
+from sutler.solver.answer.caveats import caveats
+from sutler.solver.catalog import load_models
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.plan import Replica
+from sutler.solver.problem import SolveOptions
 from tests.builders import a_model, a_problem, an_offer, appendix_c, measured
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.conflicts import find_conflicts
-from solver.granting import granted
-from solver.plan import Conflict
-from solver.problem import LatencyLimit, Limits, Objective, ObjectiveKind, Offer, Problem, Search
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.explanation.conflicts import find_conflicts
+from sutler.solver.explanation.granting import granted
+from sutler.solver.plan import Conflict
+from sutler.solver.problem import LatencyLimit, Limits, Objective, ObjectiveKind, Offer, Problem, Search
+from sutler.solver.verify import verify
 from tests.builders import (
     OBJECTIVES,
     a_gpu,

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from solver import Plan, Problem, Progress, solve
-from solver.catalog import load_gpus, load_models
-from solver.verify import verify
+from sutler.solver import Plan, Problem, Progress, solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.verify import verify
 from tests.builders import (
     a_model,
     a_problem,

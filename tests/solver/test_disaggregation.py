@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.problem import Search, SolveOptions
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Search, SolveOptions
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.planning_builders import about
 from tests.solver.role_builders import SITE, TOY, cauchy, gpus_in, measured_apart, roles, toy_pair, with_mode

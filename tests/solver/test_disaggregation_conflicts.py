@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Conflict
-from solver.problem import LatencyLimit, Problem, Search
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Conflict
+from sutler.solver.problem import LatencyLimit, Problem, Search
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.planning_builders import about
 from tests.solver.role_builders import SITE, cauchy, measured_apart

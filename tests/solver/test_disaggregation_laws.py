@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.plan import Plan
-from solver.problem import Disaggregation, Objective, ObjectiveKind, Problem, SolveOptions
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Disaggregation, Objective, ObjectiveKind, Problem, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, random_estimated_roles_problem, random_roles_problem
 from tests.solver.replanning_builders import considered, with_demand, without
 from tests.solver.role_builders import with_mode

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from solver.dominance import signatures
-from solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
+from sutler.solver.candidates.dominance import signatures
+from sutler.solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
 from tests.builders import (
     OBJECTIVES,
     a_model,

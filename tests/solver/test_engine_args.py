@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from solver.catalog import load_models
-from solver.catalog.entries import Precision
-from solver.engine_args import engine_args
-from solver.problem import Role, ServedModel, Workload
+from sutler.solver.answer.engine_args import engine_args
+from sutler.solver.catalog import load_models
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.problem import Role, ServedModel, Workload
 
 MODEL = ServedModel("chat", load_models()["llama-3-8b"], "bf16", "bf16", (Workload("w", 800, 200, 1.0),))
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.problem import EngineName, Offer, Problem, Search, ServedModel
-from solver.replanning import Switching
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.problem import EngineName, Offer, Problem, Search, ServedModel
+from sutler.solver.replanning import Switching
+from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer
 from tests.solver.replanning_builders import considered
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.candidates import Candidates, enumerate_candidates
-from solver.catalog import load_gpus, resolve_model
-from solver.estimate import one_layout
-from solver.plan import Plan, Replica
-from solver.problem import (
+from sutler.solver import solve
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
+from sutler.solver.catalog import load_gpus, resolve_model
+from sutler.solver.estimate import one_layout
+from sutler.solver.market.supply import build_supply
+from sutler.solver.plan import Plan, Replica
+from sutler.solver.problem import (
     Derating,
     EngineName,
     LatencyLimit,
@@ -26,18 +27,17 @@ from solver.problem import (
     ServedModel,
     Workload,
 )
-from solver.simulation import Kind, lengths_of, poisson, simulate, simulated_replicas, summarise
-from solver.simulation.replicas import layouts_of_replica
-from solver.supply import build_supply
-from solver.throughput.architecture import layer_work
-from solver.throughput.base import Layouts
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.memory import stage_memory
-from solver.throughput.prepare import prepare
-from solver.throughput.roofline import Roofline
-from solver.throughput.stage_times import stage_work
-from solver.throughput.stages import stage_kinds
-from solver.verify import verify
+from sutler.solver.simulation import Kind, lengths_of, poisson, simulate, simulated_replicas, summarise
+from sutler.solver.simulation.replicas import layouts_of_replica
+from sutler.solver.throughput.architecture import layer_work
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.memory import stage_memory
+from sutler.solver.throughput.prepare import prepare
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.stage_times import stage_work
+from sutler.solver.throughput.stages import stage_kinds
+from sutler.solver.verify import verify
 from tests.solver.replanning_builders import considered
 from tests.solver.throughput_builders import served
 

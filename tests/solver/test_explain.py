@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.allocation import Polytope
-from solver.explain import binding
-from solver.objectives import first_goal, maximises_rate, total_demand
-from solver.plan import Binding, Plan
-from solver.problem import Limits, ObjectiveKind, Problem
-from solver.relaxation import solve_relaxation
+from sutler.solver import solve
+from sutler.solver.explanation.binding import binding
+from sutler.solver.plan import Binding, Plan
+from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Limits, ObjectiveKind, Problem
 from tests.builders import (
     OBJECTIVES,
     a_gpu,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from solver.allocation import Polytope
-from solver.candidates import AGGREGATED, DECODE, PREFILL
-from solver.fleet_bounds import FleetBounds
-from solver.linear import solve_lp, solve_milp
-from solver.milp import Allocation
-from solver.objectives import first_goal
-from solver.problem import Limits, ObjectiveKind, Problem, Search
-from solver.relaxation import solve_relaxation
+from sutler.solver.candidates.enumerate import AGGREGATED, DECODE, PREFILL
+from sutler.solver.polytope.fleet_bounds import FleetBounds
+from sutler.solver.polytope.linear import solve_lp, solve_milp
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Limits, ObjectiveKind, Problem, Search
 from tests.builders import (
     OBJECTIVES,
     a_model,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.pools import disk_needed_gb
-from solver.problem import Objective, ObjectiveKind, Problem, SolveOptions
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.market.pools import disk_needed_gb
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Objective, ObjectiveKind, Problem, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import (
     OBJECTIVES,
     a_model,

@@ -13,10 +13,19 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from solver import solve
-from solver.plan import Plan
-from solver.problem import Limits, Objective, ObjectiveKind, Offer, Problem, ServedModel, SolveOptions, Workload
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.plan import Plan
+from sutler.solver.problem import (
+    Limits,
+    Objective,
+    ObjectiveKind,
+    Offer,
+    Problem,
+    ServedModel,
+    SolveOptions,
+    Workload,
+)
+from sutler.solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     OBJECTIVES,

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from benchmarks.load_laws import violations
-from solver import solve
-from solver.problem import LatencyLimit, Objective, ObjectiveKind, Problem, Search, ServedModel
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.roofline import Roofline
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.problem import LatencyLimit, Objective, ObjectiveKind, Problem, Search, ServedModel
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.verify import verify
 from tests.builders import a_problem, an_offer, measured
 from tests.solver.brute_force import optimum
 from tests.solver.throughput_builders import pipelines_of, served

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solver import Plan, Problem, solve
-from solver.errors import InvalidProblemError
-from solver.plan import Robustness
-from solver.problem import ObjectiveKind, SolveOptions
-from solver.verify import verify
+from sutler.solver import Plan, Problem, solve
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Robustness
+from sutler.solver.problem import ObjectiveKind, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import (
     OBJECTIVES,
     a_gpu,

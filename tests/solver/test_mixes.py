@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from benchmarks.load_laws import limited_problem
-from solver import solve
-from solver.allocation import Polytope
-from solver.catalog import load_gpus, load_models
-from solver.fleet_bounds import FleetBounds
-from solver.methods.binary_search import fastest_conceivable
-from solver.methods.exact import as_busy_as_needed
-from solver.milp import Allocation
-from solver.objectives import first_goal
-from solver.plan import Plan
-from solver.problem import LatencyLimit, Objective, Offer, Problem, ServedModel, Workload
-from solver.relaxation import solve_relaxation
-from solver.replanning import holdings_of, standing_of
-from solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
-from solver.routing import balanced, route
-from solver.strategies import greedy, round_robin
-from solver.strategies.comparing import Planned
-from solver.strategies.rules import spread_evenly
-from solver.throughput.mixes import mixes_of
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.answer.routing import balanced, route
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.methods.binary_search import fastest_conceivable
+from sutler.solver.methods.exact import as_busy_as_needed
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.fleet_bounds import FleetBounds
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import LatencyLimit, Objective, Offer, Problem, ServedModel, Workload
+from sutler.solver.replanning import holdings_of, standing_of
+from sutler.solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
+from sutler.solver.strategies import greedy, round_robin
+from sutler.solver.strategies.comparing import Planned
+from sutler.solver.strategies.rules import spread_evenly
+from sutler.solver.throughput.mixes import mixes_of
+from sutler.solver.verify import verify
 from tests.solver.planning_builders import a_fleet, integer_optimum, polytope_of
 from tests.solver.replanning_builders import with_demand, with_held
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.allocation import Goal
-from solver.catalog import load_gpus, load_models
-from solver.objectives import FINISH_RELATIVE_GAP, first_goal
-from solver.plan import Plan
-from solver.problem import Limits, Method, Objective, ObjectiveKind, Problem, Search, SolveOptions
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.objectives import FINISH_RELATIVE_GAP, first_goal
+from sutler.solver.polytope.rows import Goal
+from sutler.solver.problem import Limits, Method, Objective, ObjectiveKind, Problem, Search, SolveOptions
 from tests.builders import OBJECTIVES, a_gpu, a_model, a_problem, a_workload, an_offer, measured, random_problem
 from tests.solver.planning_builders import (
     about,

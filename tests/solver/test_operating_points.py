@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.load_laws import limited_model
-from solver.problem import LatencyLimit, ServedModel
-from solver.throughput.base import FloatArray, Points
-from solver.throughput.latency import waiting_probability
-from solver.throughput.memory import MAX_SEQUENCES
-from solver.throughput.mixes import mixes_of
-from solver.throughput.roofline import Roofline
+from sutler.solver.arrays import FloatArray
+from sutler.solver.problem import LatencyLimit, ServedModel
+from sutler.solver.throughput.base import Points
+from sutler.solver.throughput.latency import waiting_probability
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.mixes import mixes_of
+from sutler.solver.throughput.roofline import Roofline
 from tests.solver.throughput_builders import (
     in_role,
     most_alone,

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.allocation import Polytope
-from solver.catalog import load_gpus
-from solver.milp import Allocation
-from solver.packing import PackingError, PlacedReplica, pack
-from solver.plan import Rental
-from solver.problem import Limits, MeasuredRate, Offer, Search
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.answer.packing import PackingError, PlacedReplica, pack
+from sutler.solver.catalog import load_gpus
+from sutler.solver.plan import Rental
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Limits, MeasuredRate, Offer, Search
+from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_problem
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 from tests.solver.throughput_builders import a_dense_spec

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.pools import Pool, checkpoint_gb, disk_needed_gb, group_offers
-from solver.problem import Limits, Offer, Problem
+from sutler.solver.market.pools import Pool, checkpoint_gb, disk_needed_gb, group_offers
+from sutler.solver.problem import Limits, Offer, Problem
 from tests.builders import a_gpu, a_model, a_problem, an_offer, random_estimated_problem
 from tests.solver.throughput_builders import a_dense_spec
 

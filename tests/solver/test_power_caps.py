@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from solver import solve, throughput
-from solver.candidates import enumerate_candidates
-from solver.catalog import load_models, resolve_gpu
-from solver.catalog.power_caps import capped, power_caps
-from solver.plan import Plan
-from solver.problem import Limits, Problem, Role, Search, SolveOptions
-from solver.supply import build_supply
-from solver.verify import verify
+from sutler.solver import solve, throughput
+from sutler.solver.candidates.enumerate import enumerate_candidates
+from sutler.solver.catalog import load_models, resolve_gpu
+from sutler.solver.catalog.power_caps import capped, power_caps
+from sutler.solver.market.supply import build_supply
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Limits, Problem, Role, Search, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import a_gpu, a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.planning_builders import about
 from tests.solver.role_builders import H20, H800, SITE

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.catalog.entries import Precision
-from solver.plan import PrecisionAlternative
-from solver.problem import ObjectiveKind, Problem
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.plan import PrecisionAlternative
+from sutler.solver.problem import ObjectiveKind, Problem
+from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, a_model, a_problem, a_workload, an_offer, measured
 
 

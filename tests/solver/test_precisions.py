@@ -7,16 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solver import solve
-from solver.candidates import enumerate_candidates
-from solver.catalog import PRECISIONS, load_gpus, load_models
-from solver.catalog.entries import Precision
-from solver.dominance import undominated
-from solver.errors import InvalidProblemError
-from solver.plan import Plan
-from solver.problem import ObjectiveKind, Offer, Problem, Search, ServedModel
-from solver.supply import build_supply
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.candidates.dominance import undominated
+from sutler.solver.candidates.enumerate import enumerate_candidates
+from sutler.solver.catalog import PRECISIONS, load_gpus, load_models
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.market.supply import build_supply
+from sutler.solver.plan import Plan
+from sutler.solver.problem import ObjectiveKind, Offer, Problem, Search, ServedModel
+from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_estimated_problem
 from tests.solver.replanning_builders import considered
 from tests.solver.test_laws import is_no_worse

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from solver import solve
-from solver.problem import Disaggregation, Problem
+from sutler.solver import solve
+from sutler.solver.problem import Disaggregation, Problem
 from tests.builders import random_estimated_roles_problem
 
 

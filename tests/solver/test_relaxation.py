@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver.allocation import Goal, Polytope
-from solver.linear import solve_milp
-from solver.milp import build_milp
-from solver.objectives import first_goal
-from solver.problem import ObjectiveKind, Search
-from solver.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.linear import solve_milp
+from sutler.solver.polytope.milp import build_milp
+from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.problem import ObjectiveKind, Search
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     OBJECTIVES,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from solver import solve
-from solver.problem import Limits, ObjectiveKind
-from solver.replanning import Switching
+from sutler.solver import solve
+from sutler.solver.problem import Limits, ObjectiveKind
+from sutler.solver.replanning import Switching
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import a_look, considered, machines_of, with_demand
 from tests.solver.throughput_builders import a_dense_spec

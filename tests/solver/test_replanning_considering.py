@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from solver import solve
-from solver.errors import InvalidProblemError
-from solver.plan import Plan
-from solver.problem import ObjectiveKind, Offer, Problem
-from solver.progress import Progress
-from solver.replanning import Consideration, Switching, consider, holdings_of, standing_of
+from sutler.solver import solve
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Plan
+from sutler.solver.problem import ObjectiveKind, Offer, Problem
+from sutler.solver.progress import Progress
+from sutler.solver.replanning import Consideration, Switching, consider, holdings_of, standing_of
 from tests.builders import a_gpu, a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import FREE, considered, machines_of, with_demand, with_held, without
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from solver.plan import Rental
-from solver.replanning import Holding, held_offer, holding_key, holdings_of, standing_of
+from sutler.solver.plan import Rental
+from sutler.solver.replanning import Holding, held_offer, holding_key, holdings_of, standing_of
 from tests.builders import an_offer
 from tests.solver.replanning_builders import a_plan, a_rental, a_replica, a_route, a_stage
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from solver import solve
-from solver.plan import Plan
-from solver.problem import Limits, ObjectiveKind
-from solver.replanning import HoldingKey, Switching, holding_key, holdings_of, standing_of
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Limits, ObjectiveKind
+from sutler.solver.replanning import HoldingKey, Switching, holding_key, holdings_of, standing_of
+from sutler.solver.verify import verify
 from tests.builders import random_problem
 from tests.solver.replanning_builders import (
     FREE,

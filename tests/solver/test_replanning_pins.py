@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from solver.allocation import Polytope
-from solver.milp import Allocation
-from solver.packing import PackingError, Pin, PinnedReplica, PlacedReplica, pack
-from solver.plan import Rental
-from solver.problem import Offer
+from sutler.solver.answer.packing import PackingError, Pin, PinnedReplica, PlacedReplica, pack
+from sutler.solver.plan import Rental
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Offer
 from tests.builders import a_problem, an_offer, measured
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 

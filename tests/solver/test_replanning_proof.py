@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from solver.plan import Alternative, Binding, Plan, SolveReport
-from solver.problem import Method, ObjectiveKind, Problem, SolveOptions
-from solver.replanning import proven_by
+from sutler.solver.plan import Alternative, Binding, Plan, SolveReport
+from sutler.solver.problem import Method, ObjectiveKind, Problem, SolveOptions
+from sutler.solver.replanning import proven_by
 from tests.builders import a_problem, an_offer, measured
 from tests.solver.replanning_builders import a_plan
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.disaggregation import Side, in_order
-from solver.plan import KvTransfer, Plan, Replica
-from solver.problem import Disaggregation, Limits, ObjectiveKind, Problem, Role, Search
-from solver.replanning import Considered, Switching, holdings_of, standing_of
-from solver.replanning.standing import Standing, StandingFleet, standing_candidates, standing_fleet
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.answer.pairing import Side, in_order
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import KvTransfer, Plan, Replica
+from sutler.solver.problem import Disaggregation, Limits, ObjectiveKind, Problem, Role, Search
+from sutler.solver.replanning import Considered, Switching, holdings_of, standing_of
+from sutler.solver.replanning.standing import Standing, StandingFleet, standing_candidates, standing_fleet
+from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import (
     FREE,

@@ -6,12 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.errors import InvalidProblemError
-from solver.plan import Plan, Route
-from solver.problem import Problem
-from solver.replanning import holdings_of, standing_of
-from solver.replanning.standing import Standing, StandingFleet, capacity_rps, standing_candidates, standing_fleet
+from sutler.solver import solve
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Plan, Route
+from sutler.solver.problem import Problem
+from sutler.solver.replanning import holdings_of, standing_of
+from sutler.solver.replanning.standing import (
+    Standing,
+    StandingFleet,
+    capacity_rps,
+    standing_candidates,
+    standing_fleet,
+)
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import a_replica, a_route, a_stage, with_demand, with_held
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from solver.plan import Stage
-from solver.problem import Problem
-from solver.replanning import Standing, Switching
-from solver.replanning.switching import change_of
+from sutler.solver.plan import Stage
+from sutler.solver.problem import Problem
+from sutler.solver.replanning import Standing, Switching
+from sutler.solver.replanning.switching import change_of
 from tests.builders import a_model, a_problem, an_offer, measured
 from tests.solver.replanning_builders import a_plan, a_rental, a_replica, a_stage
 from tests.solver.throughput_builders import a_dense_spec

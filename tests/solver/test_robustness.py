@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solver import Plan, Problem, solve
-from solver.plan import Robustness
-from solver.preparation import prepare
-from solver.problem import ObjectiveKind, SolveOptions
-from solver.progress import Progress
+from sutler.solver import Plan, Problem, solve
+from sutler.solver.plan import Robustness
+from sutler.solver.polytope.preparation import prepare
+from sutler.solver.problem import ObjectiveKind, SolveOptions
+from sutler.solver.progress import Progress
 from tests.builders import OBJECTIVES, a_problem, an_offer, measured, random_estimated_problem, random_problem
 from tests.solver.banded_builders import (
     counting_on_low,

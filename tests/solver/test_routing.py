@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from solver import solve
-from solver.allocation import Polytope
-from solver.milp import Allocation
-from solver.problem import LatencyLimit, Limits, Problem
-from solver.routing import Routing, route, without_idle
-from solver.throughput.base import FloatArray
+from sutler.solver import solve
+from sutler.solver.answer.routing import Routing, route, without_idle
+from sutler.solver.arrays import FloatArray
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import LatencyLimit, Limits, Problem
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     a_model,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver import solve
-from solver.problem import Limits, ObjectiveKind, Offer
-from solver.supply import OfferClass, Supply, build_supply
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.market.supply import OfferClass, Supply, build_supply
+from sutler.solver.problem import Limits, ObjectiveKind, Offer
+from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, a_gpu, a_problem, an_offer, measured, random_problem
 from tests.solver.planning_builders import least_value, replicas_by_layout
 

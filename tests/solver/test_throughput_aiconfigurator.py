@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.catalog.entries import Precision
-from solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages, why_not
-from solver.throughput.base import FloatArray
-from solver.throughput.composer import Pairs, compose
-from solver.throughput.operator_models import SYSTEMS
-from solver.throughput.prepare import prepare
-from solver.throughput.roofline import Roofline
-from solver.throughput.stages import StageKinds, StageSeconds, Traffic
+from sutler.solver.arrays import FloatArray
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages, why_not
+from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.operator_models import SYSTEMS
+from sutler.solver.throughput.prepare import prepare
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.stages import StageKinds, StageSeconds, Traffic
 from tests.solver.throughput_builders import a_dense_spec, pipelines_of, served
 
 MISSING = missing()

@@ -9,13 +9,18 @@ import pytest
 
 from benchmarks.accuracy.held_out import prior_calibration
 from benchmarks.calibration_file import calibration_toml
-from solver.catalog import resolve_gpu, resolve_model
-from solver.estimate import estimate, one_layout
-from solver.problem import ServedModel, Workload
-from solver.throughput.calibrate import fit
-from solver.throughput.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml, shipped_calibration
-from solver.throughput.roofline import Roofline
-from solver.throughput.runs import ServingRun, predict, run_groups, with_room
+from sutler.solver.calibration.factors import (
+    REFERENCE_ENGINE,
+    Calibration,
+    calibration_from_toml,
+    shipped_calibration,
+)
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.estimate import estimate, one_layout
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.throughput.calibrate import fit
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups, with_room
 
 PRIOR = prior_calibration()
 

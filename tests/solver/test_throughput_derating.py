@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from solver import solve
-from solver.problem import Derating, MeasuredStage, Problem
+from sutler.solver import solve
+from sutler.solver.problem import Derating, MeasuredStage, Problem
 from tests.builders import a_problem, an_offer, measured
 
 

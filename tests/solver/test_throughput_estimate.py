@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import resolve_gpu
-from solver.estimate import Estimate, estimate, one_layout
-from solver.throughput.roofline import Roofline
+from sutler.solver.catalog import resolve_gpu
+from sutler.solver.estimate import Estimate, estimate, one_layout
+from sutler.solver.throughput.roofline import Roofline
 from tests.solver.throughput_builders import served
 
 

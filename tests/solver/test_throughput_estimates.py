@@ -7,17 +7,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.catalog import resolve_gpu, resolve_model
-from solver.problem import Estimates, Objective, Offer, Problem, ServedModel
-from solver.simulation import Lengths, simulated_replicas
-from solver.throughput import Layouts, Rates
-from solver.throughput.aiconfigurator import BAND, missing
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.refit import refit
-from solver.throughput.roofline import Roofline
-from solver.throughput.runs import ServingRun, predict, run_groups
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.problem import Estimates, Objective, Offer, Problem, ServedModel
+from sutler.solver.simulation import Lengths, simulated_replicas
+from sutler.solver.throughput import Layouts, Rates
+from sutler.solver.throughput.aiconfigurator import BAND, missing
+from sutler.solver.throughput.refit import refit
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups
+from sutler.solver.verify import verify
 from tests.solver.throughput_builders import pipelines_of, served
 
 MISSING = missing()

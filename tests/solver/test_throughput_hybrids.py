@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.catalog.entries import LinearAttention, Precision, SparseAttention
-from solver.throughput.architecture import LayerWork, layer_work
-from solver.throughput.memory import sequences_in_memory, stage_memory
-from solver.throughput.stage_times import decode_layer_s, prefill_layer_s, stage_work
-from solver.throughput.stages import StageKinds, kind_errors
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import LinearAttention, Precision, SparseAttention
+from sutler.solver.throughput.architecture import LayerWork, layer_work
+from sutler.solver.throughput.memory import sequences_in_memory, stage_memory
+from sutler.solver.throughput.stage_times import decode_layer_s, prefill_layer_s, stage_work
+from sutler.solver.throughput.stages import StageKinds, kind_errors
 from tests.builders import a_gpu
 from tests.solver.test_throughput_stages import of, speeds
 from tests.solver.throughput_builders import a_dense_spec

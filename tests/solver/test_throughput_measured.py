@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver import solve, throughput
-from solver.catalog.entries import Gpu
-from solver.problem import LatencyLimit, Limits, MeasuredRate, MeasuredStage, Problem, ServedModel
-from solver.throughput.base import Layouts
-from solver.throughput.roofline import Roofline
+from sutler.solver import solve, throughput
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.problem import LatencyLimit, Limits, MeasuredRate, MeasuredStage, Problem, ServedModel
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.roofline import Roofline
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.throughput_builders import pipelines_of, served
 

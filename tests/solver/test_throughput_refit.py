@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.estimate import estimate, one_layout
-from solver.problem import ServedModel, Workload
-from solver.throughput import Layouts, Rates
-from solver.throughput.corrected import CorrectedStages
-from solver.throughput.corrections import MOST_POINTS, Points, krige
-from solver.throughput.factors import Calibration, shipped_calibration
-from solver.throughput.refit import errors, refit
-from solver.throughput.roofline import Roofline
-from solver.throughput.runs import LayerRun, ServingRun, points_of, predict, predict_layers, run_groups
-from solver.throughput.stages import stage_kinds, traffic_of
+from sutler.solver.calibration.corrections import MOST_POINTS, Points, krige
+from sutler.solver.calibration.factors import Calibration, shipped_calibration
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.estimate import estimate, one_layout
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.throughput import Layouts, Rates
+from sutler.solver.throughput.corrected import CorrectedStages
+from sutler.solver.throughput.refit import errors, refit
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.runs import LayerRun, ServingRun, points_of, predict, predict_layers, run_groups
+from sutler.solver.throughput.stages import stage_kinds, traffic_of
 
 SHIPPED = shipped_calibration()
 

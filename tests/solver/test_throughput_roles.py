@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from solver import throughput
-from solver.problem import LatencyLimit, LatencyMetric, Role, ServedModel
-from solver.throughput.base import FloatArray
-from solver.throughput.latency import QUEUED_SHARE
-from solver.throughput.roles import LAYERWISE_SYNC_S, exposed, limits_in, prefill_share
-from solver.throughput.roofline import Roofline
+from sutler.solver import throughput
+from sutler.solver.arrays import FloatArray
+from sutler.solver.problem import LatencyLimit, LatencyMetric, Role, ServedModel
+from sutler.solver.throughput.latency import QUEUED_SHARE
+from sutler.solver.throughput.roles import LAYERWISE_SYNC_S, exposed, limits_in, prefill_share
+from sutler.solver.throughput.roofline import Roofline
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.throughput_builders import (
     a_dense_spec,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.catalog import load_gpus
-from solver.catalog.entries import Gpu
-from solver.errors import InvalidProblemError
-from solver.problem import LatencyLimit, ServedModel
-from solver.throughput.base import Layouts
-from solver.throughput.roofline import Roofline
-from solver.throughput.stages import stage_kinds, traffic_of
+from sutler.solver.catalog import load_gpus
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.problem import LatencyLimit, ServedModel
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.stages import stage_kinds, traffic_of
 from tests.solver.throughput_builders import (
     ETHERNET_GB_PER_S,
     a_dense_spec,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from solver.catalog import load_gpus, load_models, resolve_gpu, resolve_model
-from solver.catalog.entries import Gpu, LatentAttention, MixtureOfExperts, SlidingWindow
-from solver.throughput.architecture import layer_work
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.speeds import arithmetic
-from solver.throughput.stage_times import StageSpeeds, decode_layer_s, gemm_s, prefill_layer_s, stage_work
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.catalog import load_gpus, load_models, resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import Gpu, LatentAttention, MixtureOfExperts, SlidingWindow
+from sutler.solver.throughput.architecture import layer_work
+from sutler.solver.throughput.speeds import arithmetic
+from sutler.solver.throughput.stage_times import StageSpeeds, decode_layer_s, gemm_s, prefill_layer_s, stage_work
 from tests.solver.throughput_builders import a_dense_spec
 
 

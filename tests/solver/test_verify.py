@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from solver import solve
-from solver.catalog.entries import PRECISIONS, ModelSpec
-from solver.engine_args import engine_args
-from solver.plan import (
+from sutler.solver import solve
+from sutler.solver.answer.engine_args import engine_args
+from sutler.solver.catalog.entries import PRECISIONS, ModelSpec
+from sutler.solver.plan import (
     Conflict,
     Evidence,
     Plan,
@@ -23,8 +23,8 @@ from solver.plan import (
     Status,
     WorkloadRate,
 )
-from solver.problem import Contract, Limits, Problem, Search, SolveOptions
-from solver.verify import verify
+from sutler.solver.problem import Contract, Limits, Problem, Search, SolveOptions
+from sutler.solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     a_gpu,

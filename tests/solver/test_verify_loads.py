@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
-from solver import solve
-from solver.plan import Plan, Replica, Share
-from solver.problem import LatencyLimit, Limits, Problem, Search, Workload
-from solver.replanning import Switching
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.plan import Plan, Replica, Share
+from sutler.solver.problem import LatencyLimit, Limits, Problem, Search, Workload
+from sutler.solver.replanning import Switching
+from sutler.solver.verify import verify
 from tests.builders import a_problem, an_offer
 from tests.solver.replanning_builders import considered
 from tests.solver.throughput_builders import pipelines_of, served

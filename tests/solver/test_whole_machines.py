@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from solver import solve
-from solver.candidates import Candidates, enumerate_candidates
-from solver.catalog import load_gpus, resolve_model
-from solver.catalog.entries import Precision
-from solver.plan import Plan
-from solver.problem import Objective, Offer, Problem, Search, ServedModel, Workload
-from solver.supply import build_supply
-from solver.verify import verify
+from sutler.solver import solve
+from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
+from sutler.solver.catalog import load_gpus, resolve_model
+from sutler.solver.catalog.entries import Precision
+from sutler.solver.market.supply import build_supply
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, Workload
+from sutler.solver.verify import verify
 from tests.solver.replanning_builders import considered
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.catalog.entries import Gpu, ModelSpec, Precision
-from solver.catalog.power_caps import capped
-from solver.problem import LatencyLimit, Role, ServedModel, Workload
-from solver.throughput.base import FloatArray, Layouts, Points, Rates
-from solver.throughput.mixes import mixes_of
-from solver.throughput.roofline import Roofline
+from sutler.solver.arrays import FloatArray
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.catalog.power_caps import capped
+from sutler.solver.problem import LatencyLimit, Role, ServedModel, Workload
+from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.mixes import mixes_of
+from sutler.solver.throughput.roofline import Roofline
 
 Stage = tuple[str, int]  # (GPU slug, tensor parallel)
 ETHERNET_GB_PER_S = 0.625

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from adapters.fake.clouds.cloud import Cloud
-from adapters.fake.clouds.hyperstack import CLOUD as HYPERSTACK
-from adapters.fake.clouds.lambda_cloud import CLOUD as LAMBDA
-from adapters.fake.clouds.lium import CLOUD as LIUM
-from adapters.fake.clouds.runpod import CLOUD as RUNPOD
-from adapters.fake.clouds.shadeform import CLOUD as SHADEFORM
-from adapters.fake.clouds.vastai import CLOUD as VASTAI
-from adapters.fake.clouds.verda import CLOUD as VERDA
+from sutler.adapters.fake.clouds.cloud import Cloud
+from sutler.adapters.fake.clouds.hyperstack import CLOUD as HYPERSTACK
+from sutler.adapters.fake.clouds.lambda_cloud import CLOUD as LAMBDA
+from sutler.adapters.fake.clouds.lium import CLOUD as LIUM
+from sutler.adapters.fake.clouds.runpod import CLOUD as RUNPOD
+from sutler.adapters.fake.clouds.shadeform import CLOUD as SHADEFORM
+from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
+from sutler.adapters.fake.clouds.verda import CLOUD as VERDA
 
 CLOUDS: Final[Mapping[str, Cloud]] = MappingProxyType(
     {

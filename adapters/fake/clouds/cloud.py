@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from adapters.fake.market import DAY_S, MachineState, Market
-from adapters.fake.wire import Reply, Request
+from sutler.adapters.fake.market import DAY_S, MachineState, Market
+from sutler.adapters.fake.wire import Reply, Request
 
 Path = tuple[str, ...]
 

@@ -5,11 +5,11 @@ https://docs.hyperstack.cloud/docs/api-reference
 
 from typing import Any, Final
 
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
-from adapters.fake.gpus import GpuModel
-from adapters.fake.places import PLACES, Place
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.places import PLACES, Place
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 STOCKS_PATH: Final = "/v1/core/stocks"
 FLAVORS_PATH: Final = "/v1/core/flavors"

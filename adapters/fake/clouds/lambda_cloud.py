@@ -5,11 +5,11 @@ https://docs.lambda.ai/api/cloud
 
 from typing import Any, Final
 
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
-from adapters.fake.gpus import GpuModel
-from adapters.fake.places import PLACES
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.places import PLACES
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 TYPES_PATH: Final = "/api/v1/instance-types"
 _NAMES: Final = {

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from adapters.fake.chance import bits
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.market import MachineState
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.chance import bits
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.market import MachineState
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 NODES_PATH: Final = "/api/public/v1/nodes"
 _NAMES: Final = {

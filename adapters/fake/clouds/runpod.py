@@ -6,13 +6,13 @@ Stock words come from true counts of what fits; the answer holds no count. https
 import re
 from typing import Any, Final
 
-from adapters.fake.clouds import runpod_graphql
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
-from adapters.fake.clouds.stock import machines_with, sold, word
-from adapters.fake.gpus import GpuModel
-from adapters.fake.places import PLACES
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds import runpod_graphql
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
+from sutler.adapters.fake.clouds.stock import machines_with, sold, word
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.places import PLACES
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 GPUS_PATH: Final = "/v2/catalog/gpus"
 GRAPHQL_PATH: Final = "/graphql"

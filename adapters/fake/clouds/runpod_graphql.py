@@ -6,13 +6,13 @@ https://graphql-spec.runpod.io
 from collections.abc import Mapping
 from typing import Any, Final
 
-from adapters.fake.clouds.cloud import View
-from adapters.fake.clouds.graphql import QueryError, execute
-from adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
-from adapters.fake.clouds.stock import sold, word
-from adapters.fake.gpus import GpuModel
-from adapters.fake.places import PLACES
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.graphql import QueryError, execute
+from sutler.adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
+from sutler.adapters.fake.clouds.stock import sold, word
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.places import PLACES
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 POD_SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
 _DISPLAY_NAMES: Final = {

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from adapters.fake.clouds.cloud import View
-from adapters.fake.clouds.stock import fitting, machines_with
-from adapters.fake.gpus import GpuModel
-from adapters.fake.market import Machine
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.stock import fitting, machines_with
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.market import Machine
 
 TIERS: Final = ("secure", "community")
 

@@ -6,11 +6,11 @@ https://docs.shadeform.ai/api-reference/instances/instances-types
 from collections.abc import Iterator
 from typing import Any, Final
 
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
-from adapters.fake.gpus import GpuModel
-from adapters.fake.places import PLACES, Place
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.gpus import GpuModel
+from sutler.adapters.fake.places import PLACES, Place
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 TYPES_PATH: Final = "/v1/instances/types"
 RESOLD: Final = (("lambdalabs", "lambda"), ("hyperstack", "hyperstack"))  # its name of a cloud, and ours

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from adapters.fake.clouds.cloud import View
-from adapters.fake.gpus import GPUS, SOLD_BY, GpuModel
-from adapters.fake.market import Machine, MachineState
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.gpus import GPUS, SOLD_BY, GpuModel
+from sutler.adapters.fake.market import Machine, MachineState
 
 INSTANCE_SIZES: Final = (1, 2, 4, 8)
 FEW_PODS: Final = 3

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from adapters.fake.clouds.cloud import Cloud, RowShape, View
-from adapters.fake.clouds.vastai_rows import rows
-from adapters.fake.clouds.vastai_search import BadSearchError, understood
-from adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.vastai_rows import rows
+from sutler.adapters.fake.clouds.vastai_search import BadSearchError, understood
+from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
 _CODES: Final = {400: "invalid_request", 404: "auth_error", 429: "too_many_requests"}

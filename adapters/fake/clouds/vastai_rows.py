@@ -6,9 +6,9 @@ https://docs.vast.ai/api-reference/search/search-offers
 from collections.abc import Iterator
 from typing import Any, Final
 
-from adapters.fake.chance import between, bits
-from adapters.fake.clouds.cloud import View
-from adapters.fake.market import Machine, MachineState
+from sutler.adapters.fake.chance import between, bits
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.market import Machine, MachineState
 
 SLICES: Final = (8, 4, 2, 1)
 HOURS_PER_MONTH: Final = 720.0

@@ -4,7 +4,7 @@ Flow: plan document -> schedule.py (checked by consistency.py, commands by engin
 The rules by which one step gives way to the next are those of SamuLLM (Fang et al., §4.3), decided while it runs.
 """
 
-from service.offline.running.schedule import FIRST_PORT, schedule_of
-from service.offline.running.script import script_of
+from sutler.service.offline.running.schedule import FIRST_PORT, schedule_of
+from sutler.service.offline.running.script import script_of
 
 __all__ = ["FIRST_PORT", "schedule_of", "script_of"]

@@ -5,10 +5,11 @@ Used by schedule.py before anything is written that would start on the wrong GPU
 
 from collections.abc import Iterator
 
-from service.export.errors import NothingToRunError
-from service.offline.plan_schema import OfflinePlanDocument, PlacedReplica, SimulatedStage, StageModel
-from service.offline.running.engine import loaded
-from service.plans.errors import DocumentError, FieldProblem, short_repr
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.export.errors import NothingToRunError
+from sutler.service.offline.plan_schema import OfflinePlanDocument, PlacedReplica, SimulatedStage, StageModel
+from sutler.service.offline.running.engine import loaded
 
 
 def check_runnable(plan: OfflinePlanDocument) -> None:

@@ -1,16 +1,16 @@
 """The vLLM server of one model of an offline plan: its command line, and how long its start may take.
 
-Used by schedule.py. Flags are those of service/export/command.py, arguments those of solver/engine_args.py.
+Used by schedule.py. Flags are those of service/export/command.py, arguments those of solver/answer/engine_args.py.
 """
 
 from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
-from service.export.command import flag
-from service.offline.plan_schema import ApplicationModel, OfflinePlanDocument
-from solver.engine_args import engine_args
-from solver.problem import ServedModel
+from sutler.service.export.command import flag
+from sutler.service.offline.plan_schema import ApplicationModel, OfflinePlanDocument
+from sutler.solver.answer.engine_args import engine_args
+from sutler.solver.problem import ServedModel
 
 LONGEST_CONTEXT: Final = "auto"
 """As much of the model's context as fits beside its weights: vLLM refuses to start where one request of the model's

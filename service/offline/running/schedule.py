@@ -8,12 +8,13 @@ stage that they were planned for, are in them already.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from service.export.command import HEALTH_PATH, VLLM_VERSION
-from service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
-from service.offline.running.consistency import check_runnable
-from service.offline.running.engine import LOOPBACK, engine_warnings, serve_words, start_up_limit_s
-from service.offline.running.naming import file_names, replica_id
-from service.offline.schedule_schema import (
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export.command import HEALTH_PATH, VLLM_VERSION
+from sutler.service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
+from sutler.service.offline.running.consistency import check_runnable
+from sutler.service.offline.running.engine import LOOPBACK, engine_warnings, serve_words, start_up_limit_s
+from sutler.service.offline.running.naming import file_names, replica_id
+from sutler.service.offline.schedule_schema import (
     OfflineScheduleDocument,
     RequestCount,
     ScheduledHost,
@@ -23,7 +24,6 @@ from service.offline.schedule_schema import (
     ScheduleStep,
     StepEnd,
 )
-from service.plans.errors import DocumentError
 
 FIRST_PORT: Final = 8000
 LAST_PORT: Final = 65_535

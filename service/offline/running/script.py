@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 
-from service.export.naming import one_line
-from service.offline.schedule_schema import OfflineScheduleDocument, ScheduledHost, ScheduleStep
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export.naming import one_line
+from sutler.service.offline.schedule_schema import OfflineScheduleDocument, ScheduledHost, ScheduleStep
 
 
 def script_of(schedule: OfflineScheduleDocument, *, host: int | None = None) -> str:
@@ -20,7 +20,7 @@ def script_of(schedule: OfflineScheduleDocument, *, host: int | None = None) -> 
     Raises DocumentError where `host` is none of them, or is missing where there are several.
     """
     chosen = _chosen(schedule, host)
-    functions = files("service.offline.running").joinpath("run_steps.sh").read_text(encoding="utf-8")
+    functions = files("sutler.service.offline.running").joinpath("run_steps.sh").read_text(encoding="utf-8")
     heading = [f"# {line}".rstrip() for line in _heading(schedule, chosen)]
     lines = ["#!/usr/bin/env bash", *heading, "", functions, *_table(schedule, chosen), "", 'main "$@"']
     return "\n".join(lines) + "\n"

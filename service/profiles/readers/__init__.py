@@ -6,10 +6,10 @@ The readers change units and names, and judge nothing: whether a run is plausibl
 
 from typing import Final
 
-from service.plans.documents import MOST_JSON_BYTES, parse_json_sequence
-from service.plans.errors import DocumentError
-from service.profiles.readers import aiperf, guidellm, table, vllm
-from service.profiles.readers.outcome import RejectedRun, RunsRead
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import MOST_JSON_BYTES, parse_json_sequence
+from sutler.service.profiles.readers import aiperf, guidellm, table, vllm
+from sutler.service.profiles.readers.outcome import RejectedRun, RunsRead
 
 __all__ = ["RejectedRun", "RunsRead", "read_runs"]
 

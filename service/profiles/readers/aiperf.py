@@ -10,14 +10,14 @@ these files name neither model nor load, so they are no substitute.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from service.plans.errors import DocumentError
-from service.plans.fields import Name
-from service.plans.validation import validate
-from service.profiles.readers.aiperf_load import InputConfig, load_of
-from service.profiles.readers.outcome import RunsRead, collected
-from service.profiles.readers.values import Counted, Measured, Stated, Time, WhereMapping, only_one
-from service.profiles.runs import BenchmarkRun
-from solver.units import MICROSECONDS_PER_SECOND, MILLISECONDS_PER_SECOND, NANOSECONDS_PER_SECOND
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Name
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.readers.aiperf_load import InputConfig, load_of
+from sutler.service.profiles.readers.outcome import RunsRead, collected
+from sutler.service.profiles.readers.values import Counted, Measured, Stated, Time, WhereMapping, only_one
+from sutler.service.profiles.runs import BenchmarkRun
+from sutler.solver.units import MICROSECONDS_PER_SECOND, MILLISECONDS_PER_SECOND, NANOSECONDS_PER_SECOND
 
 AIPERF: Final = "aiperf"
 GENAI_PERF: Final = "genai-perf"

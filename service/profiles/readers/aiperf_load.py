@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator
 
-from service.plans.errors import DocumentError
-from service.plans.fields import Name
-from service.profiles.readers.values import Positive, Stated, WhereMapping
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Name
+from sutler.service.profiles.readers.values import Positive, Stated, WhereMapping
 
 _PROFILING: Final = "profiling"
 _NO_LOAD: Final = "benchmark at a concurrency or a request rate: no load is known for a replayed schedule"

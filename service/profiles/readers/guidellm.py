@@ -11,12 +11,12 @@ Inter-token latency is what others call TPOT; GuideLLM's time_per_output_token_m
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from service.plans.errors import DocumentError
-from service.plans.fields import Name
-from service.plans.validation import validate
-from service.profiles.readers.labels import labels_of
-from service.profiles.readers.outcome import RunsRead, collected
-from service.profiles.readers.values import (
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Name
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.readers.labels import labels_of
+from sutler.service.profiles.readers.outcome import RunsRead, collected
+from sutler.service.profiles.readers.values import (
     Counted,
     Epoch,
     Measured,
@@ -27,7 +27,7 @@ from service.profiles.readers.values import (
     named,
     seconds_of_ms,
 )
-from service.profiles.runs import BenchmarkRun
+from sutler.service.profiles.runs import BenchmarkRun
 
 FORMAT: Final = "guidellm"
 

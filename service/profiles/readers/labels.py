@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from service.plans.validation import validate
-from service.profiles.readers.values import DegreeText, Label, Stated, named
-from service.profiles.runs import BenchmarkRun
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.readers.values import DegreeText, Label, Stated, named
+from sutler.service.profiles.runs import BenchmarkRun
 
 # "auto" is what engines call their own choice.
 _SAYS_NOTHING: Final = frozenset({"", "auto", "none", "null", "unknown", "n/a"})

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from service.plans.errors import DocumentError, FieldProblem, short_repr
-from service.profiles.runs import BenchmarkRun
+from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.profiles.runs import BenchmarkRun
 
 MOST_PROBLEMS_SHOWN: Final = 20
 

@@ -13,12 +13,12 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from service.plans.csv_tables import COLUMN_NAMES, CsvTable, read_csv, too_many_cells
-from service.plans.errors import DocumentError
-from service.plans.validation import validate
-from service.profiles.readers.labels import says_something
-from service.profiles.readers.outcome import RunsRead, collected
-from service.profiles.readers.values import (
+from sutler.service.documents.csv_tables import COLUMN_NAMES, CsvTable, read_csv, too_many_cells
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.readers.labels import says_something
+from sutler.service.profiles.readers.outcome import RunsRead, collected
+from sutler.service.profiles.readers.values import (
     CountedText,
     DegreeText,
     Label,
@@ -28,7 +28,7 @@ from service.profiles.readers.values import (
     Time,
     named,
 )
-from service.profiles.runs import BenchmarkRun
+from sutler.service.profiles.runs import BenchmarkRun
 
 FORMAT: Final = "csv"
 _MEASURED: Final = ("req_per_s", "ttft_s", "tpot_s", "e2e_s")

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from service.plans.errors import DocumentError
-from service.plans.fields import Document, Name
-from solver.units import MILLISECONDS_PER_SECOND
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Document, Name
+from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 EARLIEST_YEAR: Final = 2000
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)

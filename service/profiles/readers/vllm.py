@@ -15,13 +15,21 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from service.plans.errors import DocumentError
-from service.plans.fields import Name
-from service.plans.validation import validate
-from service.profiles.readers.labels import labels_of
-from service.profiles.readers.outcome import RunsRead, collected
-from service.profiles.readers.values import Counted, Measured, Positive, Stated, named, per_request, seconds_of_ms
-from service.profiles.runs import BenchmarkRun
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import Name
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.readers.labels import labels_of
+from sutler.service.profiles.readers.outcome import RunsRead, collected
+from sutler.service.profiles.readers.values import (
+    Counted,
+    Measured,
+    Positive,
+    Stated,
+    named,
+    per_request,
+    seconds_of_ms,
+)
+from sutler.service.profiles.runs import BenchmarkRun
 
 FORMAT: Final = "vllm"
 _DATE: Final = "%Y%m%d-%H%M%S"

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from adapters.base import Poll
-from adapters.config import ProviderConfig
-from adapters.fake.clouds import CLOUDS
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
-from adapters.http import USUAL_POLICY, Clock, HttpPolicy
-from adapters.polling import poll
-from adapters.registry import PROVIDERS
+from sutler.adapters.base import Poll
+from sutler.adapters.config import ProviderConfig
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
+from sutler.adapters.http import USUAL_POLICY, Clock, HttpPolicy
+from sutler.adapters.polling import poll
+from sutler.adapters.registry import PROVIDERS
 
 CANARY = "canary-key-0123456789"
 NIGHT_S = datetime(2026, 11, 24, 3, tzinfo=UTC).timestamp()

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import requests
 
-from adapters.fake.clouds import CLOUDS
-from adapters.fake.clouds.graphql import QueryError, execute
-from adapters.fake.gpus import SOLD_BY
-from adapters.fake.market import Market
-from adapters.registry import PROVIDERS
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.fake.clouds.graphql import QueryError, execute
+from sutler.adapters.fake.gpus import SOLD_BY
+from sutler.adapters.fake.market import Market
+from sutler.adapters.registry import PROVIDERS
 from tests.adapters.fake.builders import CANARY, DAY_S, NIGHT_S, PLAYED, a_cloud, polled
 
 NOT_POLLED_OVER_HTTP = {"file", "gpuhunt"}

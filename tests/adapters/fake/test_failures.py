@@ -8,12 +8,12 @@ import time
 import pytest
 import requests
 
-from adapters.fake.clouds import CLOUDS
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.failures import FAILURES, kinds_of
-from adapters.fake.schedule import parsed_failure
-from adapters.fake.server import FakeCloud
-from adapters.http import HttpPolicy
+from sutler.adapters.fake.clouds import CLOUDS
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.failures import FAILURES, kinds_of
+from sutler.adapters.fake.schedule import parsed_failure
+from sutler.adapters.fake.server import FakeCloud
+from sutler.adapters.http import HttpPolicy
 from tests.adapters.fake.builders import CANARY, IMPATIENT, NIGHT_S, PLAYED, a_cloud, polled
 
 SEARCH = "/api/v0/bundles/"

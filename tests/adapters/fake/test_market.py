@@ -4,9 +4,9 @@ from statistics import mean, median
 
 import pytest
 
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.gpus import GPUS
-from adapters.fake.market import Market
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.gpus import GPUS
+from sutler.adapters.fake.market import Market
 from tests.adapters.fake.builders import DAY_S, HOUR_S, NIGHT_S
 
 INSTANTS = [NIGHT_S + hours * HOUR_S for hours in range(0, 72, 7)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import requests
 
-from adapters.fake.errors import FakeSetupError, ReplayError
-from adapters.fake.replay import Replay
-from adapters.fake.server import FakeCloud
+from sutler.adapters.fake.errors import FakeSetupError, ReplayError
+from sutler.adapters.fake.replay import Replay
+from sutler.adapters.fake.server import FakeCloud
 from tests.adapters.fake.builders import a_cloud, polled
 
 NODES = "/api/public/v1/nodes"

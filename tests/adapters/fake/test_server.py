@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import requests
 
-from adapters.fake.errors import FakeSetupError
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
+from sutler.adapters.fake.errors import FakeSetupError
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
 from tests.adapters.fake.builders import CANARY, NIGHT_S, PLAYED, a_cloud, polled
 
 NODES = "/api/public/v1/nodes"

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import requests
 
-from adapters.fake.clouds.cloud import View
-from adapters.fake.clouds.vastai_rows import rows
-from adapters.fake.clouds.vastai_search import understood
-from adapters.fake.market import Market
-from adapters.fake.server import FakeCloud
+from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.vastai_rows import rows
+from sutler.adapters.fake.clouds.vastai_search import understood
+from sutler.adapters.fake.market import Market
+from sutler.adapters.fake.server import FakeCloud
 from tests.adapters.fake.builders import NIGHT_S, a_cloud
 
 DOCUMENTED = """

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from requests import Response
 
-from service.auth.principal import SCOPES
+from sutler.service.web.principal import SCOPES
 from tests.postgres import Server, a_folder
 from tests.service.running import Running, serving, settings
 
@@ -70,7 +70,7 @@ def guarded(postgres: Server) -> Iterator[Guarded]:
 
 def made_key(environment: Mapping[str, str], folder: Path, scope: str) -> str:
     """As an operator makes one."""
-    command = [sys.executable, "-m", "service.cli.main", "keys", "create", f"test {scope}", "--scope", scope]
+    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope]
     made = subprocess.run(command, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=True)
     return made.stdout.strip()
 

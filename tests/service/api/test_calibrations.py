@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from service.db.engine import open_engine
-from service.profiles.checks import Given
-from service.profiles.repository import Wanted
-from service.profiles.service import ProfilesService
-from service.settings import StoreSettings
+from sutler.service.db.store import open_store
+from sutler.service.profiles.checks import Given
+from sutler.service.profiles.repository import Wanted
+from sutler.service.profiles.service import ProfilesService
+from sutler.service.settings import StoreSettings
 from tests.postgres import Server
 from tests.service.builders import a_snapshot
 from tests.service.profiles.builders import a_table
@@ -20,7 +20,7 @@ from tests.service.running import Running, until
 def mine(service: Running, postgres: Server) -> str:
     """Stored beside the running service, as the command line does it."""
     until(lambda: service.get("/readyz").ok)
-    engine = open_engine(StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url("service")))
+    engine = open_store(StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url("service")))
     profiles = ProfilesService(engine)
     profiles.import_file("runs.csv", a_table(0.7).encode(), Given())
     profiles.keep(profiles.calibrate("mine", Wanted()))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from requests import Response
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.examples.stand_in import StandIn
 from tests.examples.test_provision import SCRIPT, Desk
 from tests.examples.test_terraform import BINARY, NO_CHANGES, Workspace

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import requests
 
-from service.plans.examples import CHAT, CHAT_ON_THE_STORE
+from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
 from tests.postgres import Server, a_folder, a_server
 from tests.service.api.conftest import made_key
 from tests.service.builders import a_slow_problem, changed
@@ -277,7 +277,7 @@ def test_two_of_everything_on_one_database_are_one(site: Site) -> None:
 
 
 def revoked(site: Site, key: str) -> None:
-    command = [sys.executable, "-m", "service.cli.main", "keys", "revoke", key.split("_")[1]]
+    command = [sys.executable, "-m", "sutler", "keys", "revoke", key.split("_")[1]]
     subprocess.run(command, env=site.environment, cwd=site.folder, check=True, capture_output=True)
 
 

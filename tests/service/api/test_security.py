@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.service.api.conftest import MOST_BODY_BYTES, Guarded
 from tests.service.running import Running, until
 

@@ -5,10 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from service import errors
-from service.errors import TABLE, Kind
-from service.settings import service_settings
-from service.web.guard import MISDIRECTED
+from sutler.service.errors import Kind, SutlerError
+from sutler.service.settings import service_settings
+from sutler.service.web import problem
+from sutler.service.web.guard import MISDIRECTED
 from tests.service.running import Running
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -21,8 +21,13 @@ def test_every_call_of_the_api_is_on_the_page(service: Running) -> None:
         assert last in PAGE, path
 
 
+def every(error: type[SutlerError]) -> set[type[SutlerError]]:
+    """It and all below it; the running service has imported them."""
+    return {error, *(found for below in error.__subclasses__() for found in every(below))}
+
+
 def test_every_problem_is_on_the_page_with_its_status() -> None:
-    kinds = {kind for _, kind in TABLE} | {value for value in vars(errors).values() if isinstance(value, Kind)}
+    kinds = {error.kind for error in every(SutlerError)} | {v for v in vars(problem).values() if isinstance(v, Kind)}
     rows = [line for line in PAGE.splitlines() if re.match(r"\| [45]\d\d", line)]
     for kind in {*kinds, MISDIRECTED}:
         [row] = [row for row in rows if f"`{kind.slug}`" in row]

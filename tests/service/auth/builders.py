@@ -13,17 +13,17 @@ from httpx import ASGITransport, AsyncClient
 from sqlalchemy import Engine, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.auth import service
-from service.auth.authenticator import Authenticator
-from service.auth.dependency import Admin, Planner, Reader
-from service.auth.endpoints import router as audit
-from service.auth.errors import AuthError
-from service.auth.principal import CLI, Principal, Scope
-from service.auth.service import NewKey
-from service.db.asynchronous import begun, conninfo, open_async_engine
-from service.db.notices import Notices
-from service.settings import ServiceSettings
-from service.web import problems
+from sutler.service.auth import service
+from sutler.service.auth.authenticator import Authenticator
+from sutler.service.auth.dependency import Admin, Planner, Reader
+from sutler.service.auth.endpoints import router as audit
+from sutler.service.auth.errors import AuthError
+from sutler.service.auth.service import NewKey
+from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
+from sutler.service.db.notices import Notices
+from sutler.service.settings import ServiceSettings
+from sutler.service.web import problems
+from sutler.service.web.principal import CLI, Principal, Scope
 
 T = TypeVar("T")
 PATIENCE_S: Final = 20.0

@@ -8,10 +8,10 @@ import pytest
 from httpx import AsyncClient, Response
 from sqlalchemy import Engine
 
-from service.auth import audit
-from service.auth.principal import CLI, SCOPES, Principal
-from service.db.asynchronous import begun
-from service.web.paging import encode_cursor
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun
+from sutler.service.web.paging import encode_cursor
+from sutler.service.web.principal import CLI, SCOPES, Principal
 from tests.service.auth.builders import Process, a_client, a_process, run, with_key
 
 ME = Principal("key/me", "plan")

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S
-from service.auth.errors import AuthError, NotAuthenticatedError
-from service.auth.keys import NO_DIGEST, make_key
-from service.auth.memory import ShortMemory
-from service.auth.principal import LOCAL, Principal, Scope
-from service.db.asynchronous import begun
-from service.db.errors import DatabaseError
-from service.db.notices import key_topic
+from sutler.service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S
+from sutler.service.auth.errors import AuthError, NotAuthenticatedError
+from sutler.service.auth.keys import NO_DIGEST, make_key
+from sutler.service.auth.memory import ShortMemory
+from sutler.service.db.asynchronous import begun
+from sutler.service.db.errors import DatabaseError
+from sutler.service.db.notices import key_topic
+from sutler.service.web.principal import LOCAL, Principal, Scope
 from tests.service.auth.builders import PATIENCE_S, UNKNOWN_KEY, a_process, basic, bearer, run, secret_of
 
 

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine
 from typer.testing import CliRunner, Result
 
-from service.auth.keys import make_key, parse_key
-from service.auth.keys_of_the_store import any_key
-from service.cli.keys import keys
-from service.settings import StoreSettings
+from sutler.service.auth.keys import make_key, parse_key
+from sutler.service.cli.keys import keys
+from sutler.service.cli.keys_of_the_store import any_key
+from sutler.service.settings import StoreSettings
 from tests.service.auth.builders import Process, a_process, bearer, run, secret_of
 
 FORM = r"sutler_[a-z0-9]{12}_[A-Za-z0-9]{43}"
@@ -188,9 +188,8 @@ def test_only_a_key_that_is_let_in_counts_as_one(engine: Engine) -> None:
 
 
 def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, service.cli.keys; print([m for m in ('sqlalchemy', 'pydantic', 'fastapi') if m in sys.modules])"
-    )
+    heavy = ("sqlalchemy", "pydantic", "fastapi")
+    code = f"import sys, sutler.service.cli.keys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 

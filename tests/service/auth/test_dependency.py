@@ -7,8 +7,8 @@ import pytest
 from httpx import Response
 from sqlalchemy import Engine
 
-from service.auth.principal import SCOPES, Scope
-from service.settings import ServiceSettings
+from sutler.service.settings import ServiceSettings
+from sutler.service.web.principal import SCOPES, Scope
 from tests.service.auth.builders import (
     SETTINGS,
     UNKNOWN_KEY,

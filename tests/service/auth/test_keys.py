@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.auth.errors import AuthError, NotAuthenticatedError
-from service.auth.header import key_in
-from service.auth.keys import SECRET_CHARS, SECRET_LENGTH, make_key, parse_key
+from sutler.service.auth.errors import AuthError, NotAuthenticatedError
+from sutler.service.auth.header import key_in
+from sutler.service.auth.keys import SECRET_CHARS, SECRET_LENGTH, make_key, parse_key
 from tests.service.auth.builders import UNKNOWN_KEY, basic, bearer, secret_of
 
 

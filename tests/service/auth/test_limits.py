@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth import repository
-from service.auth.errors import TooManyRequestsError
-from service.auth.limits import MOST_BUCKETS, ReadLimits
-from service.auth.principal import LOCAL, Principal
-from service.db.asynchronous import begun
+from sutler.service.auth import repository
+from sutler.service.auth.errors import TooManyRequestsError
+from sutler.service.auth.limits import MOST_BUCKETS, ReadLimits
+from sutler.service.db.asynchronous import begun
+from sutler.service.web.principal import LOCAL, Principal
 from tests.service.auth.builders import SETTINGS, Process, a_process, run
 
 ME, OTHER = Principal("key/me", "plan"), Principal("key/other", "plan")

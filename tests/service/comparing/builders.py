@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from service.comparing.compared import comparison_of
-from service.plans.comparison_schema import ComparisonDocument
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import Translation, to_problem
-from service.plans.validation import validate
-from solver.plan import Plan
-from solver.problem import Objective, ObjectiveKind, Problem
-from solver.strategies.comparing import Family, NotApplicableError, Planned, Ran, SecondsLeft, Strategy
+from sutler.service.comparing.compared import comparison_of
+from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Objective, ObjectiveKind, Problem
+from sutler.solver.strategies.comparing import Family, NotApplicableError, Planned, Ran, SecondsLeft, Strategy
 from tests.service.builders import NOW, a_plan, a_problem
 
 

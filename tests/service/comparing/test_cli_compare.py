@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.cli.compare import exit_of
-from service.plans.schemas import json_schema
+from sutler.service.cli.app import app
+from sutler.service.cli.compare import exit_of
+from sutler.service.json_schemas import json_schema
 from tests.service.builders import a_problem, a_row, a_snapshot, an_offer
 from tests.service.comparing.builders import a_comparison, a_strategy, ran
 

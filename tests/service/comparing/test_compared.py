@@ -6,10 +6,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from service.comparing.compared import comparison_json, comparison_of
-from service.plans.schemas import json_schema
-from solver.plan import Conflict
-from solver.problem import ObjectiveKind
+from sutler.service.comparing.compared import comparison_json, comparison_of
+from sutler.service.json_schemas import json_schema
+from sutler.solver.plan import Conflict
+from sutler.solver.problem import ObjectiveKind
 from tests.service.builders import NOW, a_rental
 from tests.service.comparing.builders import a_comparison, a_strategy, a_translation, not_applicable, ran, sutler
 

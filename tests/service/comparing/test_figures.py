@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from service.comparing.compared import comparison_of
-from service.comparing.figures import check_plot, drawn
-from service.comparing.sweeping import Sweep, frontier_of
-from service.plans.comparison_schema import ComparisonDocument
-from service.plans.errors import DocumentError
+from sutler.service.comparing.compared import comparison_of
+from sutler.service.comparing.figures import check_plot, drawn
+from sutler.service.comparing.sweeping import Sweep, frontier_of
+from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.errors import DocumentError
 from tests.service.builders import NOW
 from tests.service.comparing.builders import a_comparison, a_strategy, a_translation, ran, sutler
 

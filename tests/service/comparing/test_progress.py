@@ -1,6 +1,6 @@
 """What is said while strategies run."""
 
-from service.cli.comparing import Comparing
+from sutler.service.cli.comparing import Comparing
 from tests.service.comparing.builders import a_translation
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.comparing.sweeping import Range, Sweep, frontier_of, problem_at, sweep_of
-from service.plans.errors import DocumentError
-from solver.objectives import total_demand
-from solver.problem import Objective, Problem
-from solver.strategies.comparing import Ran
+from sutler.service.comparing.sweeping import Range, Sweep, frontier_of, problem_at, sweep_of
+from sutler.service.documents.errors import DocumentError
+from sutler.solver.polytope.objectives import total_demand
+from sutler.solver.problem import Objective, Problem
+from sutler.solver.strategies.comparing import Ran
 from tests.service.builders import a_plan
 from tests.service.comparing.builders import a_strategy, a_translation, not_applicable, ran, sutler
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from service.cli.comparison_tables import claim, comparison_view
-from service.cli.output import show
-from service.comparing.compared import comparison_of
-from service.comparing.sweeping import Sweep, frontier_of
-from service.plans.comparison_schema import ComparisonDocument
-from solver.plan import Conflict
-from solver.problem import ObjectiveKind, Problem
-from solver.strategies.comparing import Ran
+from sutler.service.cli.terminal.output import show
+from sutler.service.cli.views.comparison import claim, comparison_view
+from sutler.service.comparing.compared import comparison_of
+from sutler.service.comparing.sweeping import Sweep, frontier_of
+from sutler.service.documents.comparison import ComparisonDocument
+from sutler.solver.plan import Conflict
+from sutler.solver.problem import ObjectiveKind, Problem
+from sutler.solver.strategies.comparing import Ran
 from tests.service.builders import NOW
 from tests.service.comparing.builders import a_comparison, a_strategy, a_translation, not_applicable, ran, sutler
 

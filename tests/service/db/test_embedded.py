@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from service.db import embedded
-from service.db.engine import open_engine
-from service.db.errors import DatabaseUnreachableError
-from service.settings import StoreSettings
+from sutler.service.db import embedded
+from sutler.service.db.errors import DatabaseUnreachableError
+from sutler.service.db.store import open_store
+from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_folder
 
 ROOT: Final = Path(__file__).parents[3]
@@ -25,9 +25,10 @@ USER: Final = """
 import sys
 from pathlib import Path
 from sqlalchemy import text
-from service.db.engine import open_engine, transaction
-from service.settings import StoreSettings
-engine = open_engine(StoreSettings(data_dir=Path(sys.argv[1])))
+from sutler.service.db.engine import transaction
+from sutler.service.db.store import open_store
+from sutler.service.settings import StoreSettings
+engine = open_store(StoreSettings(data_dir=Path(sys.argv[1])))
 with transaction(engine) as connection:
     connection.execute(text("INSERT INTO provider (name) VALUES (:name)"), {"name": sys.argv[2]})
 print("ready", flush=True)
@@ -68,7 +69,7 @@ def is_up(server: Server) -> bool:
 
 
 def stored_by(server: Server) -> list[str]:
-    engine = open_engine(StoreSettings(data_dir=server.data_dir))
+    engine = open_store(StoreSettings(data_dir=server.data_dir))
     found = names(engine)
     engine.dispose()
     return found
@@ -130,7 +131,7 @@ def test_a_server_that_died_with_the_machine_is_started_whoever_has_its_number_n
 
 
 def test_a_server_that_was_killed_is_started_again_by_the_process_that_used_it(server: Server) -> None:
-    engine = open_engine(StoreSettings(data_dir=server.data_dir))
+    engine = open_store(StoreSettings(data_dir=server.data_dir))
     before = server.postmaster
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO provider (name) VALUES ('kept')"))
@@ -161,7 +162,7 @@ def test_a_server_that_cannot_start_says_where_to_look(server: Server, capfd: py
     with (server.folder / "postgresql.conf").open("a") as settings:
         settings.write("\nno_such_setting = on\n")
     with pytest.raises(DatabaseUnreachableError, match="does not start") as caught:
-        open_engine(StoreSettings(data_dir=server.data_dir))
+        open_store(StoreSettings(data_dir=server.data_dir))
     assert str(server.folder / "log") in str(caught.value)
     assert "SUTLER_DATABASE_URL" in str(caught.value)
     assert capfd.readouterr() == ("", "")

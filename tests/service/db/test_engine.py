@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, make_url, text
 
-from service.db.engine import connected, open_engine, transaction, translated
-from service.db.errors import DatabaseError, DatabaseUnreachableError
-from service.settings import SettingsError, StoreSettings, store_settings
+from sutler.service.db.engine import connected, open_engine, transaction, translated
+from sutler.service.db.errors import DatabaseError, DatabaseUnreachableError
+from sutler.service.db.store import open_store
+from sutler.service.settings import SettingsError, StoreSettings, store_settings
 from tests.postgres import Server
 
 CANARY = "canary-7f3a"
@@ -22,7 +23,7 @@ def settings_of(url: str) -> StoreSettings:
 def said_of(url: str) -> str:
     """The error of opening this store, with the whole traceback that SUTLER_DEBUG would show."""
     with pytest.raises((DatabaseError, SettingsError)) as caught:
-        open_engine(settings_of(url))
+        open_store(settings_of(url))
     return "".join(traceback.format_exception(caught.value))
 
 
@@ -57,7 +58,7 @@ def test_a_url_that_leads_nowhere_is_named_with_the_remedy_and_no_password(
 
 def test_no_repr_shows_the_url(postgres: Server) -> None:
     settings = settings_of(f"postgresql://sutler:{CANARY}@127.0.0.1:1/market")
-    engine = open_engine(settings, upgrade=False)
+    engine = open_engine(settings)
     assert CANARY not in f"{settings!r} {settings} {engine!r} {engine.url} {engine.pool!r}"
     engine.dispose()
 
@@ -82,7 +83,7 @@ def test_a_user_who_may_not_make_tables_is_told_so(postgres: Server, new_databas
 
 
 def test_a_read_only_server_is_told_apart_from_a_slip_of_ours(empty_store: StoreSettings) -> None:
-    engine = open_engine(empty_store)
+    engine = open_store(empty_store)
     with transaction(engine) as connection:
         connection.execute(text("SET default_transaction_read_only = on"))
     with pytest.raises(DatabaseUnreachableError, match="read-only"), transaction(engine) as connection:
@@ -91,7 +92,7 @@ def test_a_read_only_server_is_told_apart_from_a_slip_of_ours(empty_store: Store
 
 
 def test_a_session_that_was_ended_is_replaced_without_hands(empty_store: StoreSettings, postgres: Server) -> None:
-    engine = open_engine(empty_store)
+    engine = open_store(empty_store)
     others = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'market' AND pid <> pg_backend_pid()"
     )
@@ -108,7 +109,7 @@ def test_a_session_that_was_ended_is_replaced_without_hands(empty_store: StoreSe
 
 
 def test_a_slip_of_ours_stays_one(empty_store: StoreSettings) -> None:
-    engine = open_engine(empty_store)
+    engine = open_store(empty_store)
     with pytest.raises(Exception, match="no_such_table") as caught, connected(engine) as connection:
         connection.execute(text("SELECT * FROM no_such_table"))
     assert not isinstance(caught.value, DatabaseError)
@@ -116,7 +117,7 @@ def test_a_slip_of_ours_stays_one(empty_store: StoreSettings) -> None:
 
 
 def test_an_error_in_a_transaction_undoes_all_of_it(empty_store: StoreSettings) -> None:
-    engine = open_engine(empty_store)
+    engine = open_store(empty_store)
     with pytest.raises(RuntimeError, match="in the middle"), transaction(engine) as connection:
         _begin_and_fail(connection)
     with connected(engine) as connection:
@@ -130,7 +131,7 @@ def _begin_and_fail(connection: Connection) -> None:
 
 
 def test_values_of_a_statement_are_in_no_error(empty_store: StoreSettings) -> None:
-    engine = open_engine(empty_store)
+    engine = open_store(empty_store)
     with pytest.raises(Exception, match="smallint") as caught, connected(engine) as connection:
         connection.execute(text("SELECT CAST(:n AS smallint), :secret"), {"n": 1_000_000, "secret": CANARY})
     assert CANARY not in str(caught.value)
@@ -140,7 +141,7 @@ def test_values_of_a_statement_are_in_no_error(empty_store: StoreSettings) -> No
 def test_times_are_in_utc_whatever_the_server_prefers(new_database: StoreSettings, postgres: Server) -> None:
     name = make_url(str(new_database.database_url)).database
     postgres.run(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'")
-    engine = open_engine(new_database)
+    engine = open_store(new_database)
     with connected(engine) as connection:
         assert connection.scalar(text("SELECT date_trunc('day', timestamptz '2026-11-20T23:00Z')::text")) == (
             "2026-11-20 00:00:00+00"
@@ -151,5 +152,5 @@ def test_times_are_in_utc_whatever_the_server_prefers(new_database: StoreSetting
 def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DatabaseUnreachableError, match="SUTLER_DATABASE_URL") as caught:
-        open_engine(StoreSettings(data_dir=tmp_path / "file" / "sutler"))
+        open_store(StoreSettings(data_dir=tmp_path / "file" / "sutler"))
     assert "NotADirectoryError" in str(caught.value)

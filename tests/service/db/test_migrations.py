@@ -15,13 +15,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
-from service.db.engine import open_engine, schema_version
-from service.db.errors import SchemaError
-from service.db.queue_schema import NEWEST_SCRIPT, is_ours
-from service.db.tables import Base
-from service.db.upgrade import config, downgrade, upgrade
-from service.db.version import HEAD
-from service.settings import StoreSettings
+from sutler.service.db.engine import open_engine
+from sutler.service.db.errors import SchemaError
+from sutler.service.db.queue_schema import NEWEST_SCRIPT, is_ours
+from sutler.service.db.store import open_store, schema_version
+from sutler.service.db.tables import Base
+from sutler.service.db.upgrade import config, downgrade, upgrade
+from sutler.service.db.version import HEAD
+from sutler.service.settings import StoreSettings
 from tests.postgres import a_server
 
 INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
@@ -39,7 +40,7 @@ PATIENCE_S = 30.0
 @contextmanager
 def opened(settings: StoreSettings) -> Iterator[Engine]:
     """As it is, without any upgrade."""
-    engine = open_engine(settings, upgrade=False)
+    engine = open_engine(settings)
     try:
         yield engine
     finally:
@@ -163,7 +164,7 @@ def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> No
 @contextmanager
 def closing_engine(settings: StoreSettings) -> Iterator[Engine]:
     """As commands open it: made ready."""
-    engine = open_engine(settings)
+    engine = open_store(settings)
     try:
         yield engine
     finally:
@@ -176,20 +177,20 @@ def test_an_empty_server_is_made_ready(new_database: StoreSettings) -> None:
 
 
 def test_an_older_server_of_the_operator_is_left_alone_and_the_remedy_named(new_database: StoreSettings) -> None:
-    open_engine(new_database).dispose()
+    open_store(new_database).dispose()
     with opened(new_database) as engine:
         set_version(engine, "0000")
         with pytest.raises(SchemaError, match=r"version 0000, sutler at .*: run `sutler db upgrade`"):
-            open_engine(new_database)
+            open_store(new_database)
         assert schema_version(engine) == "0000"
 
 
 def test_a_newer_database_is_refused_with_the_remedy(new_database: StoreSettings) -> None:
-    open_engine(new_database).dispose()
+    open_store(new_database).dispose()
     with opened(new_database) as engine:
         set_version(engine, "9999")
         with pytest.raises(SchemaError, match="9999"):
-            open_engine(new_database)
+            open_store(new_database)
         with pytest.raises(SchemaError, match="may be older than the database"):
             upgrade(engine)
         assert schema_version(engine) == "9999"
@@ -204,7 +205,7 @@ def test_the_private_database_is_brought_up_without_asking() -> None:
             assert schema_version(engine) == HEAD
             set_version(engine, "9999")
         with pytest.raises(SchemaError, match="may be older than the database"):
-            open_engine(settings)
+            open_store(settings)
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(new_database: StoreSettings) -> None:

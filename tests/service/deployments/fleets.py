@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from service.plans.plan_schema import (
+from sutler.service.documents.plan import (
     ConflictDocument,
     MarketUsed,
     ObjectiveResult,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from service.deployments.diff import diff_json, difference
-from service.deployments.diff_offers import offer_key
-from service.deployments.diff_schema import DiffDocument, MachineChange
-from service.deployments.keys import keyed
-from service.holdings.schemas import HoldingDocument
-from service.plans.plan_schema import PlanDocument
+from sutler.service.deployments.diff.difference import diff_json, difference
+from sutler.service.deployments.diff.offers import offer_key
+from sutler.service.deployments.diff.schema import DiffDocument, MachineChange
+from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.documents.plan import PlanDocument
 from tests.service.deployments.fleets import (
     On,
     a_fleet,

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from service.deployments.diff_schema import DiffDocument
-from service.plans.examples import CHAT
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.builders import changed
 from tests.service.running import Running, serving, settings

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.deployments.diff import difference
-from service.deployments.diff_offers import offer_key
-from service.deployments.diff_schema import MachineChange
-from service.holdings.schemas import HoldingDocument
-from service.plans.plan_schema import PlanDocument, RentalDocument
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.diff.offers import offer_key
+from sutler.service.deployments.diff.schema import MachineChange
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.documents.plan import PlanDocument, RentalDocument
 from tests.service.deployments.fleets import On, a_fleet, a_machine, a_replica
 
 Fleet = tuple[list[tuple[str, float, list[str]]], list[tuple[str, str]]]

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.deployments.keys import KeyedPlan, keyed
-from service.plans.plan_schema import PlanDocument, PlannedModel, PlannedPrecision
-from service.plans.problem_schema import SloDocument
+from sutler.service.deployments.diff.stable_ids import KeyedPlan, keyed
+from sutler.service.documents.plan import PlanDocument, PlannedModel, PlannedPrecision
+from sutler.service.documents.problem_parts import SloDocument
 from tests.service.deployments.fleets import On, a_fleet, a_machine, a_replica, a_route, one_replica_each
 
 

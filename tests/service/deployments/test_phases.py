@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from service.deployments.diff import difference
-from service.deployments.diff_schema import DiffDocument
-from service.deployments.keys import keyed
-from service.plans.plan_schema import KvTransferDocument, PlanDocument
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.documents.plan import KvTransferDocument, PlanDocument
 from tests.service.deployments.fleets import On, a_fleet, a_machine, a_replica, a_route
 from tests.service.deployments.test_terraform import misfits, state, values
 from tests.service.export.plans import in_two_phases, plan_of

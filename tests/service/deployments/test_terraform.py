@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.deployments.errors import NothingToServeError
-from service.deployments.keys import keyed
-from service.deployments.terraform import state_document
-from service.plans.plan_schema import PlanDocument
+from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.deployments.errors import NothingToServeError
+from sutler.service.deployments.terraform import state_document
+from sutler.service.documents.plan import PlanDocument
 from tests.service.deployments.fleets import (
     LINEAGE,
     On,

@@ -4,8 +4,8 @@ import textwrap
 from pathlib import Path
 from typing import Final, cast
 
-from service.export import ExportFormat, exported
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import ExportFormat, exported
 from tests.service.export.plans import a_plan
 
 GOLDEN: Final = Path(__file__).parent / "golden"

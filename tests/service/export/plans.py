@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from service.plans.plan_schema import PlanDocument
+from sutler.service.documents.plan import PlanDocument
 from tests.service.builders import Path as Place
 from tests.service.builders import changed
 

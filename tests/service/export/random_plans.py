@@ -13,14 +13,14 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from service.export import exported
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from solver import solve
-from solver.catalog import load_models
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.export import exported
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.catalog import load_models
 from tests.service.builders import NOW, a_snapshot
 from tests.service.export.commands import in_shell
 

@@ -6,14 +6,14 @@ With --plans it solves the problems again first, which gives the plans new ids a
 import subprocess
 import sys
 
-from service.export import FORMATS
+from sutler.service.export import FORMATS
 from tests.service.export.golden_files import golden_path, text_of
 from tests.service.export.plans import FOLDER, NAMES
 
 
 def main() -> None:
     for name in NAMES if "--plans" in sys.argv else ():
-        command = [sys.executable, "-m", "service.cli.main", "plan", str(FOLDER / f"{name}.yaml"), "--json"]
+        command = [sys.executable, "-m", "sutler", "plan", str(FOLDER / f"{name}.yaml"), "--json"]
         solved = subprocess.run(command, check=True, capture_output=True)
         (FOLDER / f"{name}.json").write_bytes(solved.stdout)
     for name in NAMES:

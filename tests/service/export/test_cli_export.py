@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.export import export
-from service.export import FORMATS, ExportFormat, exported
+from sutler.service.cli.export import export
+from sutler.service.export import FORMATS, ExportFormat, exported
 from tests.service.export.plans import FOLDER, a_plan, an_infeasible_plan, of_unequal_stages, stored
 
 app = typer.Typer()

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from service.export import exported
+from sutler.service.export import exported
 from tests.service.export.commands import in_compose, in_shell
 from tests.service.export.plans import NAMES, a_plan, plan_of, with_texts, with_values
 

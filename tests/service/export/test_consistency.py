@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.export import exported
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import exported
 from tests.service.builders import Path as Place
 from tests.service.export.plans import NAMES, a_plan, plan_of, with_values
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.export import FORMATS, exported
+from sutler.service.export import FORMATS, exported
 from tests.service.export.golden_files import GOLDEN, golden_path, text_of
 from tests.service.export.plans import NAMES, a_plan
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.export import FORMATS, exported
+from sutler.service.export import FORMATS, exported
 from tests.service.export.commands import in_compose, in_pod, in_shell, pods
 from tests.service.export.plans import plan_of, with_texts
 

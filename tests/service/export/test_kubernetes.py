@@ -8,8 +8,8 @@ import pytest
 import yaml
 from kubernetes_validate.utils import ValidationError, validate
 
-from service.export import exported
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import exported
 from tests.service.export.commands import HEAD, in_pod, in_shell, pods
 from tests.service.export.plans import NAMES, a_plan, plan_of, stored, with_texts
 

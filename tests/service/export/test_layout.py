@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from service.export import FORMATS, ExportFormat, NothingToRunError, exported
-from service.export.layout import layout_of
-from service.plans.errors import DocumentError
-from service.plans.plan_schema import PlanDocument
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.export import FORMATS, ExportFormat, NothingToRunError, exported
+from sutler.service.export.layout import layout_of
 from tests.service.export.plans import a_plan, an_infeasible_plan, of_unequal_stages, plan_of, with_values
 
 

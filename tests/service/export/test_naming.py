@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.export.naming import LONGEST_NAME, dns_labels, label_value, one_line
+from sutler.service.export.naming import LONGEST_NAME, dns_labels, label_value, one_line
 
 LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, the narrower of the two
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from kubernetes_validate.utils import validate
 
-from service.export import FORMATS, exported
-from service.export.layout import PROXY
-from service.plans.errors import DocumentError
-from solver.engine_args import STEP_TOKENS
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import FORMATS, exported
+from sutler.service.export.layout import PROXY
+from sutler.solver.answer.engine_args import STEP_TOKENS
 from tests.service.builders import changed
 from tests.service.export.commands import HEAD, in_compose, in_pod, in_shell, pods
 from tests.service.export.plans import a_plan, in_two_phases, plan_of

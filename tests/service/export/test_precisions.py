@@ -4,18 +4,18 @@ from uuid import UUID
 
 import pytest
 
-from service.deployments.keys import keyed
-from service.export import exported
-from service.plans.issue import issue_plan, plan_json
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import served_models, solver_plan
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from service.simulation.simulated import Choices, simulated
-from service.simulation.traffic import Drawn
-from solver import solve
-from solver.verify import verify
+from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.export import exported
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.simulation.simulated import Choices, simulated
+from sutler.service.simulation.traffic import Drawn
+from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.to_plan import served_models, solver_plan
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.verify import verify
 from tests.service.builders import NOW, a_model, a_problem, a_snapshot, a_workload, an_offer
 from tests.service.export.commands import in_shell
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from service.plans.plan_schema import PlanDocument, ReplicaDocument
+from sutler.service.documents.plan import PlanDocument, ReplicaDocument
 from tests.service.export.random_plans import commands_of, random_plan
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from service.export import exported
+from sutler.service.export import exported
 from tests.service.export.plans import NAMES, a_plan
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from service.export import exported
-from service.export.layout import layout_of
-from service.plans.errors import DocumentError
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import exported
+from sutler.service.export.layout import layout_of
 from tests.service.export.commands import interpolated, pods
 from tests.service.export.plans import in_two_phases, plan_of, stored
 

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from service.export import exported
-from service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
+from sutler.service.export import exported
+from sutler.service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
 from tests.service.export.commands import in_shell
 from tests.service.export.plans import NAMES, a_plan, plan_of, stored, with_texts, with_values
 

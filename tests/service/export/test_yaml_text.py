@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.export.yaml_text import Block, yaml_document, yaml_documents
-from service.plans.yaml_loader import load_yaml
+from sutler.service.documents.yaml_loader import load_yaml
+from sutler.service.export.yaml_text import Block, yaml_document, yaml_documents
 
 TEXTS = st.text() | st.sampled_from(["---", "...", "<<", "*a", "&a", "!!python/name:os.system", "{{x}}", "# x", "? "])
 NODES: st.SearchStrategy[Any] = st.recursive(

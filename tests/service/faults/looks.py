@@ -9,16 +9,16 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.asynchronous import begun, conninfo, open_async_engine
-from service.db.engine import open_engine
-from service.market.polling import Poller
-from service.market.service import MarketService
-from service.queue import Queue
-from service.replanning import repository
-from service.replanning.looking import Looker
-from service.replanning.market_view import MarketView
-from service.settings import market_settings, store_settings
-from service.solving.solver_process import SolverProcess
+from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
+from sutler.service.db.queue import Queue
+from sutler.service.db.store import open_store
+from sutler.service.deployments.replanning import repository
+from sutler.service.deployments.replanning.market_view import MarketView
+from sutler.service.market.polling import Poller
+from sutler.service.market.service import MarketService
+from sutler.service.settings import market_settings, store_settings
+from sutler.service.workers.replan_job import Looker
+from sutler.service.workers.solver_process import SolverProcess
 from tests.service.faults.scenes import Scene
 
 
@@ -59,7 +59,7 @@ class Looking:
 async def looking(scene: Scene, *, solvers: int = 1) -> AsyncIterator[Looking]:
     """On the store of a scene, whose tables are there."""
     settings, clock = market_settings(scene.environment), Clock()
-    engine = open_engine(store_settings(scene.environment))
+    engine = open_store(store_settings(scene.environment))
     asynchronous = open_async_engine(engine)
     processes = [SolverProcess() for _ in range(solvers)]
     free: asyncio.Queue[SolverProcess] = asyncio.Queue()

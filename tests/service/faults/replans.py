@@ -12,11 +12,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.registry import PROVIDERS
-from service.db.engine import open_engine
-from service.market.polling import Poller
-from service.plans.examples import CHAT
-from service.settings import market_settings, store_settings
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.db.store import open_store
+from sutler.service.documents.examples import CHAT
+from sutler.service.market.polling import Poller
+from sutler.service.settings import market_settings, store_settings
 from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.postgres import Server
 from tests.service.builders import a_snapshot, an_offer, changed
@@ -101,7 +101,7 @@ class Standing:
     def land(self) -> None:
         """A poll of the market as it is."""
         settings = market_settings(self.scene.environment)
-        engine = open_engine(store_settings(self.scene.environment))
+        engine = open_store(store_settings(self.scene.environment))
         try:
             Poller(engine, settings.configs, settings.poll_interval_s).poll(PROVIDERS["file"], insist=True)
         finally:

@@ -18,7 +18,7 @@ from tests.postgres import Server, a_folder
 from tests.service.running import Running, serving, settings, until
 
 AGES_S: Final = "3600"  # a silence that no test waits for
-SOLVER: Final = "service.solving.solver_main"
+SOLVER: Final = "sutler.service.workers.solver_main"
 _numbers = count(1)
 
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
 from tests.service.faults.scenes import Scene, a_scene
 from tests.service.faults.wire import Wire

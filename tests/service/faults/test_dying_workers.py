@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
 from tests.service.builders import a_slow_problem
 from tests.service.faults.scenes import (

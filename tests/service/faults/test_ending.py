@@ -8,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from service.db import embedded
+from sutler.service.db import embedded
 from tests.postgres import Server, a_folder
 from tests.service.builders import a_slow_problem
 from tests.service.faults.scenes import asked, has_gone, kill, of, until_solving

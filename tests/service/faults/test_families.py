@@ -10,7 +10,7 @@ import psutil
 import pytest
 from requests import Response
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.builders import a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, of, solvers, until_solving

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from requests import Response
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.builders import a_snapshot, an_offer
 from tests.service.faults.scenes import Scene, a_scene

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from requests import Response
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.adapters.server import Reply, ScriptedServer
 from tests.postgres import Server
 from tests.service.api.conftest import made_key

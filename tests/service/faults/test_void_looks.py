@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from service.replanning.facts import Facts
-from service.replanning.look import Verdict
-from service.replanning.looking import Looker
-from service.replanning.repository import LEAST_PAUSE
+from sutler.service.deployments.replanning.evaluate import Verdict
+from sutler.service.deployments.replanning.facts import Facts
+from sutler.service.deployments.replanning.repository import LEAST_PAUSE
+from sutler.service.workers.replan_job import Looker
 from tests.postgres import Server
 from tests.service.builders import changed
 from tests.service.faults.looks import looking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.feeds.engines import Engine, Site
 from tests.service.running import Running, serving, settings

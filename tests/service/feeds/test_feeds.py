@@ -175,7 +175,7 @@ def test_the_same_url_twice_would_count_twice_and_is_refused(
 def test_a_model_that_is_gone_from_the_problem_is_said_by_its_feed(
     service: Running, deployed: Deployed, engine: Engine
 ) -> None:
-    from service.plans.examples import CHAT
+    from sutler.service.documents.examples import CHAT
 
     name = deployed()
     put(service, name, reading(engine))

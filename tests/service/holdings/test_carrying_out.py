@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from service.holdings.carrying_out import carry_out
-from service.holdings.schemas import HoldingDocument
-from service.replanning.resources import CarryOutResource
+from sutler.service.deployments.holdings.carrying_out import carry_out
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.watch_schema import CarryOutResource
 from tests.service.deployments.fleets import AT, a_fleet, a_machine
 from tests.service.holdings.test_comparison import a_holding
 

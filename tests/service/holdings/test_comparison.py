@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.holdings.comparison import beyond, carried_out, compared, rented_by
-from service.holdings.schemas import HoldingDocument
+from sutler.service.deployments.holdings.comparison import beyond, carried_out, compared, rented_by
+from sutler.service.deployments.holdings.schemas import HoldingDocument
 from tests.service.deployments.fleets import a_fleet, a_machine
 
 

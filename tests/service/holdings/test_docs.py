@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 import yaml
 
-from service.cli.deployments import deployments
-from service.deployments.diff_schema import REROUTE, START, STOP, DiffDocument
-from service.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
-from service.plans.validation import validate
-from solver.catalog import load_gpus
+from sutler.service.cli.deployments import deployments
+from sutler.service.deployments.diff.schema import REROUTE, START, STOP, DiffDocument
+from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
+from sutler.service.documents.validation import validate
+from sutler.solver.catalog import load_gpus
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "holdings.md").read_text(encoding="utf-8")
 

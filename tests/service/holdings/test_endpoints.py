@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import requests
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.service.builders import a_slow_problem, changed
 from tests.service.running import Running, until
 

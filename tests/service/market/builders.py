@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, text
 
-from adapters.base import Coverage, Offer, Outcome, Poll, RejectedRow
-from adapters.config import Provider, ProviderConfig
-from adapters.registry import PROVIDERS
-from service.market.polling import Poller, PollReport
-from service.market.snapshot import read_market
-from service.plans.market_schema import OfferDocument
-from service.plans.stored_market import StoredMarket
-from service.settings import Pace
+from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.errors import Outcome
+from sutler.adapters.registry import PROVIDERS
+from sutler.service.documents.market import OfferDocument
+from sutler.service.market.polling import Poller, PollReport
+from sutler.service.market.snapshot import read_market
+from sutler.service.settings import Pace
+from sutler.service.translation.stored_market import StoredMarket
 
 NOON: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CONFIG: Final = ProviderConfig("http://127.0.0.1:9")

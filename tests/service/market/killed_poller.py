@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, event
 
-from adapters.base import Offer, Poll
-from adapters.config import Provider, ProviderConfig
-from service.db.engine import open_engine
-from service.market.polling import Poller
-from service.settings import StoreSettings
+from sutler.adapters.base import Offer, Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.service.db.store import open_store
+from sutler.service.market.polling import Poller
+from sutler.service.settings import StoreSettings
 from tests.service.market.builders import CONFIG, NORTH, a_rejected_row, an_answer, an_offer
 
 LONGEST_LIFE_S: Final = 0.35
@@ -50,7 +50,7 @@ class LivingMarket:
 def poll_forever(
     url: str, seed: int, *, polls: int = 1_000_000, watch: Callable[[Engine], None] | None = None
 ) -> None:
-    engine = open_engine(StoreSettings(data_dir=Path("unused"), database_url=url))
+    engine = open_store(StoreSettings(data_dir=Path("unused"), database_url=url))
     if watch is not None:
         watch(engine)
     poller = Poller(engine, {"north": CONFIG}, fetch=LivingMarket(random.Random(seed)).fetch)

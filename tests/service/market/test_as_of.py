@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from adapters.base import Coverage, Offer, Poll
-from adapters.config import Provider
-from service.market.retention import prune
-from service.plans.market_schema import MarketDocument, OfferDocument
+from sutler.adapters.base import Coverage, Offer, Poll
+from sutler.adapters.config import Provider
+from sutler.service.documents.market import MarketDocument, OfferDocument
+from sutler.service.market.retention import prune
 from tests.service.market.builders import NOON, NORTH, SOUTH, Store, a_failure, an_answer, an_offer
 
 TABLES: Final = ("offer", "poll", "rejected_row", "market_hour", "polled_hour", "provider")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.base import Outcome, Poll
-from service.market.backoff import LONGEST_BACKOFF_S, NextPoll, next_poll
+from sutler.adapters.base import Poll
+from sutler.adapters.errors import Outcome
+from sutler.service.market.backoff import LONGEST_BACKOFF_S, NextPoll, next_poll
 from tests.service.market.builders import FAILURES, NOON, a_failure, an_answer
 
 

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from service.market.polling import PollReport
-from service.settings import Pace
+from sutler.service.market.polling import PollReport
+from sutler.service.settings import Pace
 from tests.service.market.builders import NORTH, SOUTH, Store, an_answer, an_offer
 
 HALF_A_DAY_S = 43_200.0

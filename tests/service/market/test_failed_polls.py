@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.base import Coverage, Outcome
+from sutler.adapters.base import Coverage
+from sutler.adapters.errors import Outcome
 from tests.service.market.builders import (
     FAILURES,
     NORTH,

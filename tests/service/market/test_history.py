@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from service.market.history import HistoryPoint, price_history
+from sutler.service.market.history import HistoryPoint, price_history
 from tests.service.market.builders import NOON, SOUTH, Store, a_failure, an_answer, an_offer
 
 MINUTE = timedelta(minutes=1)

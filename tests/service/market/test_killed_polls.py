@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from service.settings import StoreSettings
+from sutler.service.settings import StoreSettings
 from tests.service.market.builders import Store
 
 ROOT: Final = Path(__file__).parents[3]

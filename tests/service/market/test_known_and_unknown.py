@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Coverage
-from service.market.history import HistoryPoint, price_history
-from service.market.retention import prune
-from service.plans.errors import DocumentError
+from sutler.adapters.base import Coverage
+from sutler.service.documents.errors import DocumentError
+from sutler.service.market.history import HistoryPoint, price_history
+from sutler.service.market.retention import prune
 from tests.service.market.builders import NOON, NORTH, SOUTH, Store, an_answer, an_offer
 
 HOUR = timedelta(hours=1)

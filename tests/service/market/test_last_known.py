@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from service.market.settled import OfferId, last_known
-from service.plans.market_schema import OfferDocument
+from sutler.service.documents.market import OfferDocument
+from sutler.service.market.settled import OfferId, last_known
 from tests.service.market.builders import SOUTH, Store, an_answer, an_offer
 
 DAY_S = 86_400.0

@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Engine, event
 
-from adapters.base import Poll
-from service.db import embedded
-from service.db.engine import open_engine
-from service.db.errors import DatabaseUnreachableError
-from service.market.polling import Poller
-from service.settings import StoreSettings
+from sutler.adapters.base import Poll
+from sutler.service.db import embedded
+from sutler.service.db.errors import DatabaseUnreachableError
+from sutler.service.db.store import open_store
+from sutler.service.market.polling import Poller
+from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_folder, a_server
 from tests.service.market.builders import CONFIG, NORTH, Store, an_answer, an_offer
 from tests.service.market.test_killed_polls import assert_whole
@@ -34,7 +34,7 @@ def server() -> Iterator[Server]:
 @contextmanager
 def a_store(settings: StoreSettings) -> Iterator[Store]:
     """With one good poll."""
-    engine = open_engine(settings)
+    engine = open_store(settings)
     with engine.begin() as connection:
         for table in ("offer", "poll", "rejected_row", "provider"):
             connection.exec_driver_sql(f"DELETE FROM {table}")
@@ -218,7 +218,7 @@ def test_a_private_server_without_room_to_begin_says_so_and_begins_once_there_is
     with a_folder() as folder, a_small_disk(folder, mebibytes=160):
         filler = fill(folder)
         with pytest.raises(DatabaseUnreachableError, match="check room and permissions"):
-            open_engine(StoreSettings(data_dir=folder))
+            open_store(StoreSettings(data_dir=folder))
         filler.unlink()
-        open_engine(StoreSettings(data_dir=folder)).dispose()
+        open_store(StoreSettings(data_dir=folder)).dispose()
         embedded.stop(folder)

@@ -13,13 +13,14 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from adapters.base import Poll
-from adapters.config import Provider, ProviderConfig
-from service.db.engine import open_engine, transaction
-from service.db.errors import DatabaseUnreachableError
-from service.market import repository
-from service.market.polling import Poller
-from service.settings import StoreSettings
+from sutler.adapters.base import Poll
+from sutler.adapters.config import Provider, ProviderConfig
+from sutler.service.db.engine import transaction
+from sutler.service.db.errors import DatabaseUnreachableError
+from sutler.service.db.store import open_store
+from sutler.service.market import repository
+from sutler.service.market.polling import Poller
+from sutler.service.settings import StoreSettings
 from tests.service.market.builders import (
     CONFIG,
     NORTH,
@@ -171,7 +172,7 @@ def test_no_transaction_is_open_while_a_cloud_is_asked(store: Store) -> None:
 @contextmanager
 def several_engines(settings: StoreSettings, number: int) -> Iterator[list[Engine]]:
     """As several processes have them."""
-    engines = [open_engine(settings) for _ in range(number)]
+    engines = [open_store(settings) for _ in range(number)]
     try:
         yield engines
     finally:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.base import Coverage, Offer
+from sutler.adapters.base import Coverage, Offer
 from tests.service.market.builders import NOON, NORTH, SOUTH, Store, an_answer, an_offer
 
 MINUTE = timedelta(minutes=1)

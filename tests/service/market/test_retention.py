@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.market.history import HistoryPoint, price_history
-from service.market.retention import Pruned, prune
+from sutler.service.market.history import HistoryPoint, price_history
+from sutler.service.market.retention import Pruned, prune
 from tests.postgres import Server
 from tests.service.market.builders import NOON, NORTH, Store, a_rejected_row, an_answer, an_offer
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Engine
 
-from adapters.base import Outcome
-from service.db.asynchronous import begun
-from service.market import silence
-from service.plans.market_source import STORE_MAX_AGE_S
+from sutler.adapters.errors import Outcome
+from sutler.service.db.asynchronous import begun
+from sutler.service.market import silence
+from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.market.builders import FAILURES, SOUTH, Store, a_failure, an_answer, an_offer
 from tests.service.webhooks.builders import is_signed

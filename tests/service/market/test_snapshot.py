@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.base import LONGEST_NAME, Coverage
-from service.market.service import MarketService
-from service.plans.errors import DocumentError
-from service.plans.market_schema import MarketDocument
-from service.settings import MarketSettings
+from sutler.adapters.base import LONGEST_NAME, Coverage
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.market import MarketDocument
+from sutler.service.market.service import MarketService
+from sutler.service.settings import MarketSettings
 from tests.service.market.builders import (
     CONFIG,
     NOON,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.translate import OfflineTranslation, translate
-from service.plans.validation import validate
+from sutler.service.documents.validation import validate
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.translate import OfflineTranslation, translate
 
 
 def a_writer(name: str = "summary", **others: Any) -> dict[str, Any]:

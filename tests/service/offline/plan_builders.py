@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from service.offline.plan_issue import hardware_document, issue_offline_plan
-from service.offline.plan_schema import (
+from sutler.service.offline.plan_issue import hardware_document, issue_offline_plan
+from sutler.service.offline.plan_schema import (
     OfflinePlanDocument,
     PlacedGpu,
     PlacedReplica,
@@ -12,9 +12,9 @@ from service.offline.plan_schema import (
     SimulatedStage,
     StageModel,
 )
-from service.offline.translate import OfflineTranslation
-from solver.offline.hardware import Hardware
-from solver.offline.planner import plan_application
+from sutler.service.offline.translate import OfflineTranslation
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.planner import plan_application
 from tests.service.builders import NOW
 from tests.service.offline.builders import an_application, an_asker, translated
 

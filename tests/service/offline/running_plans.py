@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.plan_schema import OfflinePlanDocument
 
 REQUESTS: Final = 100
 Gpus = Sequence[int | tuple[int, int]]

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.running import schedule_of, script_of
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.running import schedule_of, script_of
 
 FAKE = Path(__file__).with_name("fake_vllm.py")
 LONGEST_S = 20.0

@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from service.cli.app import app
-from service.offline.adjusting import adjusted, rebilled
-from service.offline.application_schema import ApplicationDocument
-from service.offline.market import market_of
-from service.offline.plan_issue import CUT_SHORT, offline_plan_json
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.planned import read_offline_plan
-from service.offline.planning import planned
-from service.offline.progress_schema import ProgressDocument
-from service.offline.simulating import planned_translation, simulated
-from service.offline.started import planned_start
-from service.offline.translate import translate
-from service.plans.errors import DocumentError
-from service.plans.schemas import json_schema
-from service.plans.validation import validate
-from solver.errors import InvalidProblemError
-from solver.offline.sampling import sample
-from solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
+from sutler.service.cli.app import app
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.adjusting import adjusted, rebilled
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.market import market_of
+from sutler.service.offline.plan_issue import CUT_SHORT, offline_plan_json
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.planned import read_offline_plan
+from sutler.service.offline.planning import planned
+from sutler.service.offline.progress_schema import ProgressDocument
+from sutler.service.offline.reported_progress import planned_start
+from sutler.service.offline.simulating import planned_translation, simulated
+from sutler.service.offline.translate import translate
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
 from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application

@@ -6,13 +6,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.files import read_application
-from service.offline.translate import translate
-from service.plans.documents import read_document
-from service.plans.errors import DocumentError
-from service.plans.schemas import json_schema
-from service.plans.validation import validate
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.files import read_application
+from sutler.service.offline.translate import translate
 from tests.service.builders import DELETE, Path, a_snapshot, changed
 from tests.service.offline.builders import a_reader, a_writer, an_application, an_asker, an_edge
 

@@ -9,23 +9,23 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.cli.offline_outcome_tables import adjustment_view
-from service.cli.offline_tables import plan_view
-from service.cli.output import show
-from service.offline.application_schema import ApplicationDocument
-from service.offline.market import market_of
-from service.offline.plan_issue import offline_plan_json
-from service.offline.plan_schema import (
+from sutler.service.cli.app import app
+from sutler.service.cli.terminal.output import show
+from sutler.service.cli.views.offline_outcome import adjustment_view
+from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.market import market_of
+from sutler.service.offline.plan_issue import offline_plan_json
+from sutler.service.offline.plan_schema import (
     MachineChoice,
     OfflineAdjustment,
     OfflinePlanDocument,
     OfflineRental,
     SeenSpeed,
 )
-from service.offline.progress_schema import ProgressDocument
-from service.plans.schemas import json_schema
-from service.plans.validation import validate
+from sutler.service.offline.progress_schema import ProgressDocument
 from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker
 from tests.service.offline.plan_builders import a_small_application, planned_small

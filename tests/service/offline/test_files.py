@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.files import inlined
-from service.offline.translate import translate
-from service.plans.errors import DocumentError
-from service.plans.validation import validate
-from solver.errors import InvalidProblemError
-from solver.offline.application import Lengths, Recorded
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.files import inlined
+from sutler.service.offline.translate import translate
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Lengths, Recorded
 from tests.service.offline.builders import an_application, an_asker
 
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service.cli.offline_gantt import GanttText, charts_view
-from service.offline.figures import Drawing, check_plot, drawn
-from service.offline.gantt import Bar, Chart, blocks_of, chart_of, on_one_scale, ticks_of
-from service.offline.gantt_html import page_of
-from service.plans.errors import DocumentError
+from sutler.service.cli.views.offline_gantt import GanttText, charts_view
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.figures import Drawing, check_plot, drawn
+from sutler.service.offline.gantt import Bar, Chart, blocks_of, chart_of, on_one_scale, ticks_of
+from sutler.service.offline.gantt_html import page_of
 from tests.service.offline.plan_builders import (
     FINISH_S,
     a_replica,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from service.offline.application_schema import ApplicationDocument
-from service.offline.lengths import solver_lengths
-from service.offline.lengths_schema import LengthsDocument
-from service.plans.errors import DocumentError
-from service.plans.validation import validate
-from solver.offline.application import Lengths
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.lengths import solver_lengths
+from sutler.service.offline.lengths_schema import LengthsDocument
+from sutler.solver.offline.application import Lengths
 from tests.service.offline.builders import an_application, an_asker
 
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from service.offline.examples import ENSEMBLE
-from service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.examples import ENSEMBLE
+from sutler.service.offline.plan_schema import OfflinePlanDocument
 from tests.service.builders import DELETE, a_snapshot, an_offer, changed
 from tests.service.offline.builders import an_application, an_asker
 from tests.service.running import Running, finished, until

@@ -11,18 +11,18 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, select
 
-from service.db.asynchronous import begun, conninfo, open_async_engine
-from service.db.offline_tables import OfflinePlanRow
-from service.market.polling import Poller
-from service.market.service import MarketService
-from service.offline import repository
-from service.offline.making import OfflineMaker
-from service.offline.questions import AdjustQuestion, OfflineAnswer, OfflineQuestion, PlanQuestion
-from service.offline.repository import OfflineOrder
-from service.plans.errors import DocumentError
-from service.queue import Queue
-from service.settings import market_settings
-from service.solving.solver_process import SolverProcess
+from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
+from sutler.service.db.offline_tables import OfflinePlanRow
+from sutler.service.db.queue import Queue
+from sutler.service.documents.errors import DocumentError
+from sutler.service.market.polling import Poller
+from sutler.service.market.service import MarketService
+from sutler.service.offline import repository
+from sutler.service.offline.questions import AdjustQuestion, OfflineAnswer, OfflineQuestion, PlanQuestion
+from sutler.service.offline.repository import OfflineOrder
+from sutler.service.settings import market_settings
+from sutler.service.workers.offline_job import OfflineMaker
+from sutler.service.workers.solver_process import SolverProcess
 from tests.service.builders import a_snapshot, an_offer
 from tests.service.offline.builders import an_application, an_asker
 

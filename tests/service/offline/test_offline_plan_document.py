@@ -10,16 +10,16 @@ import jsonschema
 import numpy as np
 import pytest
 
-from service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan, offline_plan_json
-from service.offline.plan_schema import MachineChoice, OfflineConflict, OfflinePlanDocument, OfflineRental
-from service.offline.planned import planned_application, planned_hardware, planned_schedule, read_offline_plan
-from service.offline.translate import OfflineTranslation
-from service.plans.errors import DocumentError
-from service.plans.schemas import json_schema
-from solver.offline.hardware import Hardware
-from solver.offline.pile import Pile
-from solver.offline.plan import LowerBound, OfflinePlan
-from solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Stage
+from sutler.service.documents.errors import DocumentError
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan, offline_plan_json
+from sutler.service.offline.plan_schema import MachineChoice, OfflineConflict, OfflinePlanDocument, OfflineRental
+from sutler.service.offline.planned import planned_application, planned_hardware, planned_schedule, read_offline_plan
+from sutler.service.offline.translate import OfflineTranslation
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.plan import LowerBound, OfflinePlan
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Stage
 from tests.service.builders import NOW, a_snapshot
 from tests.service.offline.builders import translated
 

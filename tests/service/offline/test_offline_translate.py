@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from service.offline.counts import item_counts
-from service.plans.errors import DocumentError
-from solver.errors import InvalidProblemError, UnknownNameError
-from solver.offline.application import Drawn, Edge, Lengths, Recorded
-from solver.offline.hardware import Island, one_node
-from solver.offline.plan import OfflineOptions
-from solver.offline.sampling import sample
+from sutler.service.documents.errors import DocumentError
+from sutler.service.offline.counts import item_counts
+from sutler.solver.errors import InvalidProblemError, UnknownNameError
+from sutler.solver.offline.application import Drawn, Edge, Lengths, Recorded
+from sutler.solver.offline.hardware import Island, one_node
+from sutler.solver.offline.plan import OfflineOptions
+from sutler.solver.offline.sampling import sample
 from tests.service.builders import a_snapshot, an_inline_model, changed
 from tests.service.offline.builders import (
     a_reader,

@@ -8,20 +8,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from service.cli.offline_tables import plan_view
-from service.cli.output import show
-from service.offline.application_schema import ApplicationDocument
-from service.offline.files import read_application
-from service.offline.market import market_of
-from service.offline.plan_issue import offline_plan_json
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.planning import compared, planned
-from service.offline.simulating import simulated
-from service.offline.translate import translate
-from service.plans.errors import DocumentError
-from service.plans.schemas import json_schema
-from service.plans.validation import validate
-from solver.units import HOURS_PER_MONTH
+from sutler.service.cli.terminal.output import show
+from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.files import read_application
+from sutler.service.offline.market import market_of
+from sutler.service.offline.plan_issue import offline_plan_json
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.planning import compared, planned
+from sutler.service.offline.simulating import simulated
+from sutler.service.offline.translate import translate
+from sutler.solver.units import HOURS_PER_MONTH
 from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application

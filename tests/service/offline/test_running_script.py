@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.offline.running import schedule_of, script_of
+from sutler.service.offline.running import schedule_of, script_of
 from tests.service.offline.running_plans import REQUESTS, a_plan, a_stage
 from tests.service.offline.running_scripts import Run, clean_up, running
 

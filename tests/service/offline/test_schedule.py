@@ -8,13 +8,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.offline_run_plan import run_plan
-from service.export import NothingToRunError
-from service.offline.plan_schema import OfflinePlanDocument
-from service.offline.running import schedule_of, script_of
-from service.offline.schedule_schema import ScheduleStep
-from service.plans.errors import DocumentError
-from service.plans.schemas import json_schema
+from sutler.service.cli.offline_run_plan import run_plan
+from sutler.service.documents.errors import DocumentError
+from sutler.service.export import NothingToRunError
+from sutler.service.json_schemas import json_schema
+from sutler.service.offline.plan_schema import OfflinePlanDocument
+from sutler.service.offline.running import schedule_of, script_of
+from sutler.service.offline.schedule_schema import ScheduleStep
 from tests.service.offline.running_plans import ARCHITECTURE, REQUESTS, a_plan, a_stage
 
 FLAGS = Path(__file__).parent.parent / "export" / "vllm_flags.txt"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.outgoing.addresses import Address, why_closed
-from service.outgoing.destinations import networks
+from sutler.service.outgoing.addresses import Address, why_closed
+from sutler.service.outgoing.destinations import networks
 from tests.service.webhooks.builders import NOWHERE
 
 CLOSED = {

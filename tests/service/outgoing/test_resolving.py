@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.outgoing.destinations import MOST_ADDRESSES, DestinationError, networks, resolve, system_lookup
+from sutler.service.outgoing.destinations import MOST_ADDRESSES, DestinationError, networks, resolve, system_lookup
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.outgoing.addresses import why_closed
-from service.outgoing.destinations import LONGEST_URL, Destination, DestinationError, check_url, networks
+from sutler.service.outgoing.addresses import why_closed
+from sutler.service.outgoing.destinations import LONGEST_URL, Destination, DestinationError, check_url, networks
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE
 
 CLOSED_HOSTS = [

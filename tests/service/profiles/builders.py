@@ -2,9 +2,9 @@
 
 from itertools import product
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.runs import ServingRun, predict, run_groups
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 
 HEADER = "gpu,model,precision,engine,engine_version,tp,input_tokens,output_tokens,concurrency,req_per_s,ttft_s,tpot_s"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.profiles.checks import Given, checked
-from service.profiles.readers import RejectedRun
-from service.profiles.runs import BenchmarkRun, ProfileRun
+from sutler.service.profiles.checks import Given, checked
+from sutler.service.profiles.readers import RejectedRun
+from sutler.service.profiles.runs import BenchmarkRun, ProfileRun
 
 # An 8B model on one H100 at 32 in flight: 2.0 x (0.2 + 255 x 0.0619) = 32.
 RUN = BenchmarkRun(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.db import embedded
+from sutler.service.cli.app import app
+from sutler.service.db import embedded
 from tests.service.builders import a_snapshot
 from tests.service.profiles.builders import a_table
 from tests.service.profiles.payloads import VLLM

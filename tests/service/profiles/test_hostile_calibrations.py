@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.problem_schema import ProblemDocument
-from service.plans.translate import check_names, to_problem
-from service.plans.validation import validate
-from service.profiles.calibrating import calibrated
-from service.profiles.checks import Given, checked
-from service.profiles.readers import read_runs
-from service.profiles.runs import ProfileRun
-from solver import solve
-from solver.verify import verify
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.calibrating import calibrated
+from sutler.service.profiles.checks import Given, checked
+from sutler.service.profiles.readers import read_runs
+from sutler.service.profiles.runs import ProfileRun
+from sutler.service.translation.to_problem import check_names, to_problem
+from sutler.solver import solve
+from sutler.solver.verify import verify
 from tests.service.builders import NOW, a_snapshot
 from tests.service.profiles.builders import a_table
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from service.plans.calibration_schema import CalibrationDocument
-from service.plans.calibrations import calibration_of
-from service.plans.validation import validate
-from service.profiles.checks import Given
-from service.profiles.errors import NoSuchProfileError, NothingToFitError
-from service.profiles.layer_rows import LayerRow, written
-from service.profiles.repository import Wanted
-from service.profiles.selection import wanted_of
-from service.profiles.service import ProfilesService
+from sutler.service.documents.calibration import CalibrationDocument
+from sutler.service.documents.validation import validate
+from sutler.service.profiles.checks import Given
+from sutler.service.profiles.errors import NoSuchProfileError, NothingToFitError
+from sutler.service.profiles.layer_rows import LayerRow, written
+from sutler.service.profiles.repository import Wanted
+from sutler.service.profiles.selection import wanted_of
+from sutler.service.profiles.service import ProfilesService
+from sutler.service.translation.calibrations import calibration_of
 from tests.service.profiles.builders import HEADER, a_table
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.plans.documents import MOST_JSON_BYTES
-from service.plans.errors import DocumentError
-from service.profiles.readers import RunsRead, read_runs
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.reading import MOST_JSON_BYTES
+from sutler.service.profiles.readers import RunsRead, read_runs
 from tests.service.profiles.payloads import JSON_PAYLOADS, TABLE, VLLM, as_bytes, changed, leaves
 
 UNREADABLE = {

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.profiles.readers import RunsRead, read_runs
-from service.profiles.runs import BenchmarkRun
+from sutler.service.documents.errors import DocumentError
+from sutler.service.profiles.readers import RunsRead, read_runs
+from sutler.service.profiles.runs import BenchmarkRun
 from tests.service.profiles.payloads import (
     GUIDELLM,
     GUIDELLM_OLD,

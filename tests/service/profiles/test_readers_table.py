@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.profiles.readers import RunsRead, read_runs
-from service.profiles.runs import BenchmarkRun
+from sutler.service.documents.errors import DocumentError
+from sutler.service.profiles.readers import RunsRead, read_runs
+from sutler.service.profiles.runs import BenchmarkRun
 from tests.service.profiles.payloads import TABLE
 
 

@@ -8,24 +8,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from service.deployments.schemas import PolicyDocument
-from service.holdings.schemas import HoldingDocument
-from service.plans.issue import issue_plan
-from service.plans.market_schema import OfferDocument
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import solver_plan
-from service.plans.problem_schema import ProblemDocument
-from service.plans.stored_market import StoredMarket
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from service.replanning.facts import OfferKey, Settled
-from service.replanning.market_view import SeenMarket
-from service.traffic.planned import shapes, stated_rps
-from service.traffic.window import ModelTraffic, Observation, model_traffic
-from solver import solve
-from solver.plan import Rental
-from solver.problem import Offer
-from solver.replanning import Change, Option, OptionKind
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.facts import OfferKey, Settled
+from sutler.service.deployments.replanning.market_view import SeenMarket
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.traffic.planned import shapes, stated_rps
+from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.translation.to_plan import solver_plan
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.plan import Rental
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import Change, Option, OptionKind
 
 START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 QUESTIONS_RPS: Final = 20.0

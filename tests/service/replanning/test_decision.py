@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.replanning.decision import Decision, decide
-from solver.replanning import Change, Considered, Option
+from sutler.service.deployments.replanning.decision import Decision, decide
+from sutler.solver.replanning import Change, Considered, Option
 from tests.service.replanning.builders import an_option
 
 

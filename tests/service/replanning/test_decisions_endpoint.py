@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from service.plans.examples import CHAT
+from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.replanning.builders import STEADY
 from tests.service.running import Running, serving, settings, until

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.replanning.drift import Drift, mix_distance, mix_noise, timed_drifts, traffic_drifts
-from service.replanning.load import at_least_stated
-from service.traffic.window import ModelTraffic
+from sutler.service.deployments.replanning.drift import Drift, mix_distance, mix_noise, timed_drifts, traffic_drifts
+from sutler.service.deployments.replanning.load import at_least_stated
+from sutler.service.deployments.traffic.window import ModelTraffic
 from tests.service.replanning.builders import START, a_policy, a_problem, known_of, observed, traffic
 
 AS_MUCH_AS_POSSIBLE = {"kind": "max_throughput"}

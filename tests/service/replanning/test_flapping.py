@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.plans.market_schema import OfferDocument
+from sutler.service.documents.market import OfferDocument
 from tests.service.replanning.builders import START, a_market, an_offer
 from tests.service.replanning.worlds import POLL_S, a_world, machines
 

@@ -5,14 +5,21 @@ from typing import Any
 
 import pytest
 
-from service.holdings.schemas import HoldingDocument
-from service.plans.market_schema import OfferDocument
-from service.plans.planned import solver_plan
-from service.replanning.facts import OfferKey, Settled
-from service.replanning.fleet import Assessed, Missing, assess, reported, settled_offers, supply
-from solver.plan import Rental
-from solver.problem import Offer
-from solver.replanning import HoldingKey
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.facts import OfferKey, Settled
+from sutler.service.deployments.replanning.standing_machines import (
+    Assessed,
+    Missing,
+    assess,
+    reported,
+    settled_offers,
+    supply,
+)
+from sutler.service.documents.market import OfferDocument
+from sutler.service.translation.to_plan import solver_plan
+from sutler.solver.plan import Rental
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import HoldingKey
 from tests.service.builders import a_plan as a_solved_plan
 from tests.service.replanning.builders import (
     a_holding,

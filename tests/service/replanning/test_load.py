@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from service.plans.problem_schema import ProblemDocument, SloDocument
-from service.replanning.load import LEAST_SHARE, at_least_stated, carries_load, has_rates, seen
-from service.traffic.planned import shapes, stated_rps
+from sutler.service.deployments.replanning.load import LEAST_SHARE, at_least_stated, carries_load, has_rates, seen
+from sutler.service.deployments.traffic.planned import shapes, stated_rps
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem_parts import SloDocument
 from tests.service.replanning.builders import START, a_problem, known_of, observed, traffic
 
 MIX = {"kind": "max_throughput"}

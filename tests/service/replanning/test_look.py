@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from service.plans.errors import NoMarketDataError
-from service.plans.plan_schema import DeratedConfiguration, DeratedStage, ValidationDocument
-from service.replanning.look import prepare
-from service.replanning.state import State
-from solver.replanning import Considered, consider
+from sutler.service.deployments.replanning.evaluate import prepare
+from sutler.service.deployments.replanning.state import State
+from sutler.service.documents.errors import NoMarketDataError
+from sutler.service.documents.plan import DeratedConfiguration, DeratedStage, ValidationDocument
+from sutler.solver.replanning import Considered, consider
 from tests.service.replanning.builders import (
     START,
     a_holding,

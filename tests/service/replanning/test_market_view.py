@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from adapters.base import Offer
-from service.market.service import MarketService
-from service.replanning.facts import OfferKey, Settled
-from service.replanning.market_view import FRESH_S, MarketView
-from service.settings import MarketSettings
+from sutler.adapters.base import Offer
+from sutler.service.deployments.replanning.facts import OfferKey, Settled
+from sutler.service.deployments.replanning.market_view import FRESH_S, MarketView
+from sutler.service.market.service import MarketService
+from sutler.service.settings import MarketSettings
 from tests.service.market.builders import SOUTH, Store, a_failure, an_answer, an_offer
 
 SETTLE_S = 600.0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.replanning.memory import Memory, remembered
+from sutler.service.deployments.replanning.memory import Memory, remembered
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.plans.problem_schema import ProblemDocument
-from service.replanning.drift import traffic_drifts
-from service.traffic.window import Observation
+from sutler.service.deployments.replanning.drift import traffic_drifts
+from sutler.service.deployments.traffic.window import Observation
+from sutler.service.documents.problem import ProblemDocument
 from tests.service.replanning.builders import SIZES, START, a_policy, a_problem, known_of
 
 SLICE_S = 15.0

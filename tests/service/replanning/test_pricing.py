@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from service.deployments.diff import difference
-from service.plans.market_schema import OfferDocument
-from service.plans.translate import to_problem
-from service.replanning.fleet import Assessed
-from service.replanning.pricing import as_issued
-from solver import solve
-from solver.plan import Plan
-from solver.problem import Offer, Problem
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.replanning.pricing import as_issued
+from sutler.service.deployments.replanning.standing_machines import Assessed
+from sutler.service.documents.market import OfferDocument
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Offer, Problem
 from tests.service.replanning.builders import (
     START,
     a_holding,

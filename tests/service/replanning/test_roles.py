@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from service.deployments.diff import difference
-from service.plans.plan_schema import PlanDocument
-from service.plans.planned import solver_plan
-from service.plans.problem_schema import ProblemDocument
-from service.plans.validation import validate
-from solver.replanning import holdings_of
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.translation.to_plan import solver_plan
+from sutler.solver.replanning import holdings_of
 from tests.postgres import Server, a_folder
 from tests.service.replanning.builders import STEADY, a_holding, a_problem, an_offer, traffic
 from tests.service.replanning.worlds import World, a_world, machines

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from service.replanning.load import seen
-from service.replanning.look import look
-from service.replanning.looking import Replan
-from service.replanning.preparing import prepare
-from solver.replanning import consider
+from sutler.service.deployments.replanning.evaluate import look
+from sutler.service.deployments.replanning.load import seen
+from sutler.service.deployments.replanning.preparing import prepare
+from sutler.service.workers.replan_job import Replan
+from sutler.solver.replanning import consider
 from tests.service.replanning.builders import a_problem, an_offer, traffic
 from tests.service.replanning.worlds import World, a_world, machines
 

@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from service.deployments.schemas import PolicyDocument
-from service.holdings.schemas import HoldingDocument
-from service.plans.issue import issue_plan
-from service.plans.market_schema import OfferDocument
-from service.plans.plan_schema import PlanDocument
-from service.plans.problem_schema import ProblemDocument
-from service.replanning.facts import Facts, OfferKey, Settled
-from service.replanning.fleet import reported
-from service.replanning.look import Verdict, look
-from service.replanning.memory import Memory
-from service.traffic.window import ModelTraffic
-from solver.problem import Offer
-from solver.replanning import HoldingKey, consider
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.evaluate import Verdict, look
+from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
+from sutler.service.deployments.replanning.memory import Memory
+from sutler.service.deployments.replanning.standing_machines import reported
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.traffic.window import ModelTraffic
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.translation.from_plan import issue_plan
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import HoldingKey, consider
 from tests.service.replanning.builders import (
     START,
     a_market,

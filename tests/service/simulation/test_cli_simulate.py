@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.plans.errors import DocumentError
-from service.simulation.figures import check_plots
+from sutler.service.cli.app import app
+from sutler.service.documents.errors import DocumentError
+from sutler.service.simulation.figures import check_plots
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

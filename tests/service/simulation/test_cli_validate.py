@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
-from service.plans.schemas import json_schema
+from sutler.service.cli.app import app
+from sutler.service.json_schemas import json_schema
 from tests.service.builders import a_problem, a_snapshot, an_offer
 from tests.service.simulation.test_cli_simulate import HEADER, estimated
 

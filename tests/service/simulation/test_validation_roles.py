@@ -6,17 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import to_problem
-from service.plans.validation import validate
-from service.simulation.simulated import Choices, simulated
-from service.simulation.traffic import Drawn
-from service.simulation.validation import validated
-from solver import solve
-from solver.problem import Derating, MeasuredStage, Problem
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.simulation.simulated import Choices, simulated
+from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.validation import validated
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import to_problem
+from sutler.solver import solve
+from sutler.solver.problem import Derating, MeasuredStage, Problem
 from tests.service.builders import NOW
 from tests.service.simulation.test_cli_simulate import estimated, in_two_phases
 

@@ -7,18 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from service.plans.issue import issue_plan
-from service.plans.plan_schema import PlanDocument
-from service.plans.schemas import ProblemDocument
-from service.plans.translate import Translation, to_problem
-from service.plans.validation import validate
-from service.simulation.corrections import between, on_top, stricter
-from service.simulation.same_fleet import of_configurations
-from service.simulation.simulated import Choices, Configuration, configuration_of
-from service.simulation.traffic import Drawn
-from service.simulation.validation import MOST_ROUNDS, validated
-from solver import solve
-from solver.problem import Problem
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.validation import validate
+from sutler.service.json_schemas import ProblemDocument
+from sutler.service.simulation.corrections import between, on_top, stricter
+from sutler.service.simulation.same_fleet import of_configurations
+from sutler.service.simulation.simulated import Choices, Configuration, configuration_of
+from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.validation import MOST_ROUNDS, validated
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver import solve
+from sutler.solver.problem import Problem
 from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.simulation.test_cli_simulate import estimated
 

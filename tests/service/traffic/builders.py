@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any, Final
 
-from service.traffic.counters import Counters
-from service.traffic.histograms import Histogram
-from service.traffic.window import ModelTraffic, Observation, WorkloadShape, model_traffic, work
+from sutler.service.deployments.traffic.counters import Counters
+from sutler.service.deployments.traffic.histograms import Histogram
+from sutler.service.deployments.traffic.window import ModelTraffic, Observation, WorkloadShape, model_traffic, work
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 QUESTION: Final = WorkloadShape("question", 500, 250)

@@ -11,14 +11,14 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.asynchronous import reading
-from service.outgoing.addresses import Network
-from service.outgoing.calling import CallLimits
-from service.traffic import feed_repository
-from service.traffic.feed_repository import Source, StoredSource
-from service.traffic.fetching import USUAL_FETCHER
-from service.traffic.reader import FeedReader
-from service.traffic.reading import Get
+from sutler.service.db.asynchronous import reading
+from sutler.service.deployments.traffic import feed_repository
+from sutler.service.deployments.traffic.feed_repository import Source, StoredSource
+from sutler.service.deployments.traffic.fetching import USUAL_FETCHER
+from sutler.service.deployments.traffic.reader import FeedReader
+from sutler.service.deployments.traffic.reading import Get
+from sutler.service.outgoing.addresses import Network
+from sutler.service.outgoing.calling import CallLimits
 from tests.adapters.server import Raw, ScriptedServer, Wire
 from tests.service.feeds.engines import Engine
 from tests.service.traffic.builders import NOW

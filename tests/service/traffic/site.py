@@ -8,8 +8,8 @@ from uuid import UUID
 import httpx
 from sqlalchemy import select
 
-from service.db.watch_tables import ObservationRow, WatchRow
-from service.plans.examples import CHAT
+from sutler.service.db.watch_tables import ObservationRow, WatchRow
+from sutler.service.documents.examples import CHAT
 from tests.service.webhooks.api import Api
 
 QUESTION: Final = {"input_tokens": 480, "output_tokens": 210}

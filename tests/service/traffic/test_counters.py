@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.counters import AnotherEngineError, Counters, Increase, Reading, increase
+from sutler.service.deployments.traffic.counters import AnotherEngineError, Counters, Increase, Reading, increase
 from tests.service.traffic.builders import NOW, SECONDS, a_histogram, ago, counted
 
 LONGEST = timedelta(minutes=10)

@@ -9,13 +9,23 @@ from typing import Any, Final, get_args
 
 import pytest
 
-from service.cli.deployments import deployments
-from service.plans.validation import validate
-from service.settings import known_variables
-from service.traffic import exposition, feed_schema, fetching, reader, reading, repository, schemas, slices, window
-from service.traffic import service as traffic
-from service.traffic.feed_schema import FeedDocument, FeedResource, FeedsDocument
-from service.traffic.schemas import ModelTrafficResource, ObservationDocument
+from sutler.service.cli.deployments import deployments
+from sutler.service.deployments.traffic import (
+    exposition,
+    feed_schema,
+    fetching,
+    reader,
+    reading,
+    repository,
+    schemas,
+    slices,
+    window,
+)
+from sutler.service.deployments.traffic import service as traffic
+from sutler.service.deployments.traffic.feed_schema import FeedDocument, FeedResource, FeedsDocument
+from sutler.service.deployments.traffic.schemas import ModelTrafficResource, ObservationDocument
+from sutler.service.documents.validation import validate
+from sutler.service.settings import known_variables
 from tests.service.traffic.builders import TOKENS
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "traffic.md").read_text(encoding="utf-8")

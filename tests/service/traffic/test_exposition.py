@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.exposition import WANTED, MetricsError, counters_of
-from service.traffic.histograms import MOST_COUNTED
+from sutler.service.deployments.traffic.exposition import WANTED, MetricsError, counters_of
+from sutler.service.deployments.traffic.histograms import MOST_COUNTED
 from tests.service.traffic.builders import LABELS, SECONDS, a_histogram, counted, histogram_lines, metrics_text
 
 SIZES = st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 900)), max_size=20)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.validation import validate
-from service.traffic.feed_schema import MOST_FEEDS, MOST_URLS, FeedDocument, FeedsDocument
+from sutler.service.deployments.traffic.feed_schema import MOST_FEEDS, MOST_URLS, FeedDocument, FeedsDocument
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
 
 ENGINES: dict[str, Any] = {"model": "chat", "kind": "vllm", "urls": ["http://10.0.0.5:8000"]}
 SERVER: dict[str, Any] = {"model": "chat", "kind": "prometheus", "url": "http://10.0.0.9:9090"}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from service.outgoing.addresses import Network
-from service.traffic.fetching import LIMITS, MOST_BYTES, Fetcher, FetchError
+from sutler.service.deployments.traffic.fetching import LIMITS, MOST_BYTES, Fetcher, FetchError
+from sutler.service.outgoing.addresses import Network
 from tests.adapters.server import Raw, Reply, ScriptedServer, Wire, redirect_reply, unused_base_url
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE, QUICK
 

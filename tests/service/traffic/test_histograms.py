@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.histograms import MOST_BOUNDS, Histogram, NotAHistogramError, first, histogram_of, summed
+from sutler.service.deployments.traffic.histograms import (
+    MOST_BOUNDS,
+    Histogram,
+    NotAHistogramError,
+    first,
+    histogram_of,
+    summed,
+)
 from tests.service.traffic.builders import TOKENS, a_histogram
 
 VALUES = st.lists(st.integers(0, 20_000), max_size=30)

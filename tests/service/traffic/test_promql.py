@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.exposition import MetricsError
-from service.traffic.histograms import Histogram
-from service.traffic.promql import counters_within, url_of
+from sutler.service.deployments.traffic.exposition import MetricsError
+from sutler.service.deployments.traffic.histograms import Histogram
+from sutler.service.deployments.traffic.promql import counters_within, url_of
 from tests.service.traffic.builders import SECONDS, a_histogram
 
 Answers = dict[str, Any]

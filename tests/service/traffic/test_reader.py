@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.traffic import feed_repository, repository
-from service.traffic.feed_repository import StoredSource
-from service.traffic.reader import AT_ONCE, MOST_OF_ONE
-from service.traffic.window import Observation
+from sutler.service.deployments.traffic import feed_repository, repository
+from sutler.service.deployments.traffic.feed_repository import StoredSource
+from sutler.service.deployments.traffic.reader import AT_ONCE, MOST_OF_ONE
+from sutler.service.deployments.traffic.window import Observation
 from tests.service.feeds.engines import Engine, Site
 from tests.service.traffic.builders import NOW
 from tests.service.traffic.reading import EVERY_S, PATIENT, Reading, a_source, asked, fed, feeds, hanging, until

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.outgoing.addresses import Network
-from service.traffic.counters import Reading
-from service.traffic.feed_repository import Source
-from service.traffic.fetching import FetchError
-from service.traffic.reading import Failed, Found, read
+from sutler.service.deployments.traffic.counters import Reading
+from sutler.service.deployments.traffic.feed_repository import Source
+from sutler.service.deployments.traffic.fetching import FetchError
+from sutler.service.deployments.traffic.reading import Failed, Found, read
+from sutler.service.outgoing.addresses import Network
 from tests.service.traffic.builders import NOW, SHAPES, ago, counted, metrics_text
 
 ENGINE: Final = Source("chat", "vllm", "http://10.0.0.5:8000/metrics", 0, 15.0, {})

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import pytest
 
-from service.plans.errors import DocumentError
-from service.plans.validation import validate
-from service.traffic.schemas import ObservationDocument
+from sutler.service.deployments.traffic.schemas import ObservationDocument
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.validation import validate
 
 QUESTION: Final = {"input_tokens": 480, "output_tokens": 210}
 WINDOW: Final[dict[str, Any]] = {

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.plans.validation import validate
-from service.traffic.schemas import ObservationDocument
-from service.traffic.slices import observations_of
-from service.traffic.window import Observation
+from sutler.service.deployments.traffic.schemas import ObservationDocument
+from sutler.service.deployments.traffic.slices import observations_of
+from sutler.service.deployments.traffic.window import Observation
+from sutler.service.documents.validation import validate
 from tests.service.traffic.builders import NOW, ago, traffic_of
 
 TIMES = st.lists(st.integers(0, 600_000).map(lambda ms: ago(ms / 1000)), min_size=1, max_size=40)

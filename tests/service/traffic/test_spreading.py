@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.counters import Counters
-from service.traffic.histograms import Histogram, histogram_of
-from service.traffic.spreading import Bucket, buckets_of
-from service.traffic.window import WorkloadShape, nearest
+from sutler.service.deployments.traffic.counters import Counters
+from sutler.service.deployments.traffic.histograms import Histogram, histogram_of
+from sutler.service.deployments.traffic.spreading import Bucket, buckets_of
+from sutler.service.deployments.traffic.window import WorkloadShape, nearest
 from tests.service.traffic.builders import DOCUMENT, QUESTION, SHAPES, counted
 
 TOKENS_SEEN = st.floats(1, 9000)

@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import event, insert, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.api_tables import DeploymentRow, PlanRow
-from service.deployments import service as deployments
-from service.plans.errors import DocumentError
-from service.plans.examples import CHAT
-from service.plans.validation import validate
-from service.traffic import repository, schemas, service, slices
-from service.traffic.schemas import ModelTrafficResource, ObservationDocument
-from service.traffic.window import Observation
+from sutler.service.db.api_tables import DeploymentRow, PlanRow
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.traffic import repository, schemas, service, slices
+from sutler.service.deployments.traffic.schemas import ModelTrafficResource, ObservationDocument
+from sutler.service.deployments.traffic.window import Observation
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.examples import CHAT
+from sutler.service.documents.validation import validate
 from tests.service.traffic.builders import NOW, ago, an_observation
 from tests.service.traffic.site import Deployed, a_window, requests_at
 from tests.service.webhooks.api import Api

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.traffic.window import ENOUGH_REQUESTS, Observation, nearest
+from sutler.service.deployments.traffic.window import ENOUGH_REQUESTS, Observation, nearest
 from tests.service.traffic.builders import (
     DOCUMENT,
     NOW,

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from starlette.types import ASGIApp, Message
 
-from service.auth.principal import Principal
-from service.logs import bound
-from service.web.access_log import AccessLog
-from service.web.metrics import Metrics
-from service.web.metrics_of_the_store import StoreMetrics
-from service.web.request_id import RequestId, request_id_of
+from sutler.service.api.metrics_of_the_store import StoreMetrics
+from sutler.service.logs import bound
+from sutler.service.web.access_log import AccessLog
+from sutler.service.web.metrics import Metrics
+from sutler.service.web.principal import Principal
+from sutler.service.web.request_id import RequestId, request_id_of
 
 AWAY = StoreMetrics(is_up=False)
 Answer = Callable[[Request], Awaitable[Any]]

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from fastapi import FastAPI
 
-from service.logs import LEVELS, SILENT, LogFormat, configure
+from sutler.service.logs import LEVELS, SILENT, LogFormat, configure
 from tests.service.web.applications import Served, an_application
 
 Configured = Callable[[LogFormat], StringIO]

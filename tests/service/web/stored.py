@@ -12,10 +12,10 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.dialects.postgresql import Range
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.asynchronous import open_async_engine, reading
-from service.db.tables import ProviderRow
-from service.web.metrics import Metrics
-from service.web.metrics_of_the_store import StoreMetrics, gather
+from sutler.service.api.metrics_of_the_store import StoreMetrics, gather
+from sutler.service.db.asynchronous import open_async_engine, reading
+from sutler.service.db.tables import ProviderRow
+from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples
 
 NOW: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from service.logs import LogFormat, bound, configure, safe
+from sutler.service.logs import LogFormat, bound, configure, safe
 from tests.service.web.applications import secrets
 from tests.service.web.conftest import Configured
 

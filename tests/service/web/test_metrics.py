@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from service.web.access_log import AccessLog
-from service.web.metrics import Metrics
-from service.web.metrics_of_the_store import Distribution, Gauge, StoreMetrics
-from solver.version import VERSION
+from sutler.service.api.metrics_of_the_store import Distribution, Gauge, StoreMetrics
+from sutler.service.web.access_log import AccessLog
+from sutler.service.web.metrics import Metrics
+from sutler.solver.version import VERSION
 from tests.service.web.applications import AWAY, Served, a_scope, no_body, samples, value
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

@@ -7,7 +7,7 @@ import pytest
 from fastapi import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from service.web.request_id import RequestId, request_id_of
+from sutler.service.web.request_id import RequestId, request_id_of
 from tests.service.web.applications import Served, a_scope, no_body
 
 MADE = re.compile(r"[0-9a-f]{32}")

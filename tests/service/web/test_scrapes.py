@@ -15,11 +15,11 @@ from prometheus_client.samples import Sample
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.api_tables import DeploymentRow, PlanRow
-from service.db.asynchronous import open_async_engine, reading
-from service.db.tables import OfferRow, PollRow
-from service.web.metrics import Metrics, exposition
-from service.web.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
+from sutler.service.api.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, exposition, gather
+from sutler.service.db.api_tables import DeploymentRow, PlanRow
+from sutler.service.db.asynchronous import open_async_engine, reading
+from sutler.service.db.tables import OfferRow, PollRow
+from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples, value
 from tests.service.web.stored import (
     NOW,

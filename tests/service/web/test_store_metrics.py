@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
-from service.db.asynchronous import begun, conninfo
-from service.db.offline_tables import OfflinePlanRow
-from service.db.tables import OfferRow, PollRow
-from service.db.watch_tables import DecisionRow, FeedRow, WatchRow
-from service.queue import Queue
+from sutler.service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
+from sutler.service.db.asynchronous import begun, conninfo
+from sutler.service.db.offline_tables import OfflinePlanRow
+from sutler.service.db.queue import Queue
+from sutler.service.db.tables import OfferRow, PollRow
+from sutler.service.db.watch_tables import DecisionRow, FeedRow, WatchRow
 from tests.service.web.applications import value
 from tests.service.web.stored import (
     NOW,

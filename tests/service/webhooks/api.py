@@ -6,8 +6,8 @@ from typing import Any, Final, Self
 
 import httpx
 
-from service.main import api as application
-from service.web.app import wrapped
+from sutler.service.api.app import wrapped
+from sutler.service.main import api as application
 from tests.service.webhooks.office import Office
 
 A_WEBHOOK: Final = {"url": "https://receiver.example/hook", "events": ["plan.issued"]}

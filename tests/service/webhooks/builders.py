@@ -5,9 +5,9 @@ import hashlib
 import hmac
 from typing import Any, Final
 
-from service.outgoing.addresses import Network
-from service.outgoing.destinations import networks
-from service.webhooks.sending import Limits, Message
+from sutler.service.outgoing.addresses import Network
+from sutler.service.outgoing.destinations import networks
+from sutler.service.webhooks.sending import Limits, Message
 from tests.adapters.server import Received
 
 SECRET: Final = "whsec_" + base64.b64encode(bytes(range(32))).decode()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from service.settings import StoreSettings
+from sutler.service.settings import StoreSettings
 from tests.service.webhooks.api import Api
 from tests.service.webhooks.office import Office
 

@@ -11,18 +11,18 @@ from uuid import UUID, uuid4
 from sqlalchemy import Engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.principal import LOCAL
-from service.db.asynchronous import begun, conninfo, open_async_engine, reading
-from service.db.engine import connected, transaction
-from service.outgoing.addresses import Network
-from service.queue import DELIVERIES, Queue
-from service.webhooks import delivery_repository, replays, repository
-from service.webhooks import service as webhooks
-from service.webhooks.delivery_repository import Delivery, Failed
-from service.webhooks.replays import Caller, Replayed
-from service.webhooks.repository import Webhook
-from service.webhooks.schemas import WebhookDocument
-from service.webhooks.sending import USUAL_SENDER, Attempt
+from sutler.service.db.asynchronous import begun, conninfo, open_async_engine, reading
+from sutler.service.db.engine import connected, transaction
+from sutler.service.db.queue import DELIVERIES, Queue
+from sutler.service.outgoing.addresses import Network
+from sutler.service.web.principal import LOCAL
+from sutler.service.webhooks import delivery_repository, replays, repository
+from sutler.service.webhooks import service as webhooks
+from sutler.service.webhooks.delivery_repository import Delivery, Failed
+from sutler.service.webhooks.replays import Caller, Replayed
+from sutler.service.webhooks.repository import Webhook
+from sutler.service.webhooks.schemas import WebhookDocument
+from sutler.service.webhooks.sending import USUAL_SENDER, Attempt
 from tests.service.webhooks.builders import LOOPBACK, SECRET
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from service.auth.principal import LOCAL
-from service.db.asynchronous import begun
-from service.webhooks import repository
-from service.webhooks import service as webhooks
-from service.webhooks.events import EVENTS, body_of
+from sutler.service.db.asynchronous import begun
+from sutler.service.web.principal import LOCAL
+from sutler.service.webhooks import repository
+from sutler.service.webhooks import service as webhooks
+from sutler.service.webhooks.events import EVENTS, body_of
 from tests.service.webhooks.office import DATA, EVENT, URL, Office
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from service.webhooks.events import EVENTS, TEST_EVENT, body_of
-from service.webhooks.retries import MOST_ATTEMPTS, WAITS_S
-from service.webhooks.sending import USUAL_LIMITS, Sender
-from service.webhooks.service import MOST_WEBHOOKS
+from sutler.service.webhooks.events import EVENTS, TEST_EVENT, body_of
+from sutler.service.webhooks.retries import MOST_ATTEMPTS, WAITS_S
+from sutler.service.webhooks.sending import USUAL_LIMITS, Sender
+from sutler.service.webhooks.service import MOST_WEBHOOKS
 from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.service.webhooks.builders import LOOPBACK, SECRET, a_message
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from service.auth.principal import LOCAL, Scope
-from service.auth.service import create_key
-from service.db.asynchronous import begun
-from service.web.errors import ConflictError
-from service.webhooks.events import EVENTS
-from service.webhooks.service import MOST_WEBHOOKS
-from service.webhooks.signatures import key_of
+from sutler.service.auth.service import create_key
+from sutler.service.db.asynchronous import begun
+from sutler.service.web.errors import ConflictError
+from sutler.service.web.principal import LOCAL, Scope
+from sutler.service.webhooks.events import EVENTS
+from sutler.service.webhooks.service import MOST_WEBHOOKS
+from sutler.service.webhooks.signatures import key_of
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.webhooks.api import A_WEBHOOK, Api
 from tests.service.webhooks.builders import SECRET, is_signed

@@ -6,16 +6,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from service.auth.principal import LOCAL
-from service.db.asynchronous import begun
-from service.outgoing.addresses import Network
-from service.web.errors import ConflictError, NotFoundError
-from service.webhooks import replays, repository
-from service.webhooks import service as webhooks
-from service.webhooks.delivery_repository import Failed
-from service.webhooks.replays import Caller
-from service.webhooks.retries import MOST_ATTEMPTS
-from service.webhooks.sending import Attempt, Message
+from sutler.service.db.asynchronous import begun
+from sutler.service.outgoing.addresses import Network
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.principal import LOCAL
+from sutler.service.webhooks import replays, repository
+from sutler.service.webhooks import service as webhooks
+from sutler.service.webhooks.delivery_repository import Failed
+from sutler.service.webhooks.replays import Caller
+from sutler.service.webhooks.retries import MOST_ATTEMPTS
+from sutler.service.webhooks.sending import Attempt, Message
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.webhooks.office import EVENT, Office
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from service.webhooks.sending import Attempt, Sender
+from sutler.service.webhooks.sending import Attempt, Sender
 from tests.adapters.server import Raw, Received, Reply, ScriptedServer, Wire, redirect_reply, unused_base_url
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE, SECRET, a_message, is_signed
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from service.webhooks.signatures import SecretError, key_of, new_secret, signed_headers
+from sutler.service.webhooks.signatures import SecretError, key_of, new_secret, signed_headers
 
 # https://github.com/standard-webhooks/standard-webhooks/blob/main/libraries/python/tests/test_webhooks.py
 PUBLISHED_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from service.webhooks.sending import Limits, Sender
+from sutler.service.webhooks.sending import Limits, Sender
 from tests.adapters.server import Raw, Reply, ScriptedServer, Wire
 from tests.service.webhooks.builders import LOOPBACK, PATIENT, QUICK, a_message
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.webhooks.sending import Attempt, Sender
+from sutler.service.webhooks.sending import Attempt, Sender
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.webhooks.builders import LOOPBACK, a_message, is_signed
 

@@ -7,10 +7,10 @@ that does so may be faster.
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from solver.offline.costs import Costs
-from solver.offline.execution import Run
-from solver.offline.placement import can_place
-from solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import Run
+from sutler.solver.offline.placement import can_place
+from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
 
 
 def best_makespan_s(costs: Costs) -> tuple[float, int]:

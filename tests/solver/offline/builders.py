@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver.catalog import load_gpus, load_models
-from solver.catalog.entries import ModelSpec
-from solver.offline.application import Application, Drawn, Edge, Lengths, Node
-from solver.offline.costs import Costs
-from solver.offline.hardware import Hardware, Loading, one_node
-from solver.offline.plan import OfflineOptions
-from solver.offline.sampling import sample
-from solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Schedule, Stage
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.hardware import Hardware, Loading, one_node
+from sutler.solver.offline.plan import OfflineOptions
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Schedule, Stage
 from tests.solver.offline.placement_builders import may_lie
 
 SHORT = Lengths((20, 60, 150, 400), (0.3, 0.6, 0.9, 1.0))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from random import Random
 
-from solver.offline.hardware import Hardware, Island
-from solver.offline.placement import Group
-from solver.offline.stages import GpuNumber
+from sutler.solver.offline.hardware import Hardware, Island
+from sutler.solver.offline.placement import Group
+from sutler.solver.offline.stages import GpuNumber
 from tests.builders import a_gpu
 
 Assignment = tuple[tuple[GpuNumber, ...], ...]

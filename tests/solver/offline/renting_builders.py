@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from solver.catalog import load_gpus, load_models
-from solver.catalog.entries import Gpu
-from solver.offline.application import Application, Drawn, Edge, Lengths, Node
-from solver.offline.plan import OfflineOptions
-from solver.problem import Offer
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.catalog.entries import Gpu
+from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node
+from sutler.solver.offline.plan import OfflineOptions
+from sutler.solver.problem import Offer
 from tests.builders import an_offer
 
 GPUS: Mapping[str, Gpu] = load_gpus("default")

@@ -7,17 +7,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from solver.errors import InvalidProblemError
-from solver.offline.adjusting import Adjusted, Reported, adjust, start_at, with_slowdowns
-from solver.offline.application import Application
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs
-from solver.offline.execution import execute
-from solver.offline.hardware import Loading, one_node
-from solver.offline.plan import OfflinePlan
-from solver.offline.planner import plan_application
-from solver.offline.sampling import sample
-from solver.offline.stages import Execution, GpuNumber, RunningReplica, Schedule
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.adjusting import Adjusted, Reported, adjust, start_at, with_slowdowns
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.hardware import Loading, one_node
+from sutler.solver.offline.plan import OfflinePlan
+from sutler.solver.offline.planner import plan_application
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import Execution, GpuNumber, RunningReplica, Schedule
 from tests.solver.offline.renting_builders import GPUS, QUICK, two_models, writer_and_reader
 
 TWO_GPUS = one_node(GPUS["l40s"], 2)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from solver.offline.application import Edge
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs, FlooredStepTimes, Shard
-from solver.offline.execution import Start, execute
-from solver.offline.stages import RunningReplica
-from solver.simulation.step_times import Line
+from sutler.solver.offline.application import Edge
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs, FlooredStepTimes, Shard
+from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.stages import RunningReplica
+from sutler.solver.simulation.step_times import Line
 from tests.solver.offline.builders import a_chain, a_node, a_stage, app_of, costs_of, hardware_of
 
 # A step of b sequences takes 10 ms + b ms + b us for each token of the mean context; a prompt 1 ms for each token.

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from solver.offline.application import Edge, Lengths, Node
-from solver.offline.bounds import lower_bound
-from solver.offline.costs import Costs
-from solver.offline.forecast import Forecaster
-from solver.offline.planner import RULES
-from solver.offline.search import by_rule, searched
+from sutler.solver.offline.application import Edge, Lengths, Node
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.planner import RULES
+from sutler.solver.offline.search import by_rule, searched
 from tests.solver.offline.brute_force import best_makespan_s
 from tests.solver.offline.builders import SPECS, a_chain, a_node, app_of, costs_of, hardware_of
 

@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from solver.offline.application import Edge, Lengths
-from solver.offline.costs import Costs, Shard
-from solver.offline.execution import POLL_S, Start, execute
-from solver.offline.pile import Pile
-from solver.offline.stages import Execution, ExecutionPlan, RunningReplica, Stage
-from solver.simulation.engine import Engine, EngineSettings
+from sutler.solver.offline.application import Edge, Lengths
+from sutler.solver.offline.costs import Costs, Shard
+from sutler.solver.offline.execution import POLL_S, Start, execute
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.stages import Execution, ExecutionPlan, RunningReplica, Stage
+from sutler.solver.simulation.engine import Engine, EngineSettings
 from tests.solver.offline.builders import (
     SHORT,
     a_chain,

@@ -6,12 +6,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from solver.offline.application import Lengths
-from solver.offline.costs import Costs
-from solver.offline.curves import Curves
-from solver.offline.execution import execute
-from solver.offline.forecast import Forecaster
-from solver.offline.stages import Stage
+from sutler.solver.offline.application import Lengths
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.curves import Curves
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.stages import Stage
 from tests.solver.offline.builders import SPECS, a_node, app_of, costs_of, hardware_of, random_costs, random_schedule
 
 UNEVEN = Lengths((50, 150, 300, 700), (0.3, 0.6, 0.9, 1.0))

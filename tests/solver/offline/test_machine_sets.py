@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from solver.offline.hardware import Loading
-from solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
-from solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
-from solver.problem import Offer
-from solver.units import HOURS_PER_MONTH
+from sutler.solver.offline.hardware import Loading
+from sutler.solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
+from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
+from sutler.solver.problem import Offer
+from sutler.solver.units import HOURS_PER_MONTH
 from tests.solver.offline.renting_builders import GPUS, an_a100, an_l40s
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from solver.errors import InvalidProblemError
-from solver.offline.adjusting import Reported, adjust, start_at
-from solver.offline.application import Edge
-from solver.offline.bounds import lower_bound
-from solver.offline.execution import execute
-from solver.offline.plan import STRATEGIES, OfflineOptions
-from solver.offline.planner import plan_application
-from solver.offline.stages import ExecutionPlan, Stage
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.adjusting import Reported, adjust, start_at
+from sutler.solver.offline.application import Edge
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.plan import STRATEGIES, OfflineOptions
+from sutler.solver.offline.planner import plan_application
+from sutler.solver.offline.stages import ExecutionPlan, Stage
 from tests.solver.offline.builders import a_node, app_of, assert_lawful, costs_of, hardware_of
 
 ONE, TWO, THREE = (ExecutionPlan(count, 1) for count in (1, 2, 3))

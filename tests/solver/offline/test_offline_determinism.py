@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from solver.offline.application import Application
-from solver.offline.costs import Costs
-from solver.offline.execution import execute
-from solver.offline.plan import STRATEGIES, OfflineOptions, Strategy
-from solver.offline.planner import compare_strategies, plan_application, simulate_schedule
-from solver.offline.sampling import sample
-from solver.offline.stages import Stage
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.costs import Costs
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.plan import STRATEGIES, OfflineOptions, Strategy
+from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.stages import Stage
 from tests.solver.offline.builders import random_costs, random_schedule
 
 ROOT = Path(__file__).resolve().parents[3]

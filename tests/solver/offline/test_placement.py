@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from solver.errors import InvalidProblemError
-from solver.offline import placement
-from solver.offline.hardware import Hardware
-from solver.offline.placement import Group, can_place, place, place_groups
-from solver.offline.placing_ahead import PlacedSchedule, place_schedule
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline import placement
+from sutler.solver.offline.hardware import Hardware
+from sutler.solver.offline.placement import Group, can_place, place, place_groups
+from sutler.solver.offline.placing_ahead import PlacedSchedule, place_schedule
 from tests.solver.offline.placement_builders import (
     after,
     assignments,

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application
-from solver.offline.costs import Costs, weights_gb
-from solver.offline.forecast import Forecaster
-from solver.offline.hardware import Loading
-from solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
-from solver.offline.renting import RentalGoal, Rented, rent
-from solver.offline.sampling import sample
-from solver.offline.search import searched
-from solver.problem import Offer
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application
+from sutler.solver.offline.costs import Costs, weights_gb
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.hardware import Loading
+from sutler.solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
+from sutler.solver.offline.renting import RentalGoal, Rented, rent
+from sutler.solver.offline.sampling import sample
+from sutler.solver.offline.search import searched
+from sutler.solver.problem import Offer
 from tests.solver.offline.renting_builders import (
     GPUS,
     QUICK,

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from solver.offline.forecast import Forecaster
-from solver.offline.greedy import greedy
-from solver.offline.heuristics import max_heuristic, min_heuristic
-from solver.offline.placement import can_place
-from solver.offline.search import by_rule
-from solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.greedy import greedy
+from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
+from sutler.solver.offline.placement import can_place
+from sutler.solver.offline.search import by_rule
+from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
 from tests.solver.offline.builders import a_node, app_of, costs_of, hardware_of, random_costs, random_schedule
 
 Group = dict[int, ExecutionPlan]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver.errors import InvalidProblemError
-from solver.offline.application import Application, Edge, Lengths, Node, Recorded
-from solver.offline.pile import Pile
-from solver.offline.sampling import sample
-from solver.throughput.base import IntArray
+from sutler.solver.arrays import IntArray
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline.application import Application, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.request_set import Pile
+from sutler.solver.offline.sampling import sample
 from tests.solver.offline.builders import SHORT, a_chain, a_node, a_spec, app_of
 
 WIDE = Lengths(tuple(range(1, 1001)), tuple(np.linspace(0.001, 1.0, 1000).tolist()))

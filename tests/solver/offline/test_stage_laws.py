@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from solver.offline.application import Edge
-from solver.offline.beam import Rule
-from solver.offline.bounds import lower_bound
-from solver.offline.execution import execute
-from solver.offline.forecast import Forecaster
-from solver.offline.planner import RULES
-from solver.offline.search import by_rule, searched
-from solver.offline.stages import Stage
+from sutler.solver.offline.application import Edge
+from sutler.solver.offline.beam import Rule
+from sutler.solver.offline.bounds import lower_bound
+from sutler.solver.offline.execution import execute
+from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.planner import RULES
+from sutler.solver.offline.search import by_rule, searched
+from sutler.solver.offline.stages import Stage
 from tests.solver.offline.builders import (
     a_node,
     a_stage,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from solver.profiling.device import USUAL_CACHE_BYTES, described, driver_version
+from sutler.solver.profiling.device import USUAL_CACHE_BYTES, described, driver_version
 
 ROOT = Path(__file__).parents[3]
-NO_TORCH = "import sys; sys.modules['torch'] = None; from solver.profiling import {call}; {call}()"
+NO_TORCH = "import sys; sys.modules['torch'] = None; from sutler.solver.profiling import {call}; {call}()"
 
 
 def played_torch(*names: str, capability: tuple[int, int], l2_cache_bytes: int = 0, hip: str | None = None) -> Any:

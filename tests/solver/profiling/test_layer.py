@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from solver.profiling.counts import layer_flops
-from solver.profiling.layer import (
+from sutler.solver.profiling.counts import layer_flops
+from sutler.solver.profiling.layer import (
     EPSILON,
     KvCache,
     Layer,
@@ -18,7 +18,7 @@ from solver.profiling.layer import (
     random_weights,
     rotary,
 )
-from solver.profiling.shapes import Measurement, Shard, shard_of
+from sutler.solver.profiling.shapes import Measurement, Shard, shard_of
 from tests.solver.profiling.builders import TORCH_NEEDED, a_decode, a_point, a_tiny_spec
 
 torch: Any = pytest.importorskip("torch", reason=TORCH_NEEDED)

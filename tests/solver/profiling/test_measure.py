@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from solver.catalog import resolve_model
-from solver.catalog.entries import ModelSpec
-from solver.profiling import Effort, Grid, Measurement, Outcome, cpu_device, measured, measurements
+from sutler.solver.catalog import resolve_model
+from sutler.solver.catalog.entries import ModelSpec
+from sutler.solver.profiling import Effort, Grid, Measurement, Outcome, cpu_device, measured, measurements
 from tests.solver.profiling.builders import TORCH_NEEDED, a_decode, a_point, a_tiny_spec
 
 torch: Any = pytest.importorskip("torch", reason=TORCH_NEEDED)

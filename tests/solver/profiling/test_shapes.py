@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solver.catalog import resolve_gpu, resolve_model
-from solver.errors import InvalidProblemError
-from solver.profiling.counts import MOST_COPIES, all_reduce_bytes, copies, layer_bytes, layer_flops
-from solver.profiling.shapes import Shard, full_grid, measurements, quick_grid, shard_of
-from solver.throughput.architecture import layer_work
-from solver.throughput.stage_times import stage_work
+from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.profiling.counts import MOST_COPIES, all_reduce_bytes, copies, layer_bytes, layer_flops
+from sutler.solver.profiling.shapes import Shard, full_grid, measurements, quick_grid, shard_of
+from sutler.solver.throughput.architecture import layer_work
+from sutler.solver.throughput.stage_times import stage_work
 from tests.solver.profiling.builders import a_decode, a_point
 
 ROOT = Path(__file__).parents[3]

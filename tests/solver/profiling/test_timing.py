@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from solver.profiling.timing import Effort, by_clock, by_events, captured, timed
+from sutler.solver.profiling.timing import Effort, by_clock, by_events, captured, timed
 
 
 def script(*values: float) -> Callable[[], float]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from solver.simulation.engine import EngineSettings, Scheduling
-from solver.simulation.fleet import SimulatedReplica
-from solver.simulation.requests import Kind, Requests
-from solver.simulation.step_times import Line, StepTimes
+from sutler.solver.simulation.engine import EngineSettings, Scheduling
+from sutler.solver.simulation.fleet import SimulatedReplica
+from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.step_times import Line, StepTimes
 
 KIND = Kind("chat", "w", 100.0, 10.0, 1.0)
 

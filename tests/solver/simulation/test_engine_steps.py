@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from solver.simulation.engine import BLOCK_TOKENS, EngineSettings
-from solver.simulation.fleet import SimulatedReplica, simulate
-from solver.simulation.requests import Requests
-from solver.simulation.step_times import Line, StepTimes
+from sutler.solver.simulation.engine import BLOCK_TOKENS, EngineSettings
+from sutler.solver.simulation.fleet import SimulatedReplica, simulate
+from sutler.solver.simulation.requests import Requests
+from sutler.solver.simulation.step_times import Line, StepTimes
 from tests.solver.simulation.builders import everything_to, random_requests, requests, toy_replica, toy_times
 
 

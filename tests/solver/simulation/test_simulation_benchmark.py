@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from solver.catalog import load_gpus, load_models
-from solver.estimate import one_layout
-from solver.problem import ServedModel, Workload
-from solver.simulation.benchmark import PROTOCOLS, Benchmarked, Protocol, benchmarked, with_all_layers
-from solver.throughput.factors import shipped_calibration
-from solver.throughput.roofline import Roofline
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.estimate import one_layout
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.simulation.benchmark import PROTOCOLS, Benchmarked, Protocol, benchmarked, with_all_layers
+from sutler.solver.throughput.roofline import Roofline
 
 GPU, MODEL = load_gpus()["h100-sxm"], load_models()["llama-3-8b"]
 

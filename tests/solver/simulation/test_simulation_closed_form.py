@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver.catalog import load_gpus, load_models
-from solver.estimate import one_layout
-from solver.problem import Role, ServedModel, Workload
-from solver.simulation.engine import EngineSettings
-from solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
-from solver.simulation.replicas import sustained_rps
-from solver.simulation.requests import Kind, Requests
-from solver.simulation.step_times import step_times
-from solver.throughput.roofline import Roofline
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.estimate import one_layout
+from sutler.solver.problem import Role, ServedModel, Workload
+from sutler.solver.simulation.engine import EngineSettings
+from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
+from sutler.solver.simulation.replicas import sustained_rps
+from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.step_times import step_times
+from sutler.solver.throughput.roofline import Roofline
 
 WITHIN = 0.03
 WAVES = 12

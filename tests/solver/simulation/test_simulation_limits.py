@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver.problem import LatencyLimit, ServedModel, Workload
-from solver.simulation import Kind, Outcome, group_results, simulate, summarise
+from sutler.solver.problem import LatencyLimit, ServedModel, Workload
+from sutler.solver.simulation import Kind, Outcome, group_results, simulate, summarise
 from tests.solver.simulation.builders import random_requests, toy_replica
 
 KINDS = (Kind("chat", "short", 100.0, 10.0, 1.0), Kind("chat", "batch", 100.0, 10.0, 1.0))

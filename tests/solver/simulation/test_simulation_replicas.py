@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import solve
-from solver.catalog import load_gpus, load_models
-from solver.errors import InvalidProblemError
-from solver.plan import Plan
-from solver.problem import Objective, Problem, ServedModel, Workload
-from solver.simulation import (
+from sutler.solver import solve
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Objective, Problem, ServedModel, Workload
+from sutler.solver.simulation import (
     Kind,
     Requests,
     SimulatedReplica,

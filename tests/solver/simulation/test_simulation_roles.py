@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.simulation.engine import Scheduling
-from solver.simulation.fleet import KvRoute, SimulatedReplica, simulate
-from solver.simulation.outcome import Outcome
-from solver.simulation.requests import Requests
-from solver.simulation.routing import RoutingPolicy
-from solver.simulation.step_times import Line, StepTimes
-from solver.simulation.summary import group_results, summarise
+from sutler.solver.simulation.engine import Scheduling
+from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, simulate
+from sutler.solver.simulation.outcome import Outcome
+from sutler.solver.simulation.requests import Requests
+from sutler.solver.simulation.routing import RoutingPolicy
+from sutler.solver.simulation.step_times import Line, StepTimes
+from sutler.solver.simulation.summary import group_results, summarise
 from tests.solver.simulation.builders import KIND, everything_to, random_requests, requests, toy_replica, toy_times
 
 POLICIES: tuple[RoutingPolicy, ...] = ("round_robin", "random", "least_loaded")

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from random import Random
 
-from solver.catalog import load_gpus, load_models
-from solver.problem import Limits, MeasuredRate, ObjectiveKind, Problem, Role, Search, SolveOptions
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.problem import Limits, MeasuredRate, ObjectiveKind, Problem, Role, Search, SolveOptions
 from tests.builders import (
     a_gpu,
     a_model,

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from solver.plan import Plan
-from solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
-from solver.strategies import cauchy
-from solver.strategies.cauchy import Rule
-from solver.strategies.combos import COUNTS
-from solver.strategies.comparing import NotApplicableError
-from solver.verify import verify
+from sutler.solver.plan import Plan
+from sutler.solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
+from sutler.solver.strategies import cauchy
+from sutler.solver.strategies.cauchy import Rule
+from sutler.solver.strategies.combos import COUNTS
+from sutler.solver.strategies.comparing import NotApplicableError
+from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.planning_builders import about, rented_gpus
 from tests.solver.strategies.strategy_builders import in_roles, no_time, plenty_of_time

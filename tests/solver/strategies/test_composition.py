@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from solver.problem import Limits, ObjectiveKind
-from solver.strategies import composition
-from solver.verify import verify
+from sutler.solver.problem import Limits, ObjectiveKind
+from sutler.solver.strategies import composition
+from sutler.solver.verify import verify
 from tests.builders import a_problem, an_offer, appendix_c, measured
 from tests.solver.planning_builders import about, rented_gpus
 from tests.solver.strategies.strategy_builders import plenty_of_time, slices_case

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from solver.problem import ObjectiveKind, Problem
-from solver.strategies import homogeneous
-from solver.strategies.comparing import NotApplicableError
-from solver.verify import verify
+from sutler.solver.problem import ObjectiveKind, Problem
+from sutler.solver.strategies import homogeneous
+from sutler.solver.strategies.comparing import NotApplicableError
+from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, a_gpu, a_model, a_problem, a_workload, an_offer, appendix_c, measured, melange
 from tests.solver.planning_builders import about, rented_gpus
 from tests.solver.strategies.strategy_builders import plenty_of_time

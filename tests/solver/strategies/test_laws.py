@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from solver.problem import ObjectiveKind, Problem
-from solver.strategies.comparing import Ran
-from solver.strategies.registry import compare
+from sutler.solver.problem import ObjectiveKind, Problem
+from sutler.solver.strategies.comparing import Ran
+from sutler.solver.strategies.registry import compare
 from tests.builders import OBJECTIVES, appendix_c, melange, random_estimated_problem, random_problem
 from tests.solver.strategies.strategy_builders import (
     random_networked_case,

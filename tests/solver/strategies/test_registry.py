@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from solver.errors import PlanViolationError, UnknownNameError
-from solver.problem import Problem, Search
-from solver.strategies import greedy
-from solver.strategies.comparing import Planned, Ran, SecondsLeft, settings_beyond
-from solver.strategies.registry import compare, strategies_of
+from sutler.solver.errors import PlanViolationError, UnknownNameError
+from sutler.solver.problem import Problem, Search
+from sutler.solver.strategies import greedy
+from sutler.solver.strategies.comparing import Planned, Ran, SecondsLeft, settings_beyond
+from sutler.solver.strategies.registry import compare, strategies_of
 from tests.builders import a_problem, an_offer, appendix_c, measured, melange
 from tests.solver.planning_builders import about
 from tests.solver.strategies.strategy_builders import two_models_case

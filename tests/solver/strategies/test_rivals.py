@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from solver import planner
-from solver.allocation import Polytope
-from solver.plan import Plan
-from solver.problem import ObjectiveKind, Problem, Search
-from solver.strategies import greedy, hexgen, melange, round_robin, uniform_deployment
-from solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
-from solver.verify import verify
+from sutler.solver import planner
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import ObjectiveKind, Problem, Search
+from sutler.solver.strategies import greedy, hexgen, melange, round_robin, uniform_deployment
+from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.verify import verify
 from tests.builders import (
     a_model,
     a_problem,

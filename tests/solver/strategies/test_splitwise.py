@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from solver.catalog import load_gpus, load_models
-from solver.plan import Plan
-from solver.problem import ObjectiveKind, Offer, Problem
-from solver.strategies import splitwise
-from solver.strategies.comparing import NotApplicableError
-from solver.strategies.splitwise import DESIGNS, machine_types
-from solver.verify import verify
+from sutler.solver.catalog import load_gpus, load_models
+from sutler.solver.plan import Plan
+from sutler.solver.problem import ObjectiveKind, Offer, Problem
+from sutler.solver.strategies import splitwise
+from sutler.solver.strategies.comparing import NotApplicableError
+from sutler.solver.strategies.splitwise import DESIGNS, machine_types
+from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, a_gpu, a_model, a_problem, a_workload, an_offer
 from tests.solver.planning_builders import about, rented_gpus
 from tests.solver.strategies.strategy_builders import in_roles, plenty_of_time

@@ -1,0 +1,1 @@
+"""The application: every feature's endpoints put together, health and metrics."""

@@ -1,0 +1,108 @@
+"""`/healthz`, `/readyz`, `/metrics`: for orchestrators and Prometheus.
+
+Alive means that this process answers. Ready means that it can plan: the database answers, some cloud's market is
+fresh, and a worker is at work.
+"""
+
+import asyncio
+from typing import Final, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy import text
+
+from sutler.service.api.metrics_of_the_store import StoreMetricsCache, exposition
+from sutler.service.auth.dependency import Reader
+from sutler.service.db.asynchronous import reading
+from sutler.service.db.errors import DatabaseError
+from sutler.service.translation.market_source import STORE_MAX_AGE_S
+from sutler.service.web.problems import responses
+from sutler.service.web.resource import Resource
+from sutler.service.web.state import Service, Services
+
+router = APIRouter(tags=["operation"])
+PATIENCE_S: Final = 2.0
+
+_FRESH: Final = text("""
+    SELECT max(ended_at) >= now() - :max_age_s * interval '1 second' FROM poll WHERE outcome IN ('ok', 'partial')
+    AND at >= now() - :max_age_s * interval '1 second'
+""")
+_WORKERS: Final = text(
+    "SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= now() - :silent_s * interval '1 second'"
+)
+
+
+class Health(Resource):
+    """This process answers."""
+
+    status: Literal["ok"] = "ok"
+    """Always."""
+
+
+class Check(Resource):
+    """One thing that planning needs."""
+
+    name: Literal["database", "market", "worker"]
+    """What is looked at."""
+    ok: bool
+    """Whether it is as it should be."""
+    detail: str
+    """What was found, and what to do."""
+
+
+class Readiness(Resource):
+    """Whether this service can plan now."""
+
+    status: Literal["ready", "not_ready"]
+    """Ready when all checks are."""
+    checks: list[Check]
+    """One by one."""
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Whether this process answers at all."""
+    return Health()
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready."}})
+async def readyz(services: Service) -> JSONResponse:
+    """Whether plans on the store's market can be made: database, fresh market, a worker."""
+    checks = await _checks(services)
+    is_ready = all(check.ok for check in checks)
+    found = Readiness(status="ready" if is_ready else "not_ready", checks=checks)
+    return JSONResponse(found.model_dump(mode="json"), 200 if is_ready else 503)
+
+
+async def _checks(services: Services) -> list[Check]:
+    silent_s = services.settings.worker_silent_s
+    try:
+        async with asyncio.timeout(PATIENCE_S), reading(services.engine) as connection:
+            fresh = bool(await connection.scalar(_FRESH, {"max_age_s": STORE_MAX_AGE_S}))
+            workers = await connection.scalar(_WORKERS, {"silent_s": silent_s}) or 0
+    except (DatabaseError, TimeoutError):
+        return [Check(name="database", ok=False, detail="does not answer: see the log")]
+    stale = f"no cloud answered in the last {STORE_MAX_AGE_S:g} s: GET /v1/providers says why"
+    missing = "no worker is at work: start `sutler serve --role worker`"
+    return [
+        Check(name="database", ok=True, detail="answers"),
+        Check(name="market", ok=fresh, detail="is fresh" if fresh else stale),
+        Check(name="worker", ok=workers > 0, detail="at work" if workers else missing),
+    ]
+
+
+@router.get(
+    "/metrics",
+    response_model=None,
+    responses={
+        200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **responses(401, 403, 429),
+    },
+)
+async def metrics(request: Request, services: Service, _reader: Reader) -> Response:
+    """Metrics of this process, and of all from the database."""
+    accept = request.headers.get("accept")
+    content, media_type = await exposition(
+        services.metrics, services.part(StoreMetricsCache), services.engine, accept=accept
+    )
+    return Response(content, headers={"Content-Type": media_type})

@@ -1,0 +1,83 @@
+"""Exit statuses, and how every error becomes one: a short message on stderr, never a traceback.
+
+SUTLER_DEBUG=1 shows the traceback of what is our fault.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NoReturn, ParamSpec, TypeVar
+
+import typer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST_PROBLEMS_SHOWN = 20
+
+
+class Exit(IntEnum):
+    """What scripts may rely on."""
+
+    PLANNED = 0
+    OUR_FAULT = 1
+    BAD_INPUT = 2
+    INFEASIBLE = 3
+    NO_MARKET_DATA = 4
+    NO_PLAN_IN_TIME = 5
+    INTERRUPTED = 130
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """A command whose errors end the process with their status."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except Exception as error:
+            _end(error)
+
+    return run
+
+
+def say(message: str) -> None:
+    """One message on stderr, whose control characters are shown, not obeyed."""
+    shown = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in message)
+    typer.echo(shown, err=True)
+
+
+def _end(error: Exception) -> NoReturn:
+    from sutler.service.errors import SutlerError
+    from sutler.solver.errors import InvalidProblemError
+
+    if isinstance(error, SutlerError) and error.exit_status is not None:
+        _say_problems(error.lines)
+        raise typer.Exit(error.exit_status) from error
+    if isinstance(error, InvalidProblemError):
+        say(f"error: {error}")
+        raise typer.Exit(Exit.BAD_INPUT) from error
+    _end_by_our_fault(error)
+
+
+def _say_problems(problems: Sequence[str]) -> None:
+    for problem in problems[:MOST_PROBLEMS_SHOWN]:
+        say(problem)
+    if len(problems) > MOST_PROBLEMS_SHOWN:
+        say(f"error: ... and {len(problems) - MOST_PROBLEMS_SHOWN} more of this kind")
+
+
+def _end_by_our_fault(error: Exception) -> NoReturn:
+    from sutler.service.settings import settings_from
+
+    if settings_from().debug:
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    summary = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    say(f"this is a defect of sutler: {summary} (set SUTLER_DEBUG=1 to see the traceback)")
+    raise typer.Exit(Exit.OUR_FAULT) from error

@@ -1,0 +1,227 @@
+"""A comparison as people read it: sutler beside every rival, at most 100 columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sutler.service.cli.views.frontier import frontier_view
+from sutler.service.cli.views.headline import market_words
+from sutler.service.cli.views.layout import bar, lines, section, table_of
+from sutler.service.cli.views.plan import conflicts_table
+from sutler.service.cli.views.wording import number, objective_unit, percent, price
+from sutler.service.comparing.compared import value_of
+from sutler.service.documents.comparison import ComparedStrategy, ComparisonDocument
+
+NAME_AND_BAR_COLUMNS: Final = 43
+BAR_COLUMNS: Final = (6, 16)
+INDENT: Final = "  "
+# Below this a difference is within the gap to which plans are proven.
+SAME_FRACTION: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Of all bars, so that they compare: `columns` for the largest value; the fewer, the longer the names are."""
+
+    top: float
+    columns: int
+
+    @classmethod
+    def of(cls, strategies: Sequence[ComparedStrategy]) -> "_Scale":
+        top = max((value for one in strategies if (value := value_of(one)) is not None), default=0.0)
+        longest = len(INDENT) + max(len(one.name) for one in strategies)
+        least, most = BAR_COLUMNS
+        return cls(top, max(least, min(most, NAME_AND_BAR_COLUMNS - longest)))
+
+
+def comparison_view(comparison: ComparisonDocument) -> Iterator[RenderableType]:
+    """The parts to print, in order: who wins, by how much, with what, and what cannot be compared."""
+    applicable = [one for one in comparison.strategies if one.status != "not_applicable"]
+    by_market = {own: [one for one in applicable if one.own_market == own] for own in (False, True)}
+    scale = _Scale.of(applicable)
+    yield _headline(comparison)
+    if comparison.strategies[0].conflicts:
+        yield from section("What has to give", conflicts_table(comparison.strategies[0].conflicts))
+    yield from section("On the market as it is", _results(by_market[False], comparison, scale))
+    if by_market[True]:
+        title = "On supply that the market does not have (nobody could rent these)"
+        yield from section(title, _results(by_market[True], comparison, scale))
+    if comparison.frontier is not None:
+        yield from frontier_view(comparison.frontier, comparison.objective)
+    if any(one.gpus for one in applicable):
+        yield from section("What they rent", _fleets(applicable))
+    without = [one for one in applicable if one.reason is not None]
+    if without:
+        yield from section("Without a plan", lines(_by_reason(without)))
+    others = [one for one in comparison.strategies if one.status == "not_applicable"]
+    if others:
+        yield from section("Not applicable", lines(_by_reason(others)))
+    yield from section("What they do", lines(_described(applicable)))
+    if comparison.notes:
+        yield from section("Notes", lines(comparison.notes))
+
+
+def claim(comparison: ComparisonDocument) -> str:
+    """One sentence: what sutler's plan is, and by how much it beats the best rival on the same supply."""
+    sutler = comparison.strategies[0]
+    value = value_of(sutler)
+    if value is None:
+        return _no_plan(sutler)
+    achieved = _achieved(sutler, comparison.objective, value)
+    best = next((one for one in comparison.strategies if one.name == comparison.best_rival), None)
+    rival_value = None if best is None else value_of(best)
+    if best is None or rival_value is None:
+        return f"{achieved}; no rival has a plan on the same supply"
+    named = f"the best rival on the same supply, {best.name} ({_amount(rival_value, comparison.objective)})"
+    better, change = _difference(value, rival_value, comparison.objective)
+    if abs(change) < SAME_FRACTION:
+        return f"{achieved}: as good as {named}"
+    if not better:
+        worse = percent(abs(change)) if rival_value else _amount(value - rival_value, comparison.objective)
+        return f"{achieved}, {worse} worse than {named}: {_way_to_better(sutler, best)}"
+    return f"{achieved}: {_advantage(comparison.objective, percent(abs(change)))} {named}"
+
+
+def _headline(comparison: ComparisonDocument) -> Text:
+    sutler = comparison.strategies[0]
+    wins = value_of(sutler) is not None and sutler.status == "optimal"
+    text = Text(claim(comparison), style="bold green" if wins else "bold yellow")
+    ran = [one for one in comparison.strategies if one.status != "not_applicable"]
+    own = sum(one.own_market for one in ran)
+    apart = f", {own} of them on a market of their own" if own else ""
+    shorter = "" if comparison.objective == "max_throughput" else "; shorter bars are better"
+    seconds = sum(one.seconds for one in ran)
+    for line in (
+        f"{_counted(len(ran))} with the same rates and limits{apart}, in {seconds:.1f} s",
+        market_words(comparison.market),
+        f"ratio: how many times better sutler is{shorter}",
+    ):
+        text.append(f"\n{line}", style="default not bold")
+    return text
+
+
+def _counted(strategies: int) -> str:
+    return "1 strategy" if strategies == 1 else f"{strategies} strategies"
+
+
+def _no_plan(sutler: ComparedStrategy) -> str:
+    if sutler.status == "infeasible":
+        return "Infeasible: no plan meets every limit"
+    if sutler.status == "unknown":
+        return "sutler found no plan before the time limit: raise it with --time-limit-s"
+    return f"sutler has no plan: {sutler.reason}"
+
+
+def _achieved(sutler: ComparedStrategy, objective: str, value: float) -> str:
+    amount = number(value)
+    money = f" for {price(sutler.cost_usd_per_hour)} $/h"
+    return {
+        "max_throughput": f"sutler serves {amount} requests/s{money}",
+        "min_makespan": f"sutler is done in {amount} s{money}",
+        "min_cost": f"sutler carries the load for {amount} $/h",
+        "min_power": f"sutler carries the load with {amount} W{money}",
+    }[objective]
+
+
+def _way_to_better(sutler: ComparedStrategy, best: ComparedStrategy) -> str:
+    if best.allowed_beyond:
+        return f"{' and '.join(best.allowed_beyond)} lets sutler do as it does"
+    if sutler.status == "feasible":
+        return "its search was ended early, raise --time-limit-s"
+    return "the gap that was asked for allows that, lower solver.relative_gap"
+
+
+def _difference(value: float, rival: float, objective: str) -> tuple[bool, float]:
+    """Whether sutler is better, and its value relative to the rival's, less one; a rival of value 0 is free."""
+    change = (value / rival if rival else 1.0 if value == rival else inf) - 1.0
+    return (change > 0 if objective == "max_throughput" else change < 0), change
+
+
+def _advantage(objective: str, by: str) -> str:
+    return {
+        "max_throughput": f"{by} more than",
+        "min_makespan": f"{by} less time than",
+        "min_cost": f"{by} cheaper than",
+        "min_power": f"{by} less power than",
+    }[objective]
+
+
+def _amount(value: float, objective: str) -> str:
+    return f"{number(value)} {objective_unit(objective)}"
+
+
+def _results(strategies: Sequence[ComparedStrategy], comparison: ComparisonDocument, scale: _Scale) -> Table:
+    """A row per strategy below the name of its family; the value's own unit is not shown twice."""
+    unit = objective_unit(comparison.objective)
+    others = [heading for heading in ("$/h", "W") if heading != unit]
+    table = table_of(texts=("strategy", ""), numbers=(unit, *others, "ratio", "seconds"))
+    table.columns[1].no_wrap = True
+    table.add_column("status", overflow="fold")
+    families = dict.fromkeys(one.family for one in strategies)
+    for family in families:
+        if family != "sutler":
+            table.add_row(Text(family, style="dim"))
+        for one in (one for one in strategies if one.family == family):
+            table.add_row(*_row(one, others, scale), style="bold" if family == "sutler" else None)
+    return table
+
+
+def _row(one: ComparedStrategy, others: Sequence[str], scale: _Scale) -> list[str]:
+    value = value_of(one)
+    money = {"$/h": price(one.cost_usd_per_hour), "W": _watts(one.power_watts)}
+    return [
+        one.name if one.family == "sutler" else f"{INDENT}{one.name}",
+        "" if value is None else bar(value, scale.top, columns=scale.columns),
+        number(value),
+        *(money[heading] if value is not None else "–" for heading in others),
+        number(one.ratio_to_sutler),
+        f"{one.seconds:.2f}",
+        _status(one),
+    ]
+
+
+def _watts(watts: float | None) -> str:
+    return "–" if watts is None else f"{watts:,.0f}"
+
+
+def _status(one: ComparedStrategy) -> str:
+    gap = None if one.objective is None else one.objective.relative_gap
+    if one.status == "feasible" and gap is not None:
+        return f"gap {percent(gap)}"
+    return {"unknown": "no plan yet", "feasible": "feasible", "rejected": "defective"}.get(one.status, one.status)
+
+
+def _fleets(strategies: Sequence[ComparedStrategy]) -> Table:
+    table = table_of(texts=("strategy", "GPUs"), numbers=("replicas",))
+    for one in strategies:
+        if one.gpus:
+            gpus = ", ".join(f"{count} × {gpu}" for gpu, count in one.gpus.items())
+            table.add_row(one.name, gpus, str(one.replicas))
+    return table
+
+
+def _by_reason(strategies: Sequence[ComparedStrategy]) -> Iterator[str]:
+    """One sentence for all that share a reason."""
+    names: dict[str | None, list[str]] = {}
+    for one in strategies:
+        names.setdefault(one.reason, []).append(one.name)
+    for reason, named in names.items():
+        yield f"{', '.join(named)}: {reason}"
+
+
+def _described(strategies: Sequence[ComparedStrategy]) -> Iterator[str]:
+    """One sentence for each, or for all those that differ only in what is after the slash."""
+
+    def kind(one: ComparedStrategy) -> tuple[str, str]:
+        return one.name.partition("/")[0], one.source
+
+    for (name, source), members in groupby(strategies, key=kind):
+        first, *others = members
+        what = f"{name}/*: {first.title}, and so on" if others else f"{first.name}: {first.title}"
+        yield what + (f" ({source})" if source else "")

@@ -1,0 +1,93 @@
+"""What a new plan changes, as people read it: in the order in which to do it, and in one line."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.wording import machine, moment, price
+from sutler.service.deployments.diff.schema import DiffDocument, KeptMachines, MachineChange, Reroute, StoppedMachines
+
+MINUS: Final = "\N{MINUS SIGN}"
+
+
+def diff_view(diff: DiffDocument) -> Iterator[RenderableType]:
+    """What to do, in the order in which to do it."""
+    cost = diff.usd_per_hour
+    came_from = "nothing" if diff.from_ is None else f"revision {diff.from_}"
+    yield Text(f"From {came_from} to revision {diff.to}: {diff.reason}", style="bold")
+    yield Text(f"{price(cost.before)} $/h before, {price(cost.after)} $/h after ({signed(cost.change)} $/h)")
+    if diff.keep:
+        yield from section("Keep", _machines(diff.keep))
+    if diff.start:
+        yield from section("1. Start and check", _machines(diff.start))
+    restarts = [item for item in diff.keep if item.restart]
+    if diff.reroute or restarts:
+        yield from section("2. Re-route", lines([*map(_route_words, diff.reroute), *map(_restart_words, restarts)]))
+    if held := [item for item in diff.stop if item.held]:
+        yield from section("3. Stop", _machines(held))
+    if gone := list(_gone_for_good(diff)):
+        yield from section("Gone, and not needed any more: nothing to do", _machines(gone))
+
+
+def _gone_for_good(diff: DiffDocument) -> Iterator[StoppedMachines]:
+    """What is not held and not started anew either: machines that are started are not to be read of twice."""
+    started = Counter({item.key: item.count for item in diff.start})
+    for item in diff.stop:
+        count = item.count - started[item.key]
+        if not item.held and count > 0:
+            yield item.model_copy(update={"count": count, "usd_per_hour": item.usd_per_hour * count / item.count})
+
+
+def _machines(items: Iterable[MachineChange]) -> Table:
+    table = table_of(texts=("offer", "machine", "contract"), numbers=("count", "$/h"))
+    table.add_column("why", overflow="fold")
+    for item in items:
+        offer = f"{item.provider} {item.offer_id}"
+        contract = item.contract.replace("_", " ")
+        figures = (str(item.count), price(item.usd_per_hour))
+        table.add_row(offer, machine(item.gpu, item.gpus), contract, *figures, item.reason)
+    return table
+
+
+def _route_words(route: Reroute) -> str:
+    return f"{route.model}, {route.workload}: {route.reason}"
+
+
+def _restart_words(item: KeptMachines) -> str:
+    return f"start anew on {item.provider} {item.offer_id}: {', '.join(item.restart)}"
+
+
+def diff_words(diff: DiffDocument) -> str:
+    """`keep 3, start 1, re-route 2, stop 1`; what there is none of is left out, and so is what is gone already."""
+    counts = {
+        "keep": _count(diff.keep),
+        "start": _count(diff.start),
+        "restart": len({name for item in diff.keep for name in item.restart}),
+        "re-route": len(diff.reroute),
+        "stop": _count([item for item in diff.stop if item.held]),
+    }
+    return ", ".join(f"{word} {count}" for word, count in counts.items() if count) or "nothing to do"
+
+
+def _count(items: Sequence[MachineChange]) -> int:
+    return sum(item.count for item in items)
+
+
+def revision_line(name: str, diff: DiffDocument, issued_at: datetime) -> str:
+    """One line for a log: when it came, which revision, what it costs, what it changes and why."""
+    cost = diff.usd_per_hour
+    figures = f"{price(cost.after)} $/h ({signed(cost.change)}), {diff_words(diff)}"
+    return f"{moment(issued_at)} {name} revision {diff.to}: {figures}; {diff.reason}"
+
+
+def signed(usd: float) -> str:
+    """`+1.200`, `−0.350`, `±0`."""
+    if not usd:
+        return "±0"
+    return f"{'+' if usd > 0 else MINUS}{price(abs(usd))}"

@@ -1,0 +1,94 @@
+"""The first lines of a plan: what it achieves, how that is proven, what it costs, on which market it rests."""
+
+from rich.text import Text
+
+from sutler.service.cli.views.wording import age, number, objective_unit, percent, price
+from sutler.service.documents.plan import MarketUsed, PlanDocument
+
+_COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
+
+
+def headline(plan: PlanDocument) -> Text:
+    """A few lines of text; the first says what the plan achieves."""
+    lines = [
+        _achievement(plan),
+        _proof(plan),
+        *_optimum(plan),
+        *_money(plan),
+        _solve(plan),
+        market_words(plan.market),
+    ]
+    text = Text(lines[0], style=_COLOURS[plan.status])
+    for line in lines[1:]:
+        text.append(f"\n{line}", style="default not bold")
+    return text
+
+
+def market_words(market: MarketUsed) -> str:
+    """When the market was looked at, and how large it is."""
+    return f"Market of {market.taken_at:%Y-%m-%d %H:%M} UTC ({age(market.age_s)} old), {market.offers:,} offers"
+
+
+def _achievement(plan: PlanDocument) -> str:
+    value = number(plan.objective.value, digits=5)
+    if plan.status == "infeasible":
+        return "Infeasible: no plan meets every limit"
+    if plan.objective.value is None:
+        return "No plan found before the time limit: raise it with --time-limit-s"
+    return {
+        "max_throughput": f"{value} requests/s at the given mix",
+        "min_makespan": f"All requests done in {value} s",
+        "min_cost": f"{value} $/h carries the load",
+        "min_power": f"{value} W carry the load",
+    }[plan.objective.kind]
+
+
+def _proof(plan: PlanDocument) -> str:
+    bound, gap = plan.objective.bound, plan.objective.relative_gap
+    unit = objective_unit(plan.objective.kind)
+    known = "" if bound is None else f"; proven: no plan is better than {number(bound, digits=5)} {unit}"
+    by = "" if gap is None else f" (gap {percent(gap)})"
+    if plan.status == "optimal":
+        return f"Optimal{known}{by}"
+    limit = plan.solver.limit or "a limit"
+    if plan.status == "feasible" and plan.solver.limit is None and plan.revision > 1:
+        return f"Not proven optimal, since what a change costs counts, too{known}{by}"
+    return {
+        "feasible": f"Not proven optimal, {limit} ended the search{known}{by}",
+        "unknown": f"Neither a plan nor a proof that there is none: {limit} ended the search{known}",
+        "infeasible": "Proven; the table says what has to give, and by how much",
+    }[plan.status]
+
+
+def _optimum(plan: PlanDocument) -> list[str]:
+    """What was given up of, or what would be the best if the rates were sure."""
+    best, value = plan.objective.optimum_value, plan.objective.value
+    if best is None or value is None:
+        return []
+    given_up = f" ({percent(abs(value / best - 1))} given up)" if best else ""
+    return [f"Planned for low rates: the optimum at the rates themselves is {_valued(plan, best)}{given_up}"]
+
+
+def _valued(plan: PlanDocument, value: float) -> str:
+    return f"{number(value, digits=5)} {objective_unit(plan.objective.kind)}"
+
+
+def _money(plan: PlanDocument) -> list[str]:
+    if plan.cost_usd_per_hour is None:
+        return []
+    parts = [] if plan.objective.kind == "min_cost" else [f"{price(plan.cost_usd_per_hour)} $/h"]
+    if plan.usd_per_million_tokens is not None:
+        parts.append(f"{number(plan.usd_per_million_tokens)} $ per million tokens")
+    if plan.throughput_rps is not None and plan.objective.kind != "max_throughput":
+        parts.append(f"{number(plan.throughput_rps)} req/s")
+    if plan.load_multiple is not None:
+        parts.append(f"carries up to {number(plan.load_multiple)} × the load")
+    if plan.power_watts is not None and plan.objective.kind != "min_power":
+        parts.append(f"{number(plan.power_watts)} W")
+    return [" · ".join(parts)]
+
+
+def _solve(plan: PlanDocument) -> str:
+    method = plan.solver.method.replace("_", " ")
+    candidates = "1 candidate" if plan.solver.candidates == 1 else f"{plan.solver.candidates:,} candidates"
+    return f"Solved in {plan.solver.seconds:.2f} s ({method}, {candidates})"

@@ -1,0 +1,258 @@
+"""The market as people read it, and as `--json` prints it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from sutler.service.cli.views.layout import bars, lines, section, table_of
+from sutler.service.cli.views.wording import age, price
+from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
+from sutler.service.market.history import HistoryPoint
+from sutler.service.market.polling import PollReport
+from sutler.service.market.repository import ProviderReport
+from sutler.service.market.selection import usd_per_gpu_hour
+from sutler.service.translation.stored_market import StoredMarket
+
+CONTRACT_WORDS = {"on_demand": "on demand", "interruptible": "spot", "reserved": "reserved"}
+
+
+def rfc3339(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def poll_records(reports: Iterable[PollReport]) -> list[dict[str, Any]]:
+    """What scripts read of a poll."""
+    return [
+        {
+            "provider": report.provider,
+            "outcome": report.poll.outcome,
+            "kept": report.poll.kept,
+            "rejected": report.poll.rejected_by_reason,
+            "not_available": dict(report.poll.not_available),
+            "flags": dict(report.flags),
+            "retry_at": rfc3339(report.retry_at),
+            "detail": report.poll.detail,
+            "http_status": report.poll.http_status,
+            "at": rfc3339(report.at),
+            "seconds": round(report.seconds, 3),
+            "requests": report.poll.requests,
+            "opened": report.opened,
+            "closed": report.closed,
+        }
+        for report in reports
+    ]
+
+
+def poll_view(reports: Sequence[PollReport]) -> Iterator[RenderableType]:
+    """One row per cloud, then what went wrong and what to do."""
+    table = table_of(
+        texts=("provider", "outcome"), numbers=("kept", "rejected", "not for rent", "changed", "seconds")
+    )
+    for report in reports:
+        table.add_row(
+            report.provider,
+            report.poll.outcome.replace("_", " "),
+            f"{report.poll.kept:,}",
+            f"{len(report.poll.rejected):,}",
+            f"{sum(report.poll.not_available.values()):,}",
+            f"{report.opened + report.closed:,}",
+            f"{report.seconds:.1f}",
+        )
+    yield table
+    remarks = [remark for report in reports for remark in _remarks(report)]
+    if remarks:
+        yield from section("Remarks", lines(remarks))
+    if any(report.poll.is_usable for report in reports):
+        yield Text(
+            "\n`sutler market offers` lists what is for rent; `sutler market providers` says what was rejected."
+        )
+
+
+def _remarks(report: PollReport) -> Iterator[str]:
+    if report.poll.detail:
+        yield f"{report.provider}: {report.poll.detail}"
+    if report.retry_at is not None:
+        yield f"{report.provider}: ask again after {rfc3339(report.retry_at)}; its last offers stay and grow older"
+    if report.poll.rejected:
+        yield f"{report.provider}: rejected: {_counts(report.poll.rejected_by_reason)}"
+    for flag, count in report.flags.items():
+        yield f"{report.provider}: {_flag_words(flag, count)}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count:,}" for name, count in ordered) or "–"
+
+
+def _flag_words(flag: str, count: int) -> str:
+    words = {
+        "duplicate_conflict": f"{count} offers came twice with different prices; the dearer one is kept",
+        "price_mismatch": f"{count} prices contradict the list price by more than 20 %; the list price is kept",
+        "suspect_empty": "an empty answer after offers is not believed yet; the next poll has to confirm it",
+        "maybe_cut": "the answer reached its limit: dearer offers may be missing from it and are kept as they were",
+    }
+    return words.get(flag, f"{flag} {count}")
+
+
+def snapshot_record(market: StoredMarket) -> dict[str, Any]:
+    """The market snapshot contract; `offers` may be empty here."""
+    offers = [_offer_record(offer) for offer in market.offers]
+    return {"schema": MARKET_SCHEMA, "taken_at": rfc3339(market.taken_at), "offers": offers}
+
+
+def _offer_record(offer: OfferDocument) -> dict[str, Any]:
+    record = offer.model_dump(exclude_none=True)
+    record["observed_at"] = rfc3339(offer.observed_at)
+    if offer.gpu_ids is not None:
+        record["gpu_ids"] = list(offer.gpu_ids)
+    return record
+
+
+def offers_view(market: StoredMarket, *, most: int) -> Iterator[RenderableType]:
+    """The cheapest offers, and what the rest amounts to."""
+    if not market.offers:
+        yield Text("No offers match." if market.last_seen else "No cloud has answered yet: run `sutler market poll`.")
+        return
+    widest = {"gpu": 20, "provider": 10, "offer": 20, "where": 12, "contract": 9}
+    table = table_of(texts=tuple(widest), numbers=("GPUs", "$/GPU/h", "$/h", "up"))
+    for column, width in zip(table.columns, widest.values(), strict=False):
+        column.no_wrap, column.overflow, column.max_width = True, "ellipsis", width
+    for offer in market.offers[:most]:
+        table.add_row(*_offer_cells(offer))
+    yield table
+    yield Text(f"\n{_summary(market, most)}")
+
+
+def _offer_cells(offer: OfferDocument) -> tuple[str, ...]:
+    return (
+        offer.gpu,
+        offer.provider,
+        offer.offer_id,
+        offer.region or "–",
+        CONTRACT_WORDS[offer.contract],
+        _gpus_words(offer),
+        price(usd_per_gpu_hour(offer)),
+        price(offer.price_usd_per_hour),
+        "–" if offer.reliability_fraction is None else f"{100 * offer.reliability_fraction:.1f} %",
+    )
+
+
+def _gpus_words(offer: OfferDocument) -> str:
+    """8; 1–8: any number up to that; 12 × 8: so many offers; ≥: a lower bound; (8): not known to be for rent."""
+    gpus = f"1–{offer.gpus}" if offer.divisible and offer.gpus > 1 else f"{offer.gpus}"
+    if offer.availability_basis == "list":
+        return f"({gpus})"
+    many = f"{offer.available} × " if offer.available > 1 else ""
+    return f"{'≥ ' if offer.availability_basis == 'lower_bound' else ''}{many}{gpus}"
+
+
+def _summary(market: StoredMarket, most: int) -> str:
+    gpus = len({offer.gpu for offer in market.offers})
+    oldest_s = max((market.taken_at - (o.observed_at or market.taken_at)).total_seconds() for o in market.offers)
+    shown = f", the {most} cheapest shown (--limit)" if len(market.offers) > most else ""
+    when = f"{market.taken_at:%Y-%m-%d %H:%M:%S} UTC"
+    seen = f"seen up to {age(max(0.0, oldest_s))} before"
+    return f"{len(market.offers):,} offers of {gpus} GPU types as of {when}, {seen}{shown}."
+
+
+def history_records(points: Iterable[HistoryPoint]) -> list[dict[str, Any]]:
+    return [
+        {
+            "at": rfc3339(point.at),
+            "gpus": point.gpus,
+            "offers": point.offers,
+            "least_usd_per_gpu_hour": point.least_usd_per_gpu_hour,
+            "median_usd_per_gpu_hour": point.median_usd_per_gpu_hour,
+        }
+        for point in points
+    ]
+
+
+def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Iterator[RenderableType]:
+    """Two plots over the same time, and the figures at their ends."""
+    known = [point for point in points if point.gpus is not None]
+    if not known:
+        yield Text(f"The store knows nothing of {gpu} ({contract}) in that time: nobody polled, or nothing was kept.")
+        return
+    labels = (f"{points[0].at:%m-%d %H:%M}", f"{points[-1].at:%m-%d %H:%M} UTC")
+    yield Text(f"{gpu}, {contract.replace('_', '-')}")
+    yield from section("GPUs for rent", bars([point.gpus for point in points], labels=labels))
+    yield from section("Cheapest $/GPU/h", bars([p.least_usd_per_gpu_hour for p in points], labels=labels))
+    least = [point.least_usd_per_gpu_hour for point in known if point.least_usd_per_gpu_hour is not None]
+    last = known[-1]
+    table = table_of(texts=("",), numbers=("least", "mean", "most", "last"))
+    gpus = [point.gpus or 0.0 for point in known]
+    table.add_row("GPUs", *(f"{value:,.0f}" for value in (min(gpus), sum(gpus) / len(gpus), max(gpus), gpus[-1])))
+    if least:
+        ends = (min(least), sum(least) / len(least), max(least), last.least_usd_per_gpu_hour)
+        table.add_row("cheapest $/GPU/h", *(price(value) for value in ends))
+    yield from section("In figures", table)
+
+
+def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:
+    records = []
+    for report in reports:
+        poll = report.last_poll
+        records.append(
+            {
+                "provider": report.provider,
+                "offers": report.offers,
+                "last_seen_at": rfc3339(report.last_seen_at),
+                "next_poll_at": rfc3339(report.next_poll_at),
+                "failures_in_a_row": report.failures_in_a_row,
+                "last_poll": None
+                if poll is None
+                else {
+                    "at": rfc3339(poll.ended_at),
+                    "outcome": poll.outcome,
+                    "kept": poll.kept,
+                    "rejected": dict(poll.rejected),
+                    "not_available": dict(poll.not_available),
+                    "flags": dict(poll.flags),
+                    "retry_at": rfc3339(poll.retry_at),
+                    "detail": poll.detail,
+                },
+            }
+        )
+    return records
+
+
+def providers_view(reports: Sequence[ProviderReport], *, now: datetime) -> Iterator[RenderableType]:
+    """One row per cloud, then why rows were rejected and what failed."""
+    table = table_of(texts=("provider", "last poll", "outcome"), numbers=("data age", "offers", "kept", "rejected"))
+    for report in reports:
+        poll = report.last_poll
+        table.add_row(
+            report.provider,
+            "never" if poll is None else f"{age((now - poll.ended_at).total_seconds())} ago",
+            "–" if poll is None else poll.outcome.replace("_", " "),
+            "–" if report.last_seen_at is None else age((now - report.last_seen_at).total_seconds()),
+            f"{report.offers:,}",
+            "–" if poll is None else f"{poll.kept:,}",
+            "–" if poll is None else f"{sum(poll.rejected.values()):,}",
+        )
+    yield table
+    remarks = [remark for report in reports for remark in _provider_remarks(report)]
+    if remarks:
+        yield from section("Remarks", lines(remarks))
+    if all(report.last_poll is None for report in reports):
+        yield Text("\n`sutler market poll` asks them.")
+
+
+def _provider_remarks(report: ProviderReport) -> Iterator[str]:
+    poll = report.last_poll
+    if poll is None:
+        return
+    if poll.rejected:
+        yield f"{report.provider}: rejected: {_counts(poll.rejected)}"
+    if poll.not_available:
+        yield f"{report.provider}: not for rent: {_counts(poll.not_available)}"
+    if poll.detail:
+        yield f"{report.provider}: {poll.detail}"
+    if report.failures_in_a_row:
+        yield f"{report.provider}: {report.failures_in_a_row} failures in a row; next {rfc3339(report.next_poll_at)}"
+    for flag, count in poll.flags.items():
+        yield f"{report.provider}: {_flag_words(flag, count)}"

@@ -1,0 +1,169 @@
+"""Profiles and calibrations as people read them, and as `--json` prints them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+
+from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.market import rfc3339
+from sutler.service.cli.views.wording import number, percent
+from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
+from sutler.service.profiles.calibrating import Calibrated, serving_run
+from sutler.service.profiles.repository import Profile
+from sutler.service.profiles.runs import ProfileRun
+from sutler.service.profiles.service import Imported
+from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.throughput.refit import errors
+
+METRICS = (("req_per_s", "requests/s"), ("ttft", "TTFT, as plans bound it"), ("tpot", "TPOT"))
+
+
+def import_records(done: Iterable[Imported]) -> list[dict[str, Any]]:
+    """What scripts read of an import."""
+    return [
+        {
+            "file": one.file,
+            "format": one.format,
+            "kept": one.kept,
+            "new": one.new,
+            "profiles": [key.id for key in one.profiles],
+            "rejected": [{"place": run.place, "reasons": list(run.reasons)} for run in one.rejected],
+        }
+        for one in done
+    ]
+
+
+def import_view(done: Sequence[Imported]) -> Iterator[RenderableType]:
+    """One row per file, then what to do with it."""
+    table = table_of(texts=("file", "format"), numbers=("kept", "new", "refused"))
+    for one in done:
+        table.add_row(one.file, one.format, f"{one.kept:,}", f"{one.new:,}", f"{len(one.rejected):,}")
+    yield table
+    keys = dict.fromkeys(key for one in done for key in one.profiles)
+    if keys:
+        yield from section("Profiles", lines(f"{key.id}  {key}" for key in keys))
+    if any(one.kept for one in done):
+        yield lines(["Next: sutler calibrate NAME fits the estimates to them."])
+
+
+def profile_records(found: Iterable[Profile]) -> list[dict[str, Any]]:
+    """What scripts read of a list."""
+    return [
+        {
+            "id": one.key.id,
+            **asdict(one.key),
+            "runs": one.runs,
+            "tensor_parallel": list(one.tensor_parallel),
+            "least_concurrency": one.least_concurrency,
+            "most_concurrency": one.most_concurrency,
+            "newest_at": rfc3339(one.newest_at),
+            "imported_from": list(one.imported_from),
+        }
+        for one in found
+    ]
+
+
+def profiles_view(found: Sequence[Profile], *, is_filtered: bool) -> Iterator[RenderableType]:
+    """One row per profile."""
+    if not found and is_filtered:
+        yield lines(["No profile is of that kind. Next: sutler profiles list, without options, shows all."])
+        return
+    if not found:
+        yield lines(["Nothing is measured yet. Next: sutler profiles import FILE (docs/calibration.md)."])
+        return
+    table = table_of(texts=("id", "GPU", "model", "precision", "engine"), numbers=("runs", "TP", "concurrency"))
+    for one in found:
+        key = one.key
+        span = f"{one.least_concurrency:.3g}–{one.most_concurrency:.3g}"
+        degrees = ", ".join(map(str, one.tensor_parallel))
+        engine = f"{key.engine} {key.engine_version}".strip()
+        table.add_row(key.id, key.gpu, key.model, key.precision, engine, f"{one.runs:,}", degrees, span)
+    yield table
+
+
+def run_records(profile: Profile, runs: Sequence[ProfileRun]) -> dict[str, Any]:
+    """What scripts read of a profile."""
+    return {
+        **profile_records([profile])[0],
+        "measured": [
+            {
+                **{name: getattr(run, name) for name in ProfileRun.__slots__ if name not in ("key", "measured_at")},
+                "measured_at": rfc3339(run.measured_at),
+            }
+            for run in runs
+        ],
+    }
+
+
+def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[RenderableType]:
+    """One row per run, with the shipped calibration's error."""
+    single = [run for run in runs if run.pipeline_parallel == 1]
+    expected = errors([serving_run(run) for run in single], shipped_calibration()).req_per_s
+    off = dict(zip(map(id, single), np.exp(expected) - 1, strict=True))
+    table = table_of(
+        texts=("TP x PP",), numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate")
+    )
+    for run in runs:
+        table.add_row(
+            f"{run.tensor_parallel} x {run.pipeline_parallel}",
+            f"{run.input_tokens:,.0f}",
+            f"{run.output_tokens:,.0f}",
+            number(run.concurrency),
+            number(run.req_per_s),
+            number(run.ttft_s, digits=3),
+            number(1000 * run.tpot_s, digits=3),
+            f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–",
+        )
+    yield from section(f"{profile.key.id}  {profile.key}", table)
+
+
+def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[RenderableType]:
+    """Before, after, and what to expect."""
+    document = made.document
+    yield from section(_title(document), _error_table(document))
+    if made.notes:
+        yield lines(f"note: {note}" for note in made.notes)
+    if is_stored and made.result.is_kept:
+        yield lines(
+            [f"Kept as revision {document.revision}, but it changes nothing. Next: check the runs named above."]
+        )
+    elif is_stored:
+        use = f"throughput: {{calibration: {document.name}}}"
+        yield lines([f"Kept as revision {document.revision}. Next: put `{use}` into a problem, and plan."])
+
+
+def calibrations_view(found: Sequence[CalibrationDocument]) -> Iterator[RenderableType]:
+    """One row per name."""
+    if not found:
+        yield lines(["There is no calibration yet. Next: sutler profiles import FILE, then sutler calibrate NAME."])
+        return
+    table = table_of(texts=("name", "engine", "fitted"), numbers=("revision", "runs", "left-out error of req/s"))
+    for one in found:
+        off = "–" if one.left_out is None else _pair(one.left_out, "req_per_s")
+        engine = f"{one.engine} {', '.join(one.engine_versions)}".strip()
+        table.add_row(one.name, engine, f"{one.created_at:%Y-%m-%d %H:%M}", f"{one.revision}", f"{one.runs:,}", off)
+    yield table
+
+
+def _title(document: CalibrationDocument) -> str:
+    layers = f", {document.layer_times:,} layer times" if document.layer_times else ""
+    engine = f"{document.engine} {', '.join(document.engine_versions)}".strip()
+    return f"Calibration {document.name}: {document.runs:,} runs of {engine}{layers}"
+
+
+def _error_table(document: CalibrationDocument) -> RenderableType:
+    table = table_of(texts=("error, median / p90",), numbers=("shipped", "fitted", "each left out"))
+    for name, title in METRICS:
+        cells = [
+            "–" if one is None else _pair(one, name) for one in (document.before, document.after, document.left_out)
+        ]
+        table.add_row(title, *cells)
+    return table
+
+
+def _pair(found: CalibrationErrors, name: str) -> str:
+    median, p90 = getattr(found, f"{name}_median_fraction"), getattr(found, f"{name}_p90_fraction")
+    return "–" if median is None or p90 is None else f"{percent(median)} / {percent(p90)}"

@@ -1,0 +1,316 @@
+"""A plan as people read it, from its document alone: at most 100 columns, one idea per table."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from sutler.service.cli.views.headline import headline
+from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.robustness import robust_lines
+from sutler.service.cli.views.roles import combos, hand_overs
+from sutler.service.cli.views.wording import (
+    fleet,
+    layout,
+    number,
+    objective_unit,
+    parallelism,
+    percent,
+    price,
+    span,
+    unit_words,
+)
+from sutler.service.documents.plan import (
+    BindingDocument,
+    ConflictDocument,
+    EvidenceDocument,
+    PlanDocument,
+    PrecisionAlternativeDocument,
+    RentalDocument,
+    ReplicaDocument,
+    TriedPlan,
+    ValidationDocument,
+)
+
+MOST_MATRIX_COLUMNS = 8
+MOST_BINDINGS = 8
+MOST_RUNS = 3
+MOST_MATRIX_WIDTH = 70
+
+
+def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iterator[RenderableType]:
+    """The parts to print, in order: what, proof, rent, run, route, why, what else, how sure.
+
+    `calls_replicas_by_id`: as a deployment's other documents call them, which have no letters for groups of them.
+    """
+    yield headline(plan)
+    if plan.conflicts:
+        yield from section("What has to give", conflicts_table(plan.conflicts))
+    if plan.rentals:
+        several = [model.name for model in plan.models if model.more_precisions]
+        groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id, at_precisions=several)
+        yield from section("Rent", _rentals(plan.rentals))
+        yield from section("Run", _replicas(groups))
+        yield from section("Route", *_routing(plan, groups))
+        if plan.kv_transfers:
+            names = {replica.id: group.name for group in groups for replica in group.replicas}
+            yield from section("Hand over", hand_overs(plan.kv_transfers, names))
+        if plan.combos:
+            yield from section("Combos", combos(plan.combos))
+    if plan.binding:
+        yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
+    otherwise = [_alternatives(plan)] if plan.alternatives else []
+    if plan.precision_alternative is not None:
+        otherwise.append(lines([_precision_words(plan, plan.precision_alternative)]))
+    if otherwise:
+        yield from section("Otherwise", *otherwise)
+    if plan.validation is not None:
+        yield from section("Replayed", lines(_validation(plan.validation, plan.objective.kind)))
+    if plan.evidence:
+        yield from section("How sure the rates are", lines([*_evidence_words(plan), *robust_lines(plan)]))
+    for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
+        if sentences:
+            yield from section(title, lines(sentences))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas of one model with the same layout and precision; `name` is how the tables call the group."""
+
+    name: str
+    model: str
+    role: str
+    layout: str
+    replicas: tuple[ReplicaDocument, ...]
+
+    @property
+    def rps(self) -> float:
+        return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
+
+
+def group_replicas(
+    replicas: Iterable[ReplicaDocument], *, by_id: bool = False, at_precisions: Collection[str] = ()
+) -> list[ReplicaGroup]:
+    """Groups in the order of their first replica, named A, B, ... AA, or by the ids of their replicas.
+
+    `at_precisions`: models that have several, so that the layout says which.
+    """
+    members: dict[tuple[str, str, str], list[ReplicaDocument]] = defaultdict(list)
+    for replica in replicas:
+        role = "" if replica.role == "aggregated" else f", {replica.role}"
+        words = layout(replica.stages, replica.data_parallel) + role
+        words += f", {replica.precision}" if replica.model in at_precisions else ""
+        members[replica.model, replica.role, words].append(replica)
+    return [
+        ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, role, words, tuple(found))
+        for i, ((model, role, words), found) in enumerate(members.items())
+    ]
+
+
+def conflicts_table(conflicts: Iterable[ConflictDocument]) -> Table:
+    """What has to give, by how much, and what to change."""
+    table = table_of(texts=("constraint",), numbers=("needed", "available"))
+    table.add_column("", overflow="fold")
+    table.add_column("what to change", overflow="fold")
+    for conflict in conflicts:
+        needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
+        table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
+    return table
+
+
+def _letters(index: int) -> str:
+    last = chr(ord("A") + index % 26)
+    return last if index < 26 else _letters(index // 26 - 1) + last
+
+
+def _ids_of(replicas: Sequence[ReplicaDocument]) -> str:
+    """`chat-0`, `chat-0–3`, `chat-0–3, 7`, or, of many apart, the first ones and how many there are more."""
+    runs: list[list[tuple[str, int, str]]] = []
+    for prefix, place, digits in sorted(_numbered(replica.id) for replica in replicas):
+        if runs and digits and (runs[-1][-1][0], runs[-1][-1][1] + 1) == (prefix, place):
+            runs[-1].append((prefix, place, digits))
+        else:
+            runs.append([(prefix, place, digits)])
+    words, last = [], None
+    for run in runs[:MOST_RUNS]:
+        prefix, _, digits = run[0]
+        first = digits if prefix == last else f"{prefix}{digits}"
+        words.append(first if len(run) == 1 else f"{first}–{run[-1][2]}")
+        last = prefix
+    more = sum(len(run) for run in runs[MOST_RUNS:])
+    return ", ".join([*words, *([f"+{more}"] if more else [])])
+
+
+def _numbered(replica_id: str) -> tuple[str, int, str]:
+    prefix = replica_id.rstrip("0123456789")
+    digits = replica_id[len(prefix) :]
+    return prefix, int(digits or 0), digits
+
+
+def _rentals(rentals: Sequence[RentalDocument]) -> Table:
+    table = table_of(texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "$/h"))
+    for rental in rentals:
+        where = rental.site or rental.provider
+        if rental.provider not in where:
+            where = f"{rental.provider} · {where}"
+        total = rental.price_usd_per_hour * rental.count
+        machine = rental.gpu if rental.gpus == 1 else f"{rental.gpus} × {rental.gpu}"
+        contract = rental.contract.replace("_", " ")
+        each = price(rental.price_usd_per_hour)
+        table.add_row(rental.offer_id, machine, where, contract, str(rental.count), each, price(total))
+    return table
+
+
+def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
+    table = table_of(texts=("", "model", "layout"), numbers=("copies", "batch", "busy", "at most", "req/s"))
+    for group in groups:
+        batches = sorted({replica.max_batch for replica in group.replicas if replica.max_batch is not None})
+        batch = "–" if not batches else "–".join(str(b) for b in dict.fromkeys((batches[0], batches[-1])))
+        busy = span([replica.utilisation_fraction for replica in group.replicas])
+        ceilings = [r.max_load_fraction for r in group.replicas if r.max_load_fraction is not None]
+        most = span(ceilings) if ceilings else "–"
+        copies = str(len(group.replicas))
+        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(group.rps))
+    return table
+
+
+def _routing(plan: PlanDocument, groups: Sequence[ReplicaGroup]) -> Iterator[Table]:
+    """Per model: a matrix of workload x group, or where it would be too wide, the groups in words."""
+    group_of = {replica.id: group.name for group in groups for replica in group.replicas}
+    for model in dict.fromkeys(route.model for route in plan.routing):
+        names = [group.name for group in groups if group.model == model and group.role != "decode"]
+        is_matrix = len(names) <= MOST_MATRIX_COLUMNS and sum(len(n) + 2 for n in names) <= MOST_MATRIX_WIDTH
+        table = table_of(texts=(model,), numbers=names if is_matrix else ())
+        if not is_matrix:
+            table.add_column("to", overflow="fold")
+        for route in plan.routing:
+            if route.model == model:
+                shares: dict[str, float] = defaultdict(float)
+                for replica, fraction in route.fractions.items():
+                    shares[group_of[replica]] += fraction
+                table.add_row(route.workload, *_route_cells(shares, names, is_matrix=is_matrix))
+        yield table
+
+
+def _route_cells(shares: dict[str, float], names: Sequence[str], *, is_matrix: bool) -> list[str]:
+    if is_matrix:
+        return [percent(shares[name]) if shares.get(name) else "·" for name in names]
+    return [", ".join(f"{name} {percent(share)}" for name, share in shares.items() if share > 0)]
+
+
+def _bindings(plan: PlanDocument) -> Iterator[str]:
+    """The strongest few; supply last, since a market of single hosts has one constraint per kind of host."""
+    by_strength = sorted(plan.binding, key=lambda b: (b.constraint.startswith("supply/"), -abs(b.shadow_price)))
+    for binding in by_strength[:MOST_BINDINGS]:
+        yield _binding_words(binding, plan.objective.kind)
+    if len(by_strength) > MOST_BINDINGS:
+        yield f"weaker ones: {len(by_strength) - MOST_BINDINGS} (--json lists all)"
+
+
+def _binding_words(binding: BindingDocument, kind: str) -> str:
+    """`budget: one more $/h would bring 0.41 req/s`; of a network, what having no end to it would bring."""
+    gained, is_unlimited, _ = binding.unit.partition(" for ")
+    gained, _, per = gained.partition(" per ")
+    more = "an unlimited network between prefill and decode" if is_unlimited else f"one more {unit_words(per)}"
+    is_less_better = kind != "max_throughput"
+    rises, falls = ("cost", "save") if is_less_better else ("bring", "take away")
+    verb = rises if binding.shadow_price >= 0 else falls
+    amount = f"{number(abs(binding.shadow_price))} {unit_words(gained)}"
+    return f"{binding.constraint}: {more} would {verb} {amount}"
+
+
+def _alternatives(plan: PlanDocument) -> Table:
+    unit = objective_unit(plan.objective.kind)
+    cost = () if unit == "$/h" else ("$/h",)
+    table = table_of(texts=("without", "rent instead"), numbers=(unit, "worse by", *cost))
+    for alternative in plan.alternatives:
+        cells = [
+            alternative.without,
+            fleet(alternative.rentals),
+            "no plan" if alternative.value is None else number(alternative.value),
+            _worse_by(plan.objective.value, alternative.value),
+            price(alternative.cost_usd_per_hour),
+        ]
+        table.add_row(*cells[: 4 + len(cost)])
+    return table
+
+
+def _precision_words(plan: PlanDocument, found: PrecisionAlternativeDocument) -> str:
+    """`fp8 (org/model-FP8) would cost 7.44 $/h, 38 % less: set models[0].precision to [bf16, fp8] or fp8; ...`."""
+    places = [f"models[{i}].precision" for i, model in enumerate(plan.models) if model.name in found.checkpoints]
+    first = next((model.precision for model in plan.models if model.name in found.checkpoints), "bf16")
+    loaded = ", ".join(dict.fromkeys(checkpoint or "made by the engine" for checkpoint in found.checkpoints.values()))
+    kind = plan.objective.kind
+    verb = {"max_throughput": "bring", "min_makespan": "take", "min_cost": "cost", "min_power": "draw"}[kind]
+    more = "more" if kind == "max_throughput" else "less"
+    return (
+        f"{found.precision} ({loaded}) would {verb} {number(found.value)} {objective_unit(kind)}, "
+        f"{percent(found.better_by_fraction)} {more}: set {', '.join(places)} to [{first}, {found.precision}] or "
+        f"{found.precision}; quality is yours to judge"
+    )
+
+
+def _worse_by(best: float | None, other: float | None) -> str:
+    if best == other:
+        return percent(0.0)
+    if not best or other is None:
+        return "–"
+    return percent(abs(other - best) / abs(best))
+
+
+def _validation(found: ValidationDocument, kind: str) -> Iterator[str]:
+    verdict = "every limit is met" if found.meets_all_limits else "limits are missed"
+    verdict = verdict if found.limits else "there is no limit to meet"
+    plans = "this plan" if found.rounds == 1 else f"after {found.rounds} plans"
+    yield f"{found.requests:,} requests, {found.traffic}: {verdict} ({plans})"
+    for limit in found.limits:
+        yield (
+            f"{limit.owner}: {limit.metric} p{limit.percentile} of {number(limit.seconds)} s is kept by "
+            f"{100 * limit.within_fraction:.2f} %"
+        )
+    for one in found.derated:
+        stages = " → ".join(f"{s.gpu} {parallelism(s.tensor_parallel, one.data_parallel)}" for s in one.stages)
+        phase = "" if one.role == "aggregated" else f", {one.role},"
+        owner = one.model if one.workload is None else f"{one.model}/{one.workload}"
+        yield f"{owner}{phase} on {stages} is counted on for {percent(one.fraction)} of its estimated rate"
+    if len(found.tried) > 1:
+        yield f"tried: {'; '.join(_tried(one, kind) for one in found.tried)}; the best of them is this plan"
+
+
+def _tried(one: TriedPlan, kind: str) -> str:
+    """`round 1, of the first configurations: 9.000 $/h, every limit met`."""
+    which = f"round {one.round}" if one.round else "as planned at first"
+    of = ", of the first configurations" if one.fleet == "same" else ""
+    missed = f"short of a limit by {100 * one.most_missed_fraction:.2f} % of the requests"
+    verdict = "every limit met" if one.meets_all_limits else missed
+    return f"{which}{of}: {number(one.value)} {objective_unit(kind)}, {verdict}"
+
+
+def _evidence_words(plan: PlanDocument) -> Iterator[str]:
+    if plan.calibration is not None:
+        own = plan.calibration
+        engine = f"{own.engine} {', '.join(own.engine_versions)}".strip()
+        revision = f" (revision {own.revision})" if own.revision else ""
+        changed = "`evidence` in the JSON says what they change"
+        yield f"by calibration {own.name}{revision}: {own.runs:,} runs of {engine}; {changed}"
+    evidence = plan.evidence
+    by_source: dict[str, list[EvidenceDocument]] = defaultdict(list)
+    for entry in evidence:
+        by_source[entry.source].append(entry)
+    for source, entries in by_source.items():
+        low = min((e.low_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
+        high = max((e.high_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
+        rates = "1 rate" if len(entries) == 1 else f"{len(entries)} rates"
+        yield (
+            f"{source}: {rates}, true within {100 * low:+.0f} % to {100 * high:+.0f} %"
+            if low or high
+            else (f"{source}: {rates}, taken as given")
+        )
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "usd_per_hour":
+        return price(value)
+    return f"{value:,.0f}" if value == round(value) else number(value)

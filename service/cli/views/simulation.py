@@ -1,0 +1,166 @@
+"""A simulation as people read it: what was met, rates, latencies, limits, workloads, replicas."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.wording import counted, number, percent
+from sutler.service.simulation.schemas import (
+    METRIC_WORDS,
+    LatencyResource,
+    LimitResource,
+    SimulatedReplicaResource,
+    SimulationResource,
+    TrafficResource,
+)
+
+SHOWN_PERCENTILES = ("p10", "p50", "p90", "p95", "p99", "p100")
+MOST_REPLICAS = 40
+
+
+def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
+    """The parts to print, in order."""
+    yield Text(_headline(found), style="bold")
+    yield Text(
+        f"{found.traffic}; {found.requests:,} requests through {counted(len(found.replicas), 'replica')} in "
+        f"{found.seconds:.2f} s; what arrived in the first {number(found.warm_up_s, digits=3)} s is not counted"
+    )
+    yield from section("Rates", _rates(found.models))
+    for model in found.models:
+        of_model = f" of {model.model}" if len(found.models) > 1 else ""
+        yield from section(f"Latencies{of_model}", _latencies(model))
+    limits = [(model.model, limit) for model in found.models for limit in model.limits]
+    if limits:
+        yield from section("Limits", _limits(limits))
+    if len(found.workloads) > len(found.models):
+        yield from section("By workload, p90", _workloads(found.workloads))
+    yield from section("Replicas, means over time", _replicas(found.replicas))
+    notes = list(_notes(found))
+    if notes:
+        yield from section("What to know", lines(notes))
+
+
+def _headline(found: SimulationResource) -> str:
+    limits = [limit for model in found.models for limit in model.limits]
+    unserved = sum(model.unserved for model in found.models)
+    if not limits:
+        return "simulated: no limits to meet" + (f", {unserved:,} requests unserved" if unserved else "")
+    missed = sum(not limit.met for limit in limits)
+    if not missed:
+        return f"every limit is met ({counted(len(limits), 'limit')})"
+    return f"{missed} of {counted(len(limits), 'limit')} missed"
+
+
+def _rates(models: Iterable[TrafficResource]) -> Table:
+    table = table_of(
+        texts=("model",),
+        numbers=("requests", "offered req/s", "done req/s", "goodput req/s", "in tok/s", "out tok/s", "unserved"),
+    )
+    for model in models:
+        table.add_row(
+            model.model,
+            f"{model.requests:,}",
+            number(model.offered_rps),
+            number(model.throughput_rps),
+            number(model.goodput_rps),
+            number(model.input_tokens_per_s),
+            number(model.output_tokens_per_s),
+            f"{model.unserved:,}",
+        )
+    return table
+
+
+def _latencies(model: TrafficResource) -> Table:
+    table = table_of(texts=("",), numbers=("mean", *SHOWN_PERCENTILES))
+    for metric, words in METRIC_WORDS.items():
+        latency: LatencyResource = getattr(model, metric)
+        values = [latency.mean_s, *(latency.percentiles_s[name] for name in SHOWN_PERCENTILES)]
+        table.add_row(f"{words}, {_unit(metric)}", *(_shown(metric, value) for value in values))
+    return table
+
+
+def _limits(limits: Iterable[tuple[str, LimitResource]]) -> Table:
+    limits = list(limits)
+    has_own = any(limit.workload for _, limit in limits)
+    table = table_of(texts=("model", *(("workload",) if has_own else ()), "limit", ""), numbers=("came to", "within"))
+    for model, limit in limits:
+        table.add_row(
+            model,
+            *((limit.workload or "",) if has_own else ()),
+            f"{METRIC_WORDS[limit.metric]} p{limit.percentile} at most {_with_unit(limit.metric, limit.seconds)}",
+            "met" if limit.met else "missed",
+            _with_unit(limit.metric, limit.at_percentile_s),
+            f"{100 * limit.within_fraction:.2f} %",
+        )
+    return table
+
+
+def _workloads(workloads: Iterable[TrafficResource]) -> Table:
+    table = table_of(
+        texts=("model", "workload"),
+        numbers=("requests", "done req/s", "first token s", "per token ms", "whole s", "unserved"),
+    )
+    for workload in workloads:
+        p90 = (_shown(metric, getattr(workload, metric).percentiles_s["p90"]) for metric in METRIC_WORDS)
+        table.add_row(
+            workload.model,
+            workload.workload,
+            f"{workload.requests:,}",
+            number(workload.throughput_rps),
+            *p90,
+            f"{workload.unserved:,}",
+        )
+    return table
+
+
+def _unit(metric: str) -> str:
+    return "ms" if metric == "tpot" else "s"
+
+
+def _shown(metric: str, seconds: float | None) -> str:
+    value = seconds if seconds is None or metric != "tpot" else 1000 * seconds
+    return number(value, digits=3)
+
+
+def _with_unit(metric: str, seconds: float | None) -> str:
+    return f"{_shown(metric, seconds)} {_unit(metric)}"
+
+
+def _replicas(replicas: Sequence[SimulatedReplicaResource]) -> Table:
+    has_roles = any(replica.role != "aggregated" for replica in replicas)
+    table = table_of(
+        texts=("replica", "role") if has_roles else ("replica",),
+        numbers=("requests", "busy", "running", "waiting", "most", "cache", "most", "preempted"),
+    )
+    for replica in replicas[:MOST_REPLICAS]:
+        table.add_row(
+            *((replica.replica, replica.role) if has_roles else (replica.replica,)),
+            f"{replica.requests:,}",
+            percent(replica.busy_fraction),
+            number(replica.running, digits=3),
+            number(replica.waiting, digits=3),
+            number(replica.most_waiting, digits=3),
+            percent(replica.cache_fraction),
+            percent(replica.most_cache_fraction),
+            f"{replica.preemptions:,}",
+        )
+    if len(replicas) > MOST_REPLICAS:
+        table.add_row(f"... {len(replicas) - MOST_REPLICAS} more (--json has all)")
+    return table
+
+
+def _notes(found: SimulationResource) -> Iterator[str]:
+    for model in found.models:
+        if model.unserved:
+            yield (
+                f"{model.unserved:,} requests of {model.model} were served by no replica: their workload has no "
+                "share in the routing, or no cache holds them at their full length."
+            )
+        if model.offered_rps > 1.02 * model.throughput_rps:
+            yield (
+                f"{model.model} finished {number(model.throughput_rps)} of {number(model.offered_rps)} requests/s: "
+                "its queue grows. Plan for more, or try a smaller --load-multiple."
+            )

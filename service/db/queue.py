@@ -1,0 +1,86 @@
+"""The job queue: Procrastinate on the store's PostgreSQL. Jobs are put into it in the transaction of their cause.
+
+What a job carries is an id; all else is in the tables, so that to run a job twice does no harm.
+https://procrastinate.readthedocs.io
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.db.queue_schema import SEARCH_PATH
+
+SOLVES: Final = "solves"
+DELIVERIES: Final = "deliveries"
+LOOKS: Final = "looks"
+SOLVE: Final = "solve_plan"
+DELIVER: Final = "deliver_webhook"
+LOOK: Final = "look_at_deployment"
+PLAN_OFFLINE: Final = "plan_offline"
+
+
+def look_lock(deployment_id: object) -> str:
+    """Of all jobs that look at this deployment."""
+    return f"look/{deployment_id}"
+
+
+class Queue:
+    """Puts jobs into the queue; a worker's `app` takes them out."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.app = App(
+            connector=PsycopgConnector(
+                conninfo=conninfo,
+                kwargs={
+                    "options": f"-c search_path={SEARCH_PATH.replace(' ', '')}",
+                    "application_name": "sutler queue",
+                },
+                min_size=1,
+                max_size=6,
+            )
+        )
+
+    async def solve(self, connection: AsyncConnection, plan_id: UUID) -> None:
+        """A plan is to be made once this transaction is committed."""
+        await self._put(connection, SOLVE, SOLVES, plan_id=str(plan_id))
+
+    async def plan_offline(self, connection: AsyncConnection, plan_id: UUID) -> None:
+        """A plan of an offline application is to be made once this transaction is committed; by who solves, too."""
+        await self._put(connection, PLAN_OFFLINE, SOLVES, plan_id=str(plan_id))
+
+    async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
+        """An event is to be delivered, `delay_s` after this transaction is committed."""
+        await self._put(connection, DELIVER, DELIVERIES, delay_s=delay_s, delivery_id=str(delivery_id))
+
+    async def look(self, connection: AsyncConnection, deployment_id: UUID) -> bool:
+        """A deployment is to be looked at; False where that is in the queue already. One look of each at a time."""
+        name = look_lock(deployment_id)
+        try:
+            async with connection.begin_nested():
+                await self._put(
+                    connection, LOOK, LOOKS, lock=name, queueing_lock=name, deployment_id=str(deployment_id)
+                )
+        except AlreadyEnqueued:
+            return False
+        return True
+
+    async def _put(
+        self,
+        connection: AsyncConnection,
+        task: str,
+        queue: str,
+        *,
+        delay_s: float = 0.0,
+        lock: str | None = None,
+        queueing_lock: str | None = None,
+        **arguments: str,
+    ) -> None:
+        raw = await connection.get_raw_connection()
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": queueing_lock}
+        if delay_s:
+            options["schedule_in"] = {"seconds": delay_s}
+        deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)
+        await deferrer.defer_async(**arguments)

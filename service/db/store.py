@@ -1,0 +1,43 @@
+"""From settings to an engine whose tables are up to date."""
+
+from sqlalchemy import Engine, text
+
+from sutler.service.db.engine import connected, open_engine
+from sutler.service.db.errors import SchemaError
+from sutler.service.db.version import HEAD
+from sutler.service.settings import StoreSettings
+
+
+def open_store(settings: StoreSettings) -> Engine:
+    """An engine on the operator's server or the private one, whose tables are those of this sutler.
+
+    The private database is brought up to date without asking; a server that others may use too gets its first tables
+    so, but newer ones only by `sutler db upgrade`. Raises DatabaseError, SettingsError.
+    """
+    engine = open_engine(settings)
+    try:
+        _ensure_tables(engine, may_upgrade=settings.database_url is None)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _ensure_tables(engine: Engine, *, may_upgrade: bool) -> None:
+    found = schema_version(engine)
+    if found == HEAD:
+        return
+    if found is not None and not may_upgrade:
+        raise SchemaError(f"the database is at version {found}, sutler at {HEAD}: run `sutler db upgrade`")
+    from sutler.service.db.upgrade import upgrade  # Alembic is imported only where it has something to do
+
+    upgrade(engine)
+
+
+def schema_version(engine: Engine) -> str | None:
+    """The version of the tables; None where there are none. Raises DatabaseUnreachableError."""
+    with connected(engine) as connection:
+        if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+            return None
+        found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+        return found

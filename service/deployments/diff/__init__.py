@@ -1,0 +1,1 @@
+"""What changes from one revision of a plan to the next, machine by machine."""

@@ -1,0 +1,171 @@
+"""Reports of what is rented: checked, stored with their audit entry, compared with the plan that holds."""
+
+import asyncio
+from dataclasses import dataclass
+from math import fsum
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.deployments import repository as deployment_repository
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.holdings import repository
+from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared
+from sutler.service.deployments.holdings.repository import Reported
+from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
+from sutler.service.deployments.repository import CurrentRow, Deployment
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.plans.resources import SERVES
+from sutler.service.web.errors import ConflictError, NotYetError
+from sutler.service.web.principal import Principal
+from sutler.service.web.state import Services
+from sutler.solver.catalog import load_gpus, resolve_gpu
+from sutler.solver.errors import UnknownNameError
+
+DEFAULT_CATALOG: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Who changes something, by which request."""
+
+    principal: Principal
+    request_id: str
+
+
+async def shown(services: Services, name: str) -> HoldingsResource:
+    """The last report. Raises NotFoundError."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        reported = await repository.reported(connection, deployment.id)
+        current = await deployment_repository.current(connection, name)
+    return await _resource(name, reported, current)
+
+
+async def report(services: Services, name: str, document: HoldingsDocument, change: Change) -> HoldingsResource:
+    """Stores what is rented. Raises NotFoundError, DocumentError for GPUs that the deployment does not know."""
+    async with begun(services.engine) as connection:
+        await services.count_change(connection, change.principal)
+        deployment = await deployments.found(connection, name, lock=True)
+        check_gpus(document.holdings, deployment)
+        earlier = await repository.reported(connection, deployment.id)
+        lost = await _store(services, connection, deployment, earlier, document.holdings, change)
+        reported = await repository.reported(connection, deployment.id)
+        current = await deployment_repository.current(connection, name)
+    return await _resource(name, reported, current, lost=lost)
+
+
+async def acknowledge(services: Services, name: str, revision: int | None, change: Change) -> HoldingsResource:
+    """What the current plan rents is what is rented; what was held and stays is paid as before.
+
+    Raises NotFoundError, NotYetError without a plan, ConflictError where it serves nothing or is not `revision`.
+    """
+    async with begun(services.engine) as connection:
+        await services.count_change(connection, change.principal)
+        deployment = await deployments.found(connection, name, lock=True)
+        current = await deployment_repository.current(connection, name)
+        plan = await _plan(current)
+        if current is None:
+            raise NotYetError(f"{name} has no plan yet that could be carried out: ask again")
+        if plan is None:
+            raise ConflictError(f"the plan of {name} is {current.status}: {_says(name)} what is rented")
+        if revision not in (None, plan.revision):
+            remedy = f"carry that one out; {_says(name)} what else is rented"
+            raise ConflictError(f"the current plan of {name} is revision {plan.revision}, not {revision}: {remedy}")
+        earlier = await repository.reported(connection, deployment.id)
+        rented = carried_out(plan, earlier.holdings or ())
+        lost = await _store(services, connection, deployment, earlier, rented, change, revision=plan.revision)
+        reported = await repository.reported(connection, deployment.id)
+    return await _resource(name, reported, current, lost=lost)
+
+
+def _says(name: str) -> str:
+    return f"`sutler deployments holdings {name} FILE` (PUT /v1/deployments/{name}/holdings) says"
+
+
+def check_gpus(holdings: tuple[HoldingDocument, ...], deployment: Deployment) -> None:
+    """Raises DocumentError for GPUs that are neither the catalogue's nor the problem's own."""
+    catalog = deployment.problem.get("catalog", DEFAULT_CATALOG)  # as it was checked when it was stored
+    known = {*load_gpus(catalog), *deployment.problem.get("gpus", ())}
+    unknown = [(i, holding.gpu) for i, holding in enumerate(holdings) if holding.gpu not in known]
+    if unknown:
+        raise DocumentError(
+            FieldProblem(f"holdings[{i}].gpu", short_repr(gpu), _remedy(gpu, catalog)) for i, gpu in unknown
+        )
+
+
+def _remedy(gpu: str, catalog: str) -> str:
+    try:
+        hint = f"did you mean {resolve_gpu(gpu, catalog).slug}? "
+    except UnknownNameError:
+        hint = ""
+    return f"is no GPU of the catalogue or of the deployment's problem; {hint}`sutler catalog gpus` lists all"
+
+
+def _order(holding: HoldingDocument) -> str:
+    return holding.model_dump_json()
+
+
+async def _store(
+    services: Services,
+    connection: AsyncConnection,
+    deployment: Deployment,
+    earlier: Reported,
+    holdings: tuple[HoldingDocument, ...],
+    change: Change,
+    *,
+    revision: int | None = None,
+) -> tuple[HoldingDocument, ...]:
+    """What is lost by it. The same again makes the report fresh, and nothing else."""
+    if earlier.holdings is not None and sorted(earlier.holdings, key=_order) == sorted(holdings, key=_order):
+        await repository.confirm(connection, deployment.id, services.now())
+        return ()
+    lost = beyond(earlier.holdings or (), holdings)
+    await repository.put(connection, deployment.id, holdings, services.now())
+    await audit.record(
+        connection,
+        principal=change.principal,
+        action="deployment.holdings" if revision is None else "deployment.ack",
+        target=f"deployment/{deployment.name}",
+        request_id=change.request_id,
+        detail={
+            "machines": sum(holding.count for holding in holdings),
+            "lost": sum(holding.count for holding in lost),
+            "usd_per_hour": _usd_per_hour(holdings),
+            **({} if revision is None else {"revision": revision}),
+        },
+    )
+    return lost
+
+
+async def _resource(
+    name: str, reported: Reported, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
+) -> HoldingsResource:
+    plan, held = await _plan(current), reported.holdings
+    difference = Comparison((), ()) if plan is None or held is None else compared(held, plan)
+    return HoldingsResource(
+        deployment=name,
+        reported=held is not None,
+        reported_at=reported.at,
+        usd_per_hour=_usd_per_hour(held or ()),
+        holdings=held or (),
+        revision=None if plan is None else plan.revision,
+        lost=lost,
+        missing=difference.missing,
+        unplanned=difference.unplanned,
+    )
+
+
+async def _plan(current: CurrentRow | None) -> PlanDocument | None:
+    """The plan that holds, if it serves; else everything would look unplanned, and be given back."""
+    if current is None or current.status not in SERVES:
+        return None
+    return await asyncio.to_thread(PlanDocument.model_validate_json, current.document)
+
+
+def _usd_per_hour(holdings: tuple[HoldingDocument, ...]) -> float:
+    return fsum(holding.price_usd_per_hour * holding.count for holding in holdings)

@@ -1,0 +1,152 @@
+"""Which option to take: the least disruptive that is worth it, where each step up has to pay for itself.
+
+"Least disruptive with any benefit at all" would let a re-routing that gains a cent stand in the way of a change that
+gains a hundred dollars: so an option replaces a less disruptive one only where it nets more within the horizon, by a
+margin. Carrying the load comes before all money.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sutler.solver.replanning import Considered, Option, OptionKind
+from sutler.solver.units import SECONDS_PER_HOUR
+
+_HEADROOM_SLACK = 0.02  # nothing is rented for so little of what is wanted to spare
+
+_WORDS: Final[dict[OptionKind, str]] = {
+    "keep": "what runs",
+    "reroute": "re-routing",
+    "relayout": "other replicas on the same machines",
+    "refleet": "another fleet",
+}
+
+Level = Literal[0, 1, 2]
+"""0: the load is not carried; 1: it is, without its headroom; 2: with it. Always 2 where only the mix counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`chosen` is what to do; keep: nothing. `reason` says why, priced."""
+
+    chosen: Option
+    level: Level
+    reason: str
+
+
+def decide(
+    considered: Considered,
+    *,
+    headroom_fraction: float | None,
+    least_gain_fraction: float,
+    horizon_s: float,
+    moved: bool,
+) -> Decision:
+    """`headroom_fraction` None: there is no load to carry. `moved`: the facts have, so that headroom is restored."""
+    levels = {option.kind: _level(option, headroom_fraction) for option in considered.options}
+    wanted = _wanted(levels, considered.options, moved=moved)
+    margin_usd = least_gain_fraction * considered.keep.cost_usd_per_hour * horizon_s / SECONDS_PER_HOUR
+    best = considered.keep
+    for option in considered.options[1:]:
+        if option.plan is None:
+            continue
+        has, had = min(levels[option.kind], wanted), min(levels[best.kind], wanted)
+        if has > had or (has == had and option.net_usd - best.net_usd > margin_usd):
+            best = option
+    return Decision(
+        best, levels[best.kind], _reason(considered, best, levels, wanted, margin_usd, horizon_s, headroom_fraction)
+    )
+
+
+def _level(option: Option, headroom_fraction: float | None) -> Level:
+    if option.plan is None or not option.is_valid:
+        return 0
+    if headroom_fraction is None or option.load_multiple is None:
+        return 2 if option.carries else 0
+    if option.load_multiple >= (1 + headroom_fraction) * (1 - _HEADROOM_SLACK):
+        return 2
+    return 1 if option.carries else 0
+
+
+def _wanted(levels: dict[OptionKind, Level], options: Sequence[Option], *, moved: bool) -> Level:
+    """What the load calls for, as far as any option gives it."""
+    reachable: Level = max(levels.values())
+    if moved or levels[options[0].kind] == 0:
+        return reachable
+    return min(reachable, levels[options[0].kind])
+
+
+def _reason(
+    considered: Considered,
+    best: Option,
+    levels: dict[OptionKind, Level],
+    wanted: Level,
+    margin_usd: float,
+    horizon_s: float,
+    headroom: float | None,
+) -> str:
+    keep = considered.keep
+    if best.kind == "keep":
+        if levels["keep"] == 0:
+            rest = "nothing runs" if _runs_nothing(keep) else "what runs is kept"
+            return f"no fleet on this market carries the load: {rest}"
+        return _why_kept(considered, margin_usd, horizon_s)
+    what = _what(keep, best)
+    if min(levels["keep"], wanted) < min(levels[best.kind], wanted):
+        return f"{what}: {_carried(keep)}{_wanted_too(levels[best.kind], headroom)}{_more(keep, best)}"
+    return f"{what} gains {best.benefit_usd_per_hour:.2f} $/h{_change(best)}"
+
+
+def _what(keep: Option, best: Option) -> str:
+    if _runs_nothing(keep):
+        return "a fleet that serves"
+    if best.change.is_of_caps:
+        return "other power caps on what runs"
+    return "fewer of these machines" if best.kind == "relayout" and best.change.stopped else _WORDS[best.kind]
+
+
+def _wanted_too(level: Level, headroom_fraction: float | None) -> str:
+    """What it is short of, where it is for headroom."""
+    return f", {1 + headroom_fraction:.0%} are wanted" if level == 2 and headroom_fraction else ""
+
+
+def _more(keep: Option, best: Option) -> str:
+    """What carrying it costs, and the change to it."""
+    more, once = best.cost_usd_per_hour - keep.cost_usd_per_hour, best.change.usd
+    word = "more" if more > 0 else "less"
+    parts = [f"{abs(more):.2f} $/h {word} than what stands"] if abs(more) >= 0.005 else []
+    parts += [f"{once:.2f} $ for the change"] if once > 0 else []
+    return f"; it costs {' and '.join(parts)}" if parts else ""
+
+
+def _why_kept(considered: Considered, margin_usd: float, horizon_s: float) -> str:
+    within = f"in {horizon_s / SECONDS_PER_HOUR:.3g} h"
+    most, found = considered.most_net_usd, considered.options[1:]
+    if not considered.searched:
+        proven = f"no change can net more than {max(most, 0.0):.2f} $ {within}, which is proven"
+        if most < margin_usd:
+            return f"{proven}: {margin_usd:.2f} $ is the least that is worth it"
+        return f"{proven}; within the cool-down none is made for money, and none is sought twice for the same promise"
+    if not found:
+        return "no change was found that is better than what runs"
+    best = max(option.net_usd for option in found)
+    return f"the best change nets {best:.2f} $ {within}, and {margin_usd:.2f} $ is the least that is worth it"
+
+
+def _carried(keep: Option) -> str:
+    if _runs_nothing(keep):
+        return "nothing runs"
+    if not keep.load_multiple:
+        return "what runs does not serve every kind of request"
+    return f"what runs carries {keep.load_multiple:.0%} of the load"
+
+
+def _runs_nothing(keep: Option) -> bool:
+    return keep.plan is None and keep.cost_usd_per_hour == 0
+
+
+def _change(option: Option) -> str:
+    after = option.break_even_s
+    if option.change.usd <= 0 or after is None:
+        return "" if option.change.usd <= 0 else f"; the change costs {option.change.usd:.2f} $"
+    return f"; the change costs {option.change.usd:.2f} $ and pays after {after / 60:.0f} min"

@@ -1,0 +1,75 @@
+"""What a look at a deployment starts from, read from the store in one go; all that follows is computed from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.memory import Memory
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.traffic.window import ModelTraffic
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.translation.stored_market import MarketStore
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import HoldingKey
+
+OfferKey = tuple[str, str, str]
+"""(provider, offer_id, contract)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An offer over the time that a change must have held: its highest and lowest price, the least of it for rent."""
+
+    high_usd_per_gpu_hour: float
+    low_usd_per_gpu_hour: float
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`problem` is the deployment's, `planned` the one that the current plan was made for.
+
+    `reported` None: what is rented was never said, and the plan is taken to be wished for, not rented. `holdings` is
+    what of it does not end before anything could take its place.
+    `held_before`: the most machines that were reported since the plan was issued.
+    `settled` None: the market has no history (a snapshot), so that all of it counts. `known`: offers that were
+    rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer plan,
+    which serves nothing; what is asked for now is not what runs was made for.
+    """
+
+    problem: ProblemDocument
+    planned: ProblemDocument
+    plan: PlanDocument
+    issued_at: datetime
+    policy: PolicyDocument
+    reported: tuple[HoldingDocument, ...] | None
+    holdings: tuple[HoldingDocument, ...] | None
+    holdings_at: datetime | None
+    held_before: Mapping[HoldingKey, int]
+    traffic: Mapping[str, ModelTraffic]
+    market: MarketStore | None
+    settled: Mapping[OfferKey, Settled] | None
+    known: Mapping[OfferKey, Offer]
+    market_version: int
+    memory: Memory
+    now: datetime
+    is_asked: bool = False
+    is_behind: bool = False
+
+    @property
+    def carried_out_at(self) -> datetime:
+        """By then the plan is taken to be."""
+        return self.issued_at + timedelta(seconds=self.policy.carry_out_s)
+
+    @property
+    def calm_since(self) -> datetime:
+        """When the fleet was last sought."""
+        return min(self.now, max(self.issued_at, self.memory.searched_at or self.issued_at))
+
+    @property
+    def cooling_until(self) -> datetime | None:
+        """Until then nothing is changed for money; None: it may be."""
+        until = self.issued_at + timedelta(seconds=self.policy.cooldown_s)
+        return until if self.issued_at <= self.now < until and not self.is_asked else None

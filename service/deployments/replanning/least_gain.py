@@ -1,0 +1,38 @@
+"""What changes have to bring under a deployment's policy."""
+
+from typing import Final
+
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.solver.plan import Plan
+from sutler.solver.replanning import Switching
+from sutler.solver.units import SECONDS_PER_HOUR
+
+LOADS: Final = ("min_cost", "min_power")
+FREE_USD_PER_RPS: Final = 1.0  # of a fleet that costs nothing: what it serves is worth something all the same
+
+
+def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switching:
+    """What changes cost under the policy; capacity is worth what the plan pays for it.
+
+    What cannot wait changes as little as it can; what is better in the long run is sought when there is calm. Where
+    there is no load, nothing is beyond the need: capacity that is lost is worth what it was.
+    """
+    usual = max(1.0, policy.horizon_s / policy.payback_s)
+    urgent = max(1.0, policy.horizon_s / policy.urgent_payback_s) if plan.objective in LOADS else usual
+    cost, rate = plan.cost_usd_per_hour or 0.0, plan.throughput_rps or 0.0
+    return Switching(
+        startup_s=policy.startup_s,
+        download_gb_per_s=policy.download_gb_per_s,
+        restart_s=policy.restart_s,
+        drain_s=policy.drain_s,
+        min_rental_s=policy.min_rental_s,
+        horizon_s=policy.horizon_s,
+        weight=urgent if is_urgent else usual,
+        needed_weight=urgent,
+        usd_per_rps=cost / rate if cost > 0 and rate > 0 else FREE_USD_PER_RPS,
+    )
+
+
+def margin_usd(policy: PolicyDocument, cost_usd_per_hour: float) -> float:
+    """What a change has to net within the horizon."""
+    return policy.least_gain_fraction * cost_usd_per_hour * policy.horizon_s / SECONDS_PER_HOUR

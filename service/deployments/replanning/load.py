@@ -1,0 +1,127 @@
+"""The problem with the traffic that is seen in the place of what was stated."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sutler.service.deployments.traffic.planned import shapes, stated_rps
+from sutler.service.deployments.traffic.window import ModelTraffic, WorkloadShape, WorkloadTraffic, work
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem_parts import ModelDocument, WorkloadDocument
+
+LEAST_SAMPLE: Final = 1e-6  # requests: something is to come, and nothing was seen
+LEAST_SHARE: Final = 0.01  # of the rate that was stated: a bucket that is empty now stays servable
+SIZED_BY: Final = 30  # requests after which their mean size is believed rather than the stated one
+
+
+def has_rates(problem: ProblemDocument) -> bool:
+    """A batch has no traffic to be watched."""
+    return problem.objective.kind != "min_makespan"
+
+
+def carries_load(problem: ProblemDocument) -> bool:
+    """Whether the rates are a load to carry; else, only their mix counts."""
+    return problem.objective.kind in ("min_cost", "min_power")
+
+
+def has_same_workloads(one: ProblemDocument, other: ProblemDocument) -> bool:
+    """Whether traffic that is sorted by the workloads of the one is sorted by those of the other."""
+    return _shapes_by_model(one) == _shapes_by_model(other)
+
+
+def _shapes_by_model(problem: ProblemDocument) -> dict[str, tuple[WorkloadShape, ...]]:
+    return {model.name: shapes(model) for model in problem.models}
+
+
+def seen(
+    problem: ProblemDocument, traffic: Mapping[str, ModelTraffic], planned: ProblemDocument | None
+) -> ProblemDocument:
+    """Models whose traffic is known well get it; the others keep what the current plan was made for.
+
+    `planned` None: they get what is stated, which is news.
+    """
+    if not has_rates(problem):
+        return problem
+    before = {} if planned is None else {model.name: model for model in planned.models}
+    models = []
+    for model in problem.models:
+        known = traffic.get(model.name)
+        if known is not None and known.state == "live" and known.requests > 0:
+            factor = load_factor(known, before[model.name]) if carries_load(problem) and model.name in before else 1.0
+            models.append(_with_traffic(model, known, factor))
+        else:
+            models.append(_as_planned(model, before.get(model.name)))
+    return problem.model_copy(update={"models": tuple(models)})
+
+
+def lasting_rps(traffic: ModelTraffic, planned_rps: float) -> float:
+    """The rate, but for a surge: it counts once it has lasted for half of the window, and then as in the newer half.
+
+    One that only begins to fill the window would else be planned for again and again.
+    """
+    if not traffic.newer_rps > traffic.older_rps or traffic.rate_rps <= planned_rps:
+        return traffic.rate_rps
+    return traffic.newer_rps if traffic.older_rps > planned_rps else planned_rps
+
+
+def load_factor(traffic: ModelTraffic, planned: ModelDocument) -> float:
+    """By what the traffic is to be multiplied to be what capacity is planned for.
+
+    Growth counts as it lasts; less work than planned only once there has been less throughout `shrink_after_s`.
+    """
+    lasting = lasting_rps(traffic, stated_rps(planned))
+    if lasting != traffic.rate_rps:
+        return lasting / traffic.rate_rps
+    now = sum(work(w.rate_rps, w.input_tokens, w.output_tokens) for w in traffic.workloads)
+    return max(1.0, min(traffic.peak_work, stated_work(planned)) / now) if now > 0 else 1.0
+
+
+def at_least_stated(traffic: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
+    """As if no workload had fewer requests than the problem states; sizes are those that are seen."""
+    if traffic.state != "live":
+        return traffic
+    least = {workload.name: workload.rate_rps or 0.0 for workload in stated.workloads or ()}
+    workloads = tuple(replace(w, rate_rps=max(w.rate_rps, least.get(w.workload, 0.0))) for w in traffic.workloads)
+    rate_rps = sum(workload.rate_rps for workload in workloads)
+    added_rps = rate_rps - sum(workload.rate_rps for workload in traffic.workloads)
+    return replace(
+        traffic,
+        workloads=workloads,
+        rate_rps=rate_rps,
+        requests=max(traffic.requests, LEAST_SAMPLE),
+        is_raised=added_rps > 0,
+        peak_work=max(traffic.peak_work, stated_work(stated)),
+        older_rps=traffic.older_rps + added_rps,
+        newer_rps=traffic.newer_rps + added_rps,
+    )
+
+
+def stated_work(model: ModelDocument) -> float:
+    return sum(work(w.rate_rps or 0.0, w.input_tokens, w.output_tokens) for w in model.workloads or ())
+
+
+def _with_traffic(model: ModelDocument, traffic: ModelTraffic, factor: float) -> ModelDocument:
+    by_name = {workload.workload: workload for workload in traffic.workloads}
+    workloads = tuple(_workload(stated, by_name.get(stated.name), factor) for stated in model.workloads or ())
+    return model.model_copy(update={"workloads": workloads})
+
+
+def _workload(stated: WorkloadDocument, found: WorkloadTraffic | None, factor: float) -> WorkloadDocument:
+    least_rps = LEAST_SHARE * (stated.rate_rps or 0.0)
+    if found is None:
+        return stated
+    if found.rate_rps * factor <= least_rps:
+        return stated.model_copy(update={"rate_rps": least_rps})
+    changed: dict[str, float] = {"rate_rps": found.rate_rps * factor}
+    if found.requests >= SIZED_BY:
+        changed |= {"input_tokens": max(1.0, found.input_tokens), "output_tokens": max(1.0, found.output_tokens)}
+    return stated.model_copy(update=changed)
+
+
+def _as_planned(model: ModelDocument, before: ModelDocument | None) -> ModelDocument:
+    """The traffic of the current plan, if it is of the same workloads; their limits are those that are stated."""
+    stated, planned = model.workloads or (), () if before is None else before.workloads or ()
+    if [workload.name for workload in planned] != [workload.name for workload in stated]:
+        return model
+    workloads = tuple(one.model_copy(update={"slo": own.slo}) for one, own in zip(planned, stated, strict=True))
+    return model.model_copy(update={"workloads": workloads})

@@ -1,0 +1,200 @@
+"""What has moved since the plan was made, and what the solver is to consider because of it, if anything. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.drift import Drift, fleet_drifts, timed_drifts, traffic_drifts
+from sutler.service.deployments.replanning.facts import Facts, OfferKey
+from sutler.service.deployments.replanning.least_gain import margin_usd, switching
+from sutler.service.deployments.replanning.load import carries_load, seen
+from sutler.service.deployments.replanning.memory import Searched
+from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
+from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
+from sutler.service.deployments.traffic.planned import stated_rps
+from sutler.service.documents.errors import NoMarketDataError
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.simulation.validation import known_deratings
+from sutler.service.translation.to_plan import solver_plan
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Offer
+from sutler.solver.replanning import Consideration, standing_of
+
+ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
+MOVED: Final = frozenset({"rate", "mix", "size", "lost", "gone", "scarce"})
+BETTER_PROMISE: Final = 1.02
+LEAST_PROMISE_USD: Final = 0.01
+LONGEST_SEARCH_S: Final = 20.0  # others wait to be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`consideration` None: nothing has moved that could call for a change, or the same has been `repeated`.
+
+    `is_whole`: it is on the market as it is, not on what of it has settled. `is_dark`: no provider has answered of
+    late, and only what is held is considered.
+    """
+
+    problem: ProblemDocument
+    translation: Translation
+    drifts: tuple[Drift, ...]
+    assessed: Assessed
+    consideration: Consideration | None
+    moved: bool
+    cooling_until: datetime | None
+    is_whole: bool = True
+    is_dark: bool = False
+    repeated: Searched | None = None
+
+
+def prepare(facts: Facts, *, whole_market: bool = False) -> Prepared:
+    """`whole_market`: offers count that have not settled, too.
+
+    Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
+    """
+    document = seen(facts.problem, facts.traffic, None if facts.is_asked or facts.is_behind else facts.planned)
+    plan = solver_plan(facts.plan)
+    rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
+    translation, is_dark = _translated(facts, document, rented)
+    assessed = assess(
+        plan,
+        translation.problem.offers,
+        holdings=_known_holdings(facts, translation),
+        settled=facts.settled,
+        silent_providers=[provider.provider for provider in translation.market.providers if provider.stale],
+        held_before=facts.held_before,
+        doubted=_unconfirmed(facts, translation),
+        is_carried_out=facts.issued_at <= facts.now < facts.carried_out_at,
+    )
+    drifts = (
+        *fleet_drifts(assessed.missing, assessed.dearer),
+        *traffic_drifts(facts.planned, facts.traffic, facts.policy),
+        *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
+        *_asked(facts),
+    )
+    cooling_until = facts.cooling_until
+    moved = any(drift.kind in MOVED and (cooling_until is None or drift.is_urgent) for drift in drifts)
+    consideration, is_whole = None, True
+    repeated = repeated_search(facts, document, assessed, drifts)
+    if repeated is None and _is_needed(facts, drifts):
+        settled_only = not (moved or whole_market or facts.is_asked or cooling_until is not None)
+        offers = () if is_dark else translation.problem.offers
+        offers = settled_offers(offers, facts.settled) if settled_only else offers
+        consideration = _consideration(facts, plan, translation, assessed, drifts, moved=moved, offers=offers)
+        is_whole = is_dark or not settled_only or facts.settled is None
+    return Prepared(
+        document, translation, drifts, assessed, consideration, moved, cooling_until, is_whole, is_dark, repeated
+    )
+
+
+def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]) -> tuple[Translation, bool]:
+    """With the market; where nothing of it is fresh, with what it was, so that what is held can be judged."""
+
+    def translated(problem: ProblemDocument) -> Translation:
+        found = to_problem(problem, folder=None, now=facts.now, store=facts.market, rented_gpus=rented)
+        names = {model.name for model in problem.models}
+        derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
+        return replace(found, problem=replace(found.problem, derated=(*found.problem.derated, *derated)))
+
+    try:
+        return translated(document), False
+    except NoMarketDataError:
+        if not facts.holdings:
+            raise
+        past = document.market.filter.model_copy(update={"stale": "flag"})
+        market = document.market.model_copy(update={"filter": past})
+        return translated(document.model_copy(update={"market": market})), True
+
+
+def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:
+    """Nothing is considered twice: without a drift, only what is new on the market, or under a greater load.
+
+    Where nothing runs, something is to.
+    """
+    return (
+        any(drifts)
+        or not facts.plan.replicas
+        or facts.is_behind
+        or facts.memory.market_version != facts.market_version
+        or _has_grown(facts)
+        or something_has_come(facts)
+    )
+
+
+def _has_grown(facts: Facts) -> bool:
+    if not carries_load(facts.planned):
+        return False
+    headroom = getattr(facts.planned.objective, "headroom_fraction", 0.0)
+    planned = {model.name: stated_rps(model) for model in facts.planned.models}
+    return any(
+        traffic.state == "live" and traffic.rate_rps > planned.get(name, float("inf")) * (1 + headroom)
+        for name, traffic in facts.traffic.items()
+    )
+
+
+def _consideration(
+    facts: Facts,
+    plan: Plan,
+    translation: Translation,
+    assessed: Assessed,
+    drifts: Iterable[Drift],
+    *,
+    moved: bool,
+    offers: Sequence[Offer],
+) -> Consideration:
+    """`offers`: of the market as it is where something has to be done, else of what of it has settled.
+
+    In the cool-down only what has to be done is.
+    """
+    problem = translation.problem
+    known = dict(facts.known)
+    known |= {(o.provider, o.offer_id, o.contract): o for o in problem.offers}
+    problem = replace(problem, offers=supply(assessed, offers, known=known))
+    limit_s = min(problem.options.time_limit_s, LONGEST_SEARCH_S)
+    options = replace(problem.options, method="exact", alternatives=False, time_limit_s=limit_s)
+    problem = replace(problem, options=options)
+    kinds = {drift.kind for drift in drifts}
+    insists = moved or bool(kinds & {"age", "asked", "refinement"})
+    return Consideration(
+        problem=problem,
+        standing=standing_of(plan, assessed.standing),
+        switching=switching(facts.policy, plan, is_urgent=moved),
+        least_net_usd=_least_net_usd(facts, plan),
+        is_issued_anyway=bool(kinds & ANEW),
+        is_urgent=insists and (moved or facts.cooling_until is None or facts.is_asked),
+    )
+
+
+def _least_net_usd(facts: Facts, plan: Plan) -> float:
+    """A promise that a search has not kept is not searched again; in the cool-down nothing is for its money."""
+    if facts.cooling_until is not None:
+        return float("inf")
+    margin = margin_usd(facts.policy, plan.cost_usd_per_hour or 0.0)
+    promised = facts.memory.most_net_usd
+    return margin if promised is None else max(margin, promised * BETTER_PROMISE + LEAST_PROMISE_USD)
+
+
+def _known_holdings(facts: Facts, translation: Translation) -> tuple[HoldingDocument, ...] | None:
+    """Machines whose GPU the problem knows no more cannot be planned with."""
+    if facts.holdings is None:
+        return None
+    return tuple(holding for holding in facts.holdings if holding.gpu in translation.problem.gpus)
+
+
+def _unconfirmed(facts: Facts, translation: Translation) -> set[OfferKey]:
+    """Offers that no poll has seen since the last report of holdings: of what was lost, they may be ghosts."""
+    if facts.holdings_at is None:
+        return set()
+    return {
+        (offer.provider, offer.offer_id, offer.contract)
+        for _, offer in translation.market.offers
+        if (offer.observed_at or translation.market.taken_at) <= facts.holdings_at
+    }
+
+
+def _asked(facts: Facts) -> Iterable[Drift]:
+    if facts.is_asked:
+        yield Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)

@@ -1,0 +1,44 @@
+"""Searches that would be made again: under the same facts a fleet is not sought twice in vain. Pure."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from hashlib import sha256
+
+from sutler.service.deployments.replanning.drift import Drift
+from sutler.service.deployments.replanning.facts import Facts
+from sutler.service.deployments.replanning.memory import Searched
+from sutler.service.deployments.replanning.standing_machines import Assessed
+from sutler.service.documents.problem import ProblemDocument
+
+
+def repeated_search(
+    facts: Facts, document: ProblemDocument, assessed: Assessed, drifts: Sequence[Drift]
+) -> Searched | None:
+    """The search in vain that would be made again; None: there was none, or it is time for another."""
+    before, at = facts.memory.searched, facts.memory.searched_at
+    if before is None or at is None or facts.is_asked or something_has_come(facts):
+        return None
+    if any(drift.kind == "refinement" for drift in drifts):
+        return None
+    is_same = before.is_for(circumstances(facts, assessed, drifts), rates_of(document))
+    return before if is_same and facts.now < at + timedelta(seconds=facts.policy.refine_s) else None
+
+
+def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift]) -> str:
+    """All that a search depends on but the rates, as one line."""
+    kinds = sorted({drift.kind for drift in drifts if drift.kind != "refinement"})
+    stands = sorted(f"{'/'.join(map(str, h.key))} x {h.count} {h.price_usd_per_hour:.6g}" for h in assessed.standing)
+    cooling = facts.cooling_until is not None
+    policy = sha256(facts.policy.model_dump_json().encode()).hexdigest()[:16]
+    return "; ".join([*kinds, *stands, f"market {facts.market_version}", f"cooling {cooling}", f"policy {policy}"])
+
+
+def rates_of(document: ProblemDocument) -> dict[str, float]:
+    return {f"{m.name}/{w.name}": w.rate_rps or 0.0 for m in document.models for w in m.workloads or ()}
+
+
+def something_has_come(facts: Facts) -> bool:
+    """Since the last look, offers have settled or the cool-down has ended."""
+    since = facts.memory.looked_at
+    moments = (facts.memory.settles_at, facts.issued_at + timedelta(seconds=facts.policy.cooldown_s))
+    return since is not None and any(moment is not None and since < moment <= facts.now for moment in moments)

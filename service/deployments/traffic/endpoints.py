@@ -1,0 +1,56 @@
+"""`/v1/deployments/{name}/observations` and `/traffic`: what the deployment's models are asked, as it is seen."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter
+
+from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.parameters import Name
+from sutler.service.deployments.traffic import service as traffic
+from sutler.service.deployments.traffic.schemas import AcceptedResource, ObservationDocument, TrafficResource
+from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.problems import responses
+from sutler.service.web.state import Service
+
+router = APIRouter(prefix="/v1/deployments", tags=["traffic"])
+
+
+BUCKETS: Final[dict[str, Any]] = {
+    "model": "chat",
+    "observed_at": "2026-11-20T12:00:00Z",
+    "window_s": 60,
+    "buckets": [{"input_tokens": 480, "output_tokens": 210, "requests": 640}],
+}
+SINGLE: Final[dict[str, Any]] = {
+    "model": "chat",
+    "requests": [{"at": "2026-11-20T12:00:00.25Z", "input_tokens": 480, "output_tokens": 210}],
+}
+
+
+@router.post(
+    "/{name}/observations",
+    status_code=202,
+    responses=responses(401, 403, 404, 408, 413, 415, 422, 429, 503),
+    openapi_extra=body_docs(ObservationDocument, buckets=BUCKETS, requests=SINGLE),
+)
+async def observe(
+    services: Service,
+    principal: Planner,
+    name: Name,
+    document: Annotated[ObservationDocument, body_of(ObservationDocument)],
+) -> AcceptedResource:
+    """Report traffic: buckets of similar requests over a window, or single requests. Sent twice, it counts once."""
+    async with begun(services.engine) as connection:
+        await services.count_change(connection, principal)
+        deployment = await deployments.found(connection, name)
+        return await traffic.observe(connection, deployment, document, now=services.now())
+
+
+@router.get("/{name}/traffic", responses=responses(401, 403, 404, 422, 429, 503))
+async def get_traffic(services: Service, _reader: Reader, name: Name) -> TrafficResource:
+    """What is known of the traffic of each model, beside what is planned for."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        return await traffic.traffic(connection, deployment, now=services.now())

@@ -1,0 +1,100 @@
+"""One reading of one source: an engine's `/metrics`, or what a Prometheus has gathered. Blocks; knows no store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from sutler.service.deployments.traffic import exposition, promql
+from sutler.service.deployments.traffic.counters import AnotherEngineError, Counters, Reading, increase
+from sutler.service.deployments.traffic.exposition import MetricsError
+from sutler.service.deployments.traffic.feed_repository import Source
+from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, FetchError
+from sutler.service.deployments.traffic.spreading import buckets_of
+from sutler.service.deployments.traffic.window import Observation, WorkloadShape
+from sutler.service.outgoing.addresses import Network
+
+RANGES: Final = 4.0  # of `every_s`, that a Prometheus is asked for: two samples of each series have to be in it
+LONGEST_GAP: Final = timedelta(minutes=10)  # after a longer one, counting begins anew
+MOST_TOKENS: Final = 1e7  # of a request, as in observations that are sent
+MOST_REQUESTS: Final = 1e9
+METRICS: Final = "text/plain;version=0.0.4"
+JSON: Final = "application/json"
+
+
+class Get(Protocol):
+    """The body of a 200. Raises FetchError."""
+
+    def __call__(self, url: str, *, accept: str, allowed: tuple[Network, ...]) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came since the last reading (None: the first one tells nothing yet); `reading` is to be continued."""
+
+    reading: Reading | None
+    observation: Observation | None
+    latencies: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why nothing could be read, without anything of the answer."""
+
+    reading: Reading | None
+    error: str
+
+
+def read(
+    source: Source,
+    shapes: Sequence[WorkloadShape],
+    before: Reading | None,
+    *,
+    at: datetime,
+    allowed: tuple[Network, ...],
+    get: Get = USUAL_FETCHER.get,
+) -> Found | Failed:
+    """What the source says at that moment. Nothing is raised for what it answers."""
+    try:
+        if source.kind == "prometheus":
+            return _from_prometheus(source, shapes, at, lambda url: get(url, accept=JSON, allowed=allowed))
+        content = get(source.url, accept=METRICS, allowed=allowed)
+        return _from_engine(source, shapes, before, at, exposition.counters_of(content))
+    except AnotherEngineError:
+        return Failed(None, "leads to one engine and then to another: give every engine's own address")
+    except ArithmeticError:
+        return Failed(None, "counts what cannot be: give the /metrics of a vLLM engine")
+    except (FetchError, MetricsError) as error:
+        return Failed(None if before is None else replace(before, failed_at=at), str(error))
+
+
+def _from_engine(
+    source: Source, shapes: Sequence[WorkloadShape], before: Reading | None, at: datetime, counters: Counters
+) -> Found:
+    came = increase(before, at, counters, longest=LONGEST_GAP)
+    reading = Reading(at, counters)
+    if came is None:
+        return Found(reading, None, {})
+    observation = _observation(source, shapes, came.started_at, came.ended_at, came.counters)
+    return Found(reading, observation, came.counters.latencies())
+
+
+def _from_prometheus(source: Source, shapes: Sequence[WorkloadShape], at: datetime, ask: promql.Ask) -> Found:
+    range_s = RANGES * source.every_s
+    counters = promql.counters_within(
+        lambda query: ask(promql.url_of(source.url, query)), source.selector, range_s=range_s
+    )
+    started_at = at - timedelta(seconds=range_s)
+    return Found(None, _observation(source, shapes, started_at, at, counters), counters.latencies())
+
+
+def _observation(
+    source: Source, shapes: Sequence[WorkloadShape], started_at: datetime, ended_at: datetime, counters: Counters
+) -> Observation:
+    """Everything that was counted is in the buckets. Raises MetricsError for sizes that no request has."""
+    buckets = buckets_of(counters, shapes)
+    requests = sum(requests for _, _, requests in buckets)
+    sizes = [size for bucket in buckets for size in bucket[:2]]
+    if not (requests <= MOST_REQUESTS and all(0 <= size <= MOST_TOKENS for size in sizes)):
+        raise MetricsError("counts what cannot be: give the /metrics of a vLLM engine")
+    return Observation(source.model, source.name, started_at, ended_at, requests, buckets)

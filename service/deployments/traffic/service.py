@@ -1,0 +1,183 @@
+"""Observations: checked against the deployment, stored, and what is known of the traffic with them."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.traffic import repository
+from sutler.service.deployments.traffic.planned import shapes, stated_rps, with_planned_rates
+from sutler.service.deployments.traffic.schemas import (
+    AcceptedResource,
+    ModelTrafficResource,
+    ObservationDocument,
+    TrafficResource,
+    WorkloadTrafficResource,
+)
+from sutler.service.deployments.traffic.slices import observations_of
+from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
+from sutler.service.deployments.watching import touch
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem_parts import ModelDocument
+from sutler.service.documents.validation import validate
+
+AHEAD: Final = timedelta(minutes=1)
+OLDEST: Final = timedelta(days=1)
+SLACK_S: Final = 600.0  # the newest observation ends before now
+LONGEST_WINDOWS: Final = 30.0  # of window_s: thin traffic takes time to be known
+LONGEST_S: Final = 7 * 86_400.0
+
+
+async def observe(
+    connection: AsyncConnection, deployment: Deployment, document: ObservationDocument, *, now: datetime
+) -> AcceptedResource:
+    """Counts it, once, and has the deployment looked at. Raises DocumentError."""
+    problem = validate(ProblemDocument, deployment.problem)
+    stated = _model(problem, document.model)
+    begin, _ = check_times(document, now)
+    told_until = None
+    if document.requests is not None:
+        told_until = await repository.last_end(
+            connection, deployment.id, model=document.model, source=document.source, before=begin
+        )
+    observations = observations_of(document, told_until=told_until)
+    digest = sha256(document.model_dump_json().encode()).digest()
+    duplicate = await repository.is_known(connection, deployment.id, observations[-1], digest=digest)
+    added = 0.0
+    if not duplicate:
+        added = await repository.add(connection, deployment.id, observations, digest=digest, now=now)
+        await touch(connection, deployment.id)
+    policy = validate(PolicyDocument, deployment.policy)
+    [model] = await _planned(connection, deployment, [stated])
+    of_models = await traffic_of(connection, deployment.id, [model], policy, now=now)
+    return AcceptedResource(
+        model=model.name,
+        accepted_requests=added,
+        duplicate=duplicate,
+        traffic=_shown(of_models[model.name], model),
+    )
+
+
+async def traffic(connection: AsyncConnection, deployment: Deployment, *, now: datetime) -> TrafficResource:
+    """What is known of all its models."""
+    problem = validate(ProblemDocument, deployment.problem)
+    policy = validate(PolicyDocument, deployment.policy)
+    planned = await _planned(connection, deployment, problem.models)
+    of_models = await traffic_of(connection, deployment.id, planned, policy, now=now)
+    latencies = await repository.newest_latencies(
+        connection, deployment.id, models=list(of_models), since=_since(policy, now)
+    )
+    models = [_shown(of_models[model.name], model, latencies.get(model.name)) for model in planned]
+    return TrafficResource(deployment=deployment.name, models=models)
+
+
+async def _planned(
+    connection: AsyncConnection, deployment: Deployment, stated: Sequence[ModelDocument]
+) -> list[ModelDocument]:
+    """With the rates that the plan that holds was made for; without one, as stated."""
+    found = [] if deployment.plan_id is None else await repository.planned_models(connection, deployment.plan_id)
+    planned = {model.name: model for model in (validate(ModelDocument, one) for one in found)}
+    return [with_planned_rates(model, planned.get(model.name)) for model in stated]
+
+
+async def traffic_of(
+    connection: AsyncConnection,
+    deployment_id: UUID,
+    models: Sequence[ModelDocument],
+    policy: PolicyDocument,
+    *,
+    now: datetime,
+) -> dict[str, ModelTraffic]:
+    """By model, under the policy's window."""
+    names = [model.name for model in models]
+    found = await repository.recent(connection, deployment_id, models=names, since=_since(policy, now))
+    return await asyncio.to_thread(known, models, found, policy, now=now)
+
+
+def known(
+    models: Sequence[ModelDocument], found: Sequence[Observation], policy: PolicyDocument, *, now: datetime
+) -> dict[str, ModelTraffic]:
+    """By model, of what was found of all of them. Pure; with much of it, this takes a while."""
+    by_model: dict[str, list[Observation]] = defaultdict(list)
+    for observation in found:
+        by_model[observation.model].append(observation)
+    return {
+        model.name: model_traffic(
+            model.name,
+            shapes(model),
+            by_model[model.name],
+            now=now,
+            window_s=policy.window_s,
+            longest_s=_longest_s(policy),
+            planned_rps=stated_rps(model),
+            lull_s=policy.shrink_after_s,
+        )
+        for model in models
+    }
+
+
+def _longest_s(policy: PolicyDocument) -> float:
+    return min(LONGEST_WINDOWS * policy.window_s, LONGEST_S)
+
+
+def _since(policy: PolicyDocument, now: datetime) -> datetime:
+    """From when on it is needed."""
+    return now - timedelta(seconds=max(_longest_s(policy), policy.shrink_after_s + SLACK_S))
+
+
+def check_times(document: ObservationDocument, now: datetime) -> tuple[datetime, datetime]:
+    """When it begins and ends. Raises DocumentError for a time that cannot be meant."""
+    if document.observed_at is not None:
+        field, times = "observed_at", [document.observed_at]
+    else:
+        field, times = "requests[].at", [request.at for request in document.requests or ()]
+    begin, end = min(times).astimezone(UTC), max(times).astimezone(UTC)
+    if end > now + AHEAD:
+        remedy = f"lies ahead of the service's clock, {now:%Y-%m-%dT%H:%M:%SZ}: set the clock of the sender"
+        raise DocumentError.of(field, remedy, value=end.isoformat())
+    if begin < now - OLDEST:
+        raise DocumentError.of(field, "is more than a day ago: send what is newer", value=begin.isoformat())
+    return begin, end
+
+
+def _model(problem: ProblemDocument, name: str) -> ModelDocument:
+    for model in problem.models:
+        if model.name == name:
+            return model
+    known = ", ".join(model.name for model in problem.models)
+    raise DocumentError.of("model", f"is none of the deployment's models: {known}", value=name)
+
+
+def _shown(
+    traffic: ModelTraffic, model: ModelDocument, latencies: Mapping[str, float] | None = None
+) -> ModelTrafficResource:
+    planned = {workload.name: workload.rate_rps or 0.0 for workload in model.workloads or ()}
+    return ModelTrafficResource(
+        model=traffic.model,
+        state=traffic.state,
+        window_s=traffic.window_s,
+        requests=traffic.requests,
+        rate_rps=traffic.rate_rps,
+        planned_rps=stated_rps(model),
+        last_at=traffic.last_at,
+        workloads=[
+            WorkloadTrafficResource(
+                workload=w.workload,
+                planned_rps=planned.get(w.workload, 0.0),
+                rate_rps=w.rate_rps,
+                requests=w.requests,
+                input_tokens=w.input_tokens,
+                output_tokens=w.output_tokens,
+            )
+            for w in traffic.workloads
+        ],
+        latencies=dict(latencies or {}),
+    )

@@ -1,0 +1,125 @@
+"""Whose turn it is to make a plan, in any table of plans that workers make.
+
+A plan is finished once: by the worker that took it up last, while nobody has cancelled it. Used by the repositories
+of plans and of offline plans.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Row, TextClause, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.db.api_tables import PlanRow
+from sutler.service.db.offline_tables import OfflinePlanRow
+from sutler.service.db.queue import PLAN_OFFLINE, SOLVE
+from sutler.service.plans.resources import PENDING
+
+Table = type[PlanRow] | type[OfflinePlanRow]
+MADE_BY: Final[Mapping[str, Table]] = {SOLVE: PlanRow, PLAN_OFFLINE: OfflinePlanRow}
+
+
+class Claimed(Protocol):
+    """A plan that a worker has taken up; `attempt` is its right to finish it, `deaths` how many died of it before."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def deaths(self) -> int: ...
+
+
+def is_pending(table: Table) -> ColumnElement[bool]:
+    """Whether a plan is waited for."""
+    return table.status.in_(PENDING)
+
+
+async def count_waiting(connection: AsyncConnection) -> int:
+    """Plans of any kind that no worker has taken up yet."""
+    waiting = [select(func.count()).where(table.status == "queued").scalar_subquery() for table in MADE_BY.values()]
+    found: int = await connection.scalar(select(sum(waiting[1:], waiting[0]))) or 0
+    return found
+
+
+async def cancel(
+    connection: AsyncConnection,
+    table: Table,
+    which: ColumnElement[bool],
+    now: datetime,
+    *,
+    failure: dict[str, Any],
+) -> list[UUID]:
+    """Cancels what is waited for; returns which those were."""
+    done = update(table).where(which, is_pending(table)).values(status="cancelled", finished_at=now, failure=failure)
+    return list((await connection.scalars(done.returning(table.id))).all())
+
+
+async def take(
+    connection: AsyncConnection, table: Table, plan_id: UUID, now: datetime, *, columns: tuple[str, ...]
+) -> Row[Any] | None:
+    """Takes a plan up; these columns of it, or None where it is finished or cancelled."""
+    taken = (
+        update(table)
+        .where(table.id == plan_id, is_pending(table))
+        .values(status="running", attempt=table.attempt + 1, started_at=now, progress=None)
+        .returning(*(getattr(table, name) for name in columns))
+    )
+    return (await connection.execute(taken)).one_or_none()
+
+
+async def put_progress(
+    connection: AsyncConnection, table: Table, claimed: Claimed, progress: dict[str, Any] | None
+) -> bool:
+    """Whether the plan is still this worker's to make."""
+    done = update(table).where(*_mine(table, claimed))
+    done = done.values(progress=progress) if progress is not None else done.values(attempt=table.attempt)
+    return (await connection.execute(done.returning(table.id))).one_or_none() is not None
+
+
+async def end(connection: AsyncConnection, table: Table, claimed: Claimed, **values: Any) -> bool:
+    """Stores what became of the plan; False where it is no longer this worker's to make."""
+    done = update(table).where(*_mine(table, claimed)).values(progress=None, **values).returning(table.id)
+    return (await connection.execute(done)).one_or_none() is not None
+
+
+async def fail(
+    connection: AsyncConnection, table: Table, claimed: Claimed, failure: dict[str, Any], now: datetime
+) -> bool:
+    """Stores why there is no plan; False where it is no longer this worker's to make."""
+    return await end(connection, table, claimed, status="failed", failure=failure, finished_at=now)
+
+
+async def release(connection: AsyncConnection, table: Table, claimed: Claimed) -> bool:
+    """Leaves the plan to others; False where it is theirs already."""
+    done = update(table).where(*_mine(table, claimed)).values(status="queued", progress=None, started_at=None)
+    return (await connection.execute(done.returning(table.id))).one_or_none() is not None
+
+
+async def count_death(connection: AsyncConnection, table: Table, plan_id: UUID) -> None:
+    """A worker has died while it made this plan."""
+    died = update(table).where(table.id == plan_id, table.status == "running")
+    await connection.execute(died.values(deaths=table.deaths + 1))
+
+
+async def without_job(connection: AsyncConnection, task: str, *, before: datetime) -> list[UUID]:
+    """Plans that are waited for since long, but that no job of the queue with their task will make."""
+    return list((await connection.scalars(_WITHOUT_JOB[task], {"task": task, "before": before})).all())
+
+
+def _without_job(table: str) -> TextClause:
+    return text(f"""
+        SELECT id FROM {table} WHERE status IN ('queued', 'running') AND created_at < :before AND NOT EXISTS (
+            SELECT 1 FROM procrastinate_jobs j
+            WHERE j.task_name = :task AND j.args ->> 'plan_id' = {table}.id::text AND j.status IN ('todo', 'doing'))
+        FOR UPDATE SKIP LOCKED
+    """)
+
+
+_WITHOUT_JOB: Final = {task: _without_job(table.__tablename__) for task, table in MADE_BY.items()}
+
+
+def _mine(table: Table, claimed: Claimed) -> tuple[ColumnElement[bool], ...]:
+    return (table.id == claimed.id, table.attempt == claimed.attempt, table.status == "running")

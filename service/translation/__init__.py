@@ -1,0 +1,1 @@
+"""Between documents and the solver: the only place that knows both vocabularies."""

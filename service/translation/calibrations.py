@@ -1,0 +1,126 @@
+"""From a fitted calibration to its document and back.
+
+What no fit moves (bands of GPU classes, priors, which GPU belongs to which class) stays sutler's own and is not in
+the document.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from sutler.service.documents.calibration import CalibrationDocument, CalibrationPoint, CorrelationDocument
+from sutler.service.documents.errors import DocumentError
+from sutler.solver.calibration.corrections import Corrections, Correlation, Points, restored
+from sutler.solver.calibration.factors import (
+    CLASS_FACTORS,
+    ENGINE_FACTORS,
+    Calibration,
+    Engine,
+    Factors,
+    GpuClass,
+    shipped_calibration,
+)
+
+Entry = TypeVar("Entry", Factors, GpuClass, Engine)
+MOST_MOVED: Final = 1000.0
+FACTORS: Final = tuple(field.name for field in fields(Factors))
+
+
+def fitted_parts(calibration: Calibration) -> dict[str, object]:
+    """The fields of the document that say what was fitted."""
+    corrections = calibration.corrections
+    return {
+        "engine": calibration.serves,
+        "factors": asdict(calibration.factors),
+        "gpu_classes": {one.name: _only(one, CLASS_FACTORS) for one in calibration.gpu_classes},
+        "engines": {name: _only(one, ENGINE_FACTORS) for name, one in calibration.engines.items()},
+        "correlation": CorrelationDocument(**asdict(calibration.correlation)),
+        "least_band": 1.0 if corrections is None else corrections.least_band,
+        "points": () if corrections is None else _points(corrections),
+    }
+
+
+def calibration_of(document: CalibrationDocument, *, field: str = "throughput.calibration") -> Calibration:
+    """Raises DocumentError where it names factors, classes or engines that this sutler does not have."""
+    shipped = shipped_calibration()
+    correlation = Correlation(**document.correlation.model_dump())
+    engines = {
+        name: _changed(shipped.engine(name), values, ENGINE_FACTORS, f"{field}.engines.{name}")
+        for name, values in document.engines.items()
+    }
+    unknown = document.gpu_classes.keys() - {one.name for one in shipped.gpu_classes}
+    if unknown:
+        raise _of_another_version(f"{field}.gpu_classes", ", ".join(sorted(unknown)))
+    classes = tuple(
+        _changed(one, document.gpu_classes.get(one.name, {}), CLASS_FACTORS, f"{field}.gpu_classes.{one.name}")
+        for one in shipped.gpu_classes
+    )
+    named = f"{document.name} (revision {document.revision})" if document.revision else document.name
+    return replace(
+        shipped,
+        factors=_changed(shipped.factors, document.factors, FACTORS, f"{field}.factors"),
+        gpu_classes=classes,
+        engines={**shipped.engines, **engines},
+        correlation=correlation,
+        corrections=_corrections(document, correlation, field) if document.points else None,
+        name=named,
+        serves=document.engine,
+        version=f"calibration {named} on {shipped.version}",
+    )
+
+
+def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
+    points = Points(
+        log2=np.array([point.log2 for point in document.points]),
+        labels=tuple((point.gpu, point.model, point.precision) for point in document.points),
+        spread=np.array([point.spread for point in document.points]),
+    )
+    errors = np.array([point.log_error for point in document.points])
+    noise = np.array([point.noise for point in document.points])
+    try:
+        return restored(
+            correlation, document.engine, points, errors, noise, runs=document.runs, least_band=document.least_band
+        )
+    except (np.linalg.LinAlgError, ValueError):
+        remedy = "contradict each other at one place without any noise: calibrate again"
+        raise DocumentError.of(f"{field}.points", remedy, value=len(points)) from None
+
+
+def _points(corrections: Corrections) -> tuple[CalibrationPoint, ...]:
+    points = corrections.points
+    return tuple(
+        CalibrationPoint.model_validate(
+            {
+                "gpu": gpu,
+                "model": model,
+                "precision": precision,
+                "log2": tuple(points.log2[i].tolist()),
+                "spread": float(points.spread[i]),
+                "log_error": float(corrections.errors[i]),
+                "noise": float(corrections.noise[i]),
+            }
+        )
+        for i, (gpu, model, precision) in enumerate(points.labels)
+    )
+
+
+def _only(entry: GpuClass | Engine, names: tuple[str, ...]) -> dict[str, float]:
+    return {name: getattr(entry, name) for name in names}
+
+
+def _changed(entry: Entry, values: Mapping[str, float], allowed: tuple[str, ...], field: str) -> Entry:
+    unknown = values.keys() - set(allowed)
+    if unknown:
+        raise _of_another_version(field, ", ".join(sorted(unknown)))
+    for name, value in values.items():
+        if not 1 / MOST_MOVED <= value / getattr(entry, name) <= MOST_MOVED:
+            remedy = f"is more than {MOST_MOVED:g} times off the shipped {getattr(entry, name):g}: no stack is"
+            raise DocumentError.of(f"{field}.{name}", remedy, value=value)
+    changes: dict[str, Any] = dict(values)
+    return replace(entry, **changes)
+
+
+def _of_another_version(field: str, names: str) -> DocumentError:
+    return DocumentError.of(field, "is not known to this sutler: calibrate again with this version", value=names)

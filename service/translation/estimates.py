@@ -1,0 +1,167 @@
+"""What one configuration should do: the numbers behind `sutler estimate`, from texts as people and files have them.
+
+Flow: service/cli/estimate.py, estimate_table.py -> Configuration -> solver/estimate -> Estimate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from types import MappingProxyType
+from typing import Final
+
+from sutler.service.documents.errors import DocumentError
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, shipped_calibration
+from sutler.solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
+from sutler.solver.catalog.entries import usual_kv_precision
+from sutler.solver.estimate import Estimate, estimate, one_layout
+from sutler.solver.problem import ServedModel, Workload
+from sutler.solver.throughput.roofline import Roofline
+
+# Far beyond any deployment: a slip of the keyboard is an error, not an overflow.
+MOST_TOKENS: Final = 10_000_000
+MOST_REQUESTS: Final = 1_000_000
+MOST_GPUS: Final = 1024
+
+_PRECISION_SPELLINGS: Final[Mapping[str, Precision]] = MappingProxyType(
+    {
+        **{name: name for name in PRECISIONS},
+        "bfloat16": "bf16",
+        "float16": "fp16",
+        "half": "fp16",
+        "float8": "fp8",
+        "fp8e4m3": "fp8",
+        "fp8block": "fp8",
+        "w8a8fp8": "fp8",
+        "w8a8": "int8",
+        "w8a8int8": "int8",
+        "w4a16": "int4",
+        "awq": "int4",
+        "gptq": "int4",
+        "nvfp4": "fp4",
+        "mxfp4": "fp4",
+    }
+)
+_ENGINE_SPELLINGS: Final = MappingProxyType({"tensorrtllm": "trtllm", "tensorrt": "trtllm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One replica and its traffic. No `concurrency`: the largest batch that fits."""
+
+    gpu: Gpu
+    spec: ModelSpec
+    precision: Precision
+    kv_precision: Precision
+    tensor_parallel: int
+    pipeline_parallel: int
+    input_tokens: float
+    output_tokens: float
+    concurrency: int | None
+    engine: str
+    data_parallel: int = 1
+
+
+def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
+    """From texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
+    concurrency (the largest batch), kv_precision (what engines choose) and engine (vllm). An empty text counts as
+    absent. `spec`: the model, in place of its name.
+
+    Raises DocumentError and InvalidProblemError, which name the field.
+    """
+    gpu = resolve_gpu(_required(values, "gpu"))
+    spec = spec or resolve_model(_required(values, "model"))
+    precision = precision_of("precision", _required(values, "precision"))
+    kv_text = values.get("kv_precision", "").strip()
+    stages, ranks = (
+        _whole(values, name, most=MOST_GPUS) if values.get(name, "").strip() else 1 for name in ("pp", "dp")
+    )
+    if ranks > 1 and stages > 1:
+        raise DocumentError.of("dp", "attention data parallelism goes with one pipeline stage", value=ranks)
+    if stages > spec.layers:
+        raise DocumentError.of("pp", f"{spec.id} has only {spec.layers} layers to split", value=stages)
+    return Configuration(
+        gpu=gpu,
+        spec=spec,
+        precision=precision,
+        kv_precision=_kv_precision(kv_text, spec, precision),
+        tensor_parallel=_whole(values, "tp", most=MOST_GPUS),
+        pipeline_parallel=stages,
+        input_tokens=_tokens(values, "input_tokens"),
+        output_tokens=_tokens(values, "output_tokens"),
+        concurrency=_whole(values, "concurrency", most=MOST_REQUESTS)
+        if values.get("concurrency", "").strip()
+        else None,
+        engine=engine_of(values.get("engine", "")),
+        data_parallel=ranks,
+    )
+
+
+def estimated(asked: Configuration, calibration: Calibration | None = None) -> Estimate:
+    """The estimate, by the caller's own calibration or the shipped one; its `error` is set where the configuration
+    cannot serve the traffic."""
+    workload = Workload("estimate", asked.input_tokens, asked.output_tokens, 1.0)
+    model = ServedModel(asked.spec.id, asked.spec, asked.precision, asked.kv_precision, (workload,))
+    layouts = one_layout(
+        asked.gpu,
+        tensor_parallel=asked.tensor_parallel,
+        pipeline_parallel=asked.pipeline_parallel,
+        data_parallel=asked.data_parallel,
+    )
+    if calibration is not None and calibration.serves != asked.engine:
+        remedy = f"{calibration.name} was fitted to runs of {calibration.serves}: estimate that, or leave it out"
+        raise DocumentError.of("engine", remedy, value=asked.engine)
+    roofline = Roofline(calibration or shipped_calibration(), asked.engine)
+    return estimate(roofline, model, layouts, concurrency=asked.concurrency)
+
+
+def precision_of(field: str, text: str) -> Precision:
+    """The precision that a spelling means. Raises DocumentError."""
+    plain = "".join(char for char in text.lower() if char.isalnum())
+    if plain not in _PRECISION_SPELLINGS:
+        raise DocumentError.of(field, f"use one of {', '.join(PRECISIONS)}", value=text)
+    return _PRECISION_SPELLINGS[plain]
+
+
+def engine_of(text: str) -> str:
+    """The engine a spelling means; empty: the one the factors refer to. An engine that is not calibrated is no
+    error: its estimate says so and is stated more widely."""
+    plain = "".join(char for char in text.lower() if char.isalnum())
+    return _ENGINE_SPELLINGS.get(plain, plain) or REFERENCE_ENGINE
+
+
+def _kv_precision(text: str, spec: ModelSpec, precision: Precision) -> Precision:
+    if not text or text.lower() == "auto":
+        return usual_kv_precision(spec, precision)
+    return precision_of("kv_precision", text)
+
+
+def _required(values: Mapping[str, str], name: str) -> str:
+    text = values.get(name, "").strip()
+    if not text:
+        raise DocumentError.of(name, "is empty; give a value")
+    return text
+
+
+def _number(values: Mapping[str, str], name: str) -> float:
+    text = _required(values, name)
+    try:
+        number = float(text)
+    except ValueError:
+        raise DocumentError.of(name, "give a number", value=text) from None
+    if not isfinite(number):
+        raise DocumentError.of(name, "give a finite number", value=text)
+    return number
+
+
+def _whole(values: Mapping[str, str], name: str, *, most: int) -> int:
+    number = _number(values, name)
+    if number != int(number) or not 1 <= number <= most:
+        raise DocumentError.of(name, f"give a whole number from 1 to {most}", value=values[name])
+    return int(number)
+
+
+def _tokens(values: Mapping[str, str], name: str) -> float:
+    number = _number(values, name)
+    if not 1 <= number <= MOST_TOKENS:
+        raise DocumentError.of(name, f"give a number of tokens from 1 to {MOST_TOKENS}", value=values[name])
+    return number

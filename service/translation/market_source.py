@@ -1,0 +1,225 @@
+"""Which offers a problem may use: a snapshot, or the store's market, without what its filter drops.
+
+Nothing left is a NoMarketDataError: an empty market is never planned with. Offers that were last seen too long ago
+are left out, or used if the problem says so, and the plan's notes name their providers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.market import MarketDocument, OfferDocument
+from sutler.service.documents.problem_parts import FilterDocument, MarketSourceDocument
+from sutler.service.documents.reading import read_document
+from sutler.service.documents.validation import validate
+from sutler.service.errors import FieldProblem
+from sutler.service.translation.stored_market import MarketStore, StoredMarket
+
+STORE_MAX_AGE_S: Final = 900.0
+STALE: Final = "filter.max_age_s"
+
+Test = Callable[[OfferDocument], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderView:
+    """What a provider adds to a market: offers that count, when its newest was seen, and whether any was too old."""
+
+    provider: str
+    offers: int
+    last_seen_at: datetime
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MarketView:
+    """The offers that count: (position in the snapshot, offer). `path` is what the snapshot is called in errors."""
+
+    path: str
+    taken_at: datetime
+    offers: tuple[tuple[int, OfferDocument], ...]
+    notes: tuple[str, ...]
+    providers: tuple[ProviderView, ...] = ()
+
+    def age_s(self, now: datetime) -> float:
+        """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
+        return max(0.0, (now - self.taken_at).total_seconds())
+
+
+def read_market(
+    source: MarketSourceDocument, *, folder: Path | None, now: datetime, store: MarketStore | None = None
+) -> MarketView:
+    """The filtered market that a problem names; paths are relative to `folder` (None: paths are refused).
+
+    Raises NoMarketDataError when there is nothing to plan with, DocumentError when the snapshot is wrong.
+    """
+    if source.offers is not None:
+        path, snapshot = _snapshot(source.offers, folder)
+        return _filtered(path, snapshot, source.filter, now)
+    if store is None:
+        remedy = "name a snapshot file in market.offers, or give a whole snapshot there (`sutler schema market`)"
+        raise NoMarketDataError("market.offers: no offers are named", remedy)
+    market = store.polled(source.filter.providers) if source.live else store.stored()
+    return _of_store(market, source.filter, now)
+
+
+def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
+    """A path of a document, relative to the document's folder; raises DocumentError where files are not allowed."""
+    if folder is None:
+        raise path_refused(field, text)
+    return folder / Path(text).expanduser()
+
+
+def path_refused(field: str, text: str) -> DocumentError:
+    """What callers of the API hear of a path."""
+    return DocumentError.of(field, "paths are for the command line only: give the content itself", value=text)
+
+
+def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, MarketDocument]:
+    if isinstance(offers, MarketDocument):
+        return "market.offers.", offers
+    path = resolve_path(offers, folder, field="market.offers")
+    prefix = f"{path.name}: "
+    data = read_document(path, field="market.offers")
+    try:
+        return prefix, validate(MarketDocument, data)
+    except DocumentError as error:
+        raise DocumentError(FieldProblem(prefix + p.field, p.value, p.remedy) for p in error.problems) from None
+
+
+def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> MarketView:
+    """List prices are history, not offers; what counts as stale has a default here."""
+    offers = tuple(offer for offer in market.offers if offer.availability_basis != "list")
+    if not offers:
+        known = ", ".join(market.last_seen) or "none of the providers"
+        reason = f"market: the store has no offers ({known} answered so far)"
+        raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
+    wanted = wanted.model_copy(update={"max_age_s": wanted.max_age_s or STORE_MAX_AGE_S})
+    document = MarketDocument(taken_at=market.taken_at, offers=offers)
+    view = _filtered("store: ", document, wanted, max(now, market.taken_at))
+    oldest = min(offer.observed_at or market.taken_at for _, offer in view.offers)
+    return replace(view, taken_at=oldest)
+
+
+def _filtered(path: str, snapshot: MarketDocument, wanted: FilterDocument, now: datetime) -> MarketView:
+    kept, stale, dropped = [], [], Counter[str]()
+    tests = _tests(wanted, snapshot, now)
+    for position, offer in enumerate(snapshot.offers):
+        reason = next((name for name, passes in tests.items() if not passes(offer)), None)
+        if reason == STALE:
+            stale.append(offer)
+        if reason is None or (reason == STALE and wanted.stale == "flag"):
+            kept.append((position, offer))
+        else:
+            dropped[reason] += 1
+    if not kept:
+        raise _nothing_left(snapshot, dropped, now)
+    ages = _Ages(snapshot.taken_at, now)
+    used = [offer for _, offer in kept]
+    notes = (
+        *_count_note(len(kept), dropped),
+        *_reliability_note(wanted, used),
+        *ages.stale_notes(stale, wanted),
+        *_clock_note(snapshot, now),
+    )
+    return MarketView(path, snapshot.taken_at, tuple(kept), notes, ages.providers(snapshot.offers, used, stale))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """How old offers are now; one that does not say when it was seen is as old as its snapshot."""
+
+    taken_at: datetime
+    now: datetime
+
+    def seen_at(self, offer: OfferDocument) -> datetime:
+        return (offer.observed_at or self.taken_at).astimezone(UTC)
+
+    def age_s(self, offer: OfferDocument) -> float:
+        return (self.now - self.seen_at(offer)).total_seconds()
+
+    def stale_notes(self, stale: Sequence[OfferDocument], wanted: FilterDocument) -> Iterable[str]:
+        by_provider = Counter(offer.provider for offer in stale)
+        for provider, count in sorted(by_provider.items()):
+            newest = max(self.seen_at(offer) for offer in stale if offer.provider == provider)
+            when = f"{newest:%Y-%m-%d %H:%M:%S} UTC"
+            said = f"{provider} is stale: {count} of its offers were last seen at {when} or before"
+            treated = (
+                "are left out" if wanted.stale == "exclude" else "count all the same (market.filter.stale: flag)"
+            )
+            yield f"{said} and {treated}; the limit, market.filter.max_age_s, is {wanted.max_age_s:g} s."
+
+    def providers(
+        self, offers: Iterable[OfferDocument], used: Iterable[OfferDocument], stale: Iterable[OfferDocument]
+    ) -> tuple[ProviderView, ...]:
+        """By name: offers that count, and when the newest of all was seen."""
+        newest: dict[str, datetime] = {}
+        for offer in offers:
+            newest[offer.provider] = max(self.seen_at(offer), newest.get(offer.provider, self.seen_at(offer)))
+        counts = Counter(offer.provider for offer in used)
+        names_stale = {offer.provider for offer in stale}
+        return tuple(ProviderView(name, counts[name], newest[name], name in names_stale) for name in sorted(newest))
+
+
+def _tests(wanted: FilterDocument, snapshot: MarketDocument, now: datetime) -> dict[str, Test]:
+    """The filter as named tests, in the order in which a dropped offer is counted."""
+    providers = {name.lower() for name in wanted.providers}
+    regions = tuple(name.lower() for name in wanted.regions)
+    least = wanted.min_reliability_fraction
+    oldest = wanted.max_age_s
+    ages = _Ages(snapshot.taken_at, now)
+
+    return {
+        "available": lambda offer: offer.available > 0 and _has_free_gpus(offer),
+        "filter.providers": lambda offer: not providers or offer.provider.lower() in providers,
+        "filter.regions": lambda offer: not regions or in_regions(offer.region, regions),
+        "filter.gpus": lambda offer: not wanted.gpus or offer.gpu in wanted.gpus,
+        "filter.contracts": lambda offer: not wanted.contracts or offer.contract in wanted.contracts,
+        "filter.min_reliability_fraction": lambda offer: (
+            least is None or offer.reliability_fraction is None or offer.reliability_fraction >= least
+        ),
+        STALE: lambda offer: oldest is None or ages.age_s(offer) <= oldest,
+    }
+
+
+def _has_free_gpus(offer: OfferDocument) -> bool:
+    """A slice that is larger than what is left of its machine cannot be rented now."""
+    return offer.divisible or offer.machine_gpus is None or offer.gpus <= offer.machine_gpus
+
+
+def in_regions(region: str | None, wanted: tuple[str, ...]) -> bool:
+    """`us` holds for US and for US-TX."""
+    return region is not None and any(f"{region.lower()}-".startswith(f"{name}-") for name in wanted)
+
+
+def _nothing_left(snapshot: MarketDocument, dropped: Counter[str], now: datetime) -> NoMarketDataError:
+    counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+    age = (now - snapshot.taken_at).total_seconds()
+    total = len(snapshot.offers)
+    reason = f"market: none of {total} offers is left (dropped by {counts}; the snapshot is {age:.0f} s old)"
+    if set(dropped) == {STALE}:
+        remedy = "poll (`sutler market poll`) or take a fresh snapshot, or raise market.filter.max_age_s"
+        return NoMarketDataError(reason, remedy)
+    return NoMarketDataError(reason, "loosen market.filter, or take a fresh snapshot of more providers")
+
+
+def _count_note(kept: int, dropped: Counter[str]) -> Iterable[str]:
+    if dropped:
+        counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+        yield f"{kept} of {kept + dropped.total()} offers count; dropped by {counts}."
+
+
+def _reliability_note(wanted: FilterDocument, kept: Iterable[OfferDocument]) -> Iterable[str]:
+    if wanted.min_reliability_fraction is not None:
+        unknown = sum(offer.reliability_fraction is None for offer in kept)
+        if unknown:
+            yield f"{unknown} offers whose provider states no reliability passed min_reliability_fraction."
+
+
+def _clock_note(snapshot: MarketDocument, now: datetime) -> Iterable[str]:
+    if snapshot.taken_at > now:
+        yield "The snapshot is dated after this plan; its age counts as 0."

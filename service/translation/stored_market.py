@@ -1,0 +1,29 @@
+"""What planning needs of the market's store, without knowing that there is a database behind it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sutler.service.documents.market import OfferDocument
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMarket:
+    """Offers as of `taken_at`; `last_seen` has, by provider, the last poll that brought something."""
+
+    taken_at: datetime
+    offers: tuple[OfferDocument, ...]
+    last_seen: Mapping[str, datetime]
+
+
+class MarketStore(Protocol):
+    """Where a problem without a snapshot of its own gets the market from."""
+
+    def stored(self) -> StoredMarket:
+        """The market as the store has it now."""
+        ...
+
+    def polled(self, providers: Sequence[str]) -> StoredMarket:
+        """The market after polling these providers (none: those that are set up) now."""
+        ...

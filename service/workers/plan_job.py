@@ -1,0 +1,184 @@
+"""Makes one plan: take it up, read the market, solve, store. To make it twice stores it once (attempts.py)."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.db.api_tables import PlanRow
+from sutler.service.db.notices import notify, plan_topic
+from sutler.service.deployments import issuing
+from sutler.service.deployments import repository as deployments
+from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.replanning.verdict import Verdict, instead, issuable
+from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.validation import validate
+from sutler.service.plans import claims, repository
+from sutler.service.plans.repository import Claim
+from sutler.service.plans.resources import SERVES
+from sutler.service.profiles.references import with_calibration
+from sutler.service.simulation.questions import ValidationQuestion
+from sutler.service.simulation.validation import HALVINGS, MOST_ROUNDS
+from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.service.workers.attempts import Attempts, DroppedError, limit_s
+from sutler.service.workers.replan_job import Looker, Replan
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem as SolverProblem
+from sutler.solver.replanning import proven_by
+
+MOST_SOLVES: Final = 1 + 2 * MOST_ROUNDS + HALVINGS
+
+logger = logging.getLogger("sutler.solving")
+
+
+@dataclass(frozen=True, slots=True)
+class Maker(Attempts[Claim]):
+    """Makes plans; `looker` knows what runs already."""
+
+    looker: Looker
+
+    table = PlanRow
+    columns = tuple(Claim.__slots__)
+
+    def claim_of(self, *values: Any) -> Claim:
+        return Claim(*values)
+
+    async def put_back(self, connection: AsyncConnection, claimed: Claim) -> None:
+        await self.queue.solve(connection, claimed.id)
+
+    async def fail(self, connection: AsyncConnection, claimed: Claim, failure: dict[str, Any]) -> None:
+        deployment = await issuing.locked(connection, claimed.deployment_id)
+        if not await claims.fail(connection, PlanRow, claimed, failure, self.now()):
+            return
+        if deployment is not None:
+            await issuing.failed(connection, self.queue, deployment, claimed.id, failure)
+        await notify(connection, plan_topic(claimed.id))
+
+    async def make_and_store(self, claimed: Claim) -> None:
+        replan = await self.patiently(lambda: self._replan(claimed))
+        made = await (self._made_anew(claimed) if replan is None else self._made_of(claimed, replan))
+        await self.persist(lambda connection: self._finish(connection, claimed, made))
+        logger.info("plan %s: %s in %.2f s", claimed.id, made.plan.status, made.plan.solver.seconds)
+
+    async def _replan(self, claimed: Claim) -> Replan | None:
+        """Where a fleet runs already, the plan starts from it; None where none does, or of no deployment."""
+        if claimed.deployment_id is None:
+            return None
+        return await self.looker.asked(claimed.deployment_id)
+
+    async def _made_anew(self, claimed: Claim) -> "Made":
+        document = validate(ProblemDocument, claimed.problem)
+        known = await self.persist(lambda connection: with_calibration(connection, document))
+        read_at, translation = await self.patiently(lambda: self._translated(known))
+        time_limit_s = document.solver.time_limit_s
+        if await self._is_validated(claimed):
+            issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
+            return Made(issued, translation, read_at)
+        plan = await self._solved(claimed, translation.problem, time_limit_s=time_limit_s)
+        return Made(self._issued(claimed, plan, translation), translation, read_at)
+
+    async def _is_validated(self, claimed: Claim) -> bool:
+        """As the policy of the plan's deployment says."""
+        if claimed.deployment_id is None:
+            return False
+        deployment_id = claimed.deployment_id
+        deployment = await self.persist(lambda connection: deployments.find_by_id(connection, deployment_id))
+        return deployment is not None and validate(PolicyDocument, deployment.policy).validate_plans
+
+    async def _replayed(
+        self, claimed: Claim, translation: Translation, plan: Plan | None, *, time_limit_s: float
+    ) -> PlanDocument:
+        asked, longest_s = ValidationQuestion(translation, claimed.id, self.now(), plan), limit_s(time_limit_s)
+        return await self.solved(claimed, lambda solver, seen: solver.validate(asked, seen.add, limit_s=longest_s))
+
+    def _issued(self, claimed: Claim, plan: Plan, translation: Translation) -> PlanDocument:
+        return issue_plan(plan, translation, plan_id=claimed.id, created_at=self.now())
+
+    async def _made_of(self, claimed: Claim, replan: Replan) -> "Made":
+        """The best change of the running fleet, and the proof of how good any fleet could be."""
+        optimum = await self._solved(
+            claimed, replan.problem, time_limit_s=replan.prepared.problem.solver.time_limit_s
+        )
+        verdict = await self.looker.concluded(replan)
+        best = issuable(optimum, replan.prepared)
+        if verdict.plan is not None:
+            plan = proven_by(verdict.plan, best, replan.problem)
+        else:
+            plan, verdict = best, instead(verdict, best)
+        if replan.facts.policy.validate_plans:
+            time_limit_s = replan.problem.options.time_limit_s
+            issued = await self._replayed(claimed, verdict.translation, plan, time_limit_s=time_limit_s)
+        else:
+            issued = self._issued(claimed, plan, verdict.translation)
+        return Made(issued, verdict.translation, replan.facts.now, replan, verdict)
+
+    async def _translated(self, document: ProblemDocument) -> tuple[datetime, Translation]:
+        """With the market as it was at that time."""
+        now = self.now()
+        return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=self.market)
+
+    async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:
+        longest_s = limit_s(time_limit_s)
+        return await self.solved(claimed, lambda solver, seen: solver.solve(problem, seen.add, limit_s=longest_s))
+
+    async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> None:
+        now = self.now()
+        deployment = await issuing.locked(connection, claimed.deployment_id)
+        revision = None if deployment is None else deployment.revision + 1
+        issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
+        content = issued.model_dump_json(by_alias=True)
+        is_ours = await repository.finish(
+            connection, claimed, issued, content=content, now=now, market_read_at=made.read_at, revision=revision
+        )
+        if not is_ours:
+            raise DroppedError
+        if deployment is not None:
+            await self._issue(connection, deployment, claimed, made, issued)
+        await notify(connection, plan_topic(claimed.id))
+
+    async def _issue(
+        self, connection: AsyncConnection, deployment: Deployment, claimed: Claim, made: "Made", issued: PlanDocument
+    ) -> None:
+        """With what it changes about the plan that held before, which is what it was made from."""
+        before = None if made.replan is None else made.replan.facts.plan
+        holdings = None if made.replan is None else made.replan.facts.holdings
+        diff = (
+            difference(before, issued, reason=made.reason, held=holdings, of_running=made.is_of_running)
+            if issued.status in SERVES
+            else None
+        )
+        problem = claimed.problem if made.replan is None else made.replan.problem_json()
+        content = None if diff is None else diff.model_dump_json(by_alias=True)
+        await repository.explain(connection, claimed.id, problem=problem, reason=made.reason, diff=content)
+        await issuing.issue(connection, self.queue, deployment, issued, reason=made.reason, diff=diff)
+        if made.replan is not None and made.verdict is not None:
+            await self.looker.note_asked(connection, made.replan, made.verdict, issued.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already."""
+
+    plan: PlanDocument
+    translation: Translation
+    read_at: datetime
+    replan: Replan | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def is_of_running(self) -> bool:
+        """Whether the plan says what of it is held."""
+        return self.replan is not None
+
+    @property
+    def reason(self) -> str:
+        if self.verdict is None or self.verdict.decision is None:
+            return "the first plan"
+        return f"asked for: {self.verdict.decision.reason}"

@@ -1,0 +1,128 @@
+"""Solves in a process of its own, which can be stopped at any moment and takes nobody with it when it dies.
+
+The process stays for the next problem: to start one costs about a second.
+"""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from typing import Any, Final
+
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.offline.questions import OfflineAnswer, OfflineQuestion
+from sutler.service.simulation.questions import ValidationQuestion
+from sutler.service.workers.errors import SolverDefectError, SolverLostError
+from sutler.service.workers.frames import packed, receive
+from sutler.solver.errors import InvalidProblemError
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Problem
+from sutler.solver.progress import Progress
+from sutler.solver.replanning import Consideration, Considered
+
+MODULE: Final = "sutler.service.workers.solver_main"
+
+Question = Problem | Consideration | OfflineQuestion | ValidationQuestion
+
+
+class SolverProcess:
+    """One solve at a time."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    async def start(self) -> Process:
+        """Makes the process ready, if it is not; Ctrl-C in a terminal does not reach it, but its worker."""
+        if self._process is None or self._process.returncode is not None:
+            command = (sys.executable, "-P", "-m", MODULE)
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0)
+        return self._process
+
+    async def solve(self, problem: Problem, on_progress: Callable[[Progress], None], *, limit_s: float) -> Plan:
+        """The plan. Cancelling stops the process, as does the limit, which is no solve's own.
+
+        Raises InvalidProblemError, SolverDefectError, SolverLostError.
+        """
+        plan: Plan = await self._answer(problem, on_progress, limit_s=limit_s)
+        return plan
+
+    async def consider(
+        self, consideration: Consideration, on_progress: Callable[[Progress], None], *, limit_s: float
+    ) -> Considered:
+        """The options of a running fleet; as `solve`."""
+        considered: Considered = await self._answer(consideration, on_progress, limit_s=limit_s)
+        return considered
+
+    async def validate(
+        self, question: ValidationQuestion, on_progress: Callable[[Progress], None], *, limit_s: float
+    ) -> PlanDocument:
+        """The plan, replayed; as `solve`. Raises DocumentError, too."""
+        document: PlanDocument = await self._answer(question, on_progress, limit_s=limit_s)
+        return document
+
+    async def plan_offline(self, question: OfflineQuestion, *, limit_s: float) -> OfflineAnswer:
+        """The plan of an offline application; as `solve`, without progress. Raises DocumentError, too."""
+        answer: OfflineAnswer = await self._answer(question, lambda _: None, limit_s=limit_s)
+        return answer
+
+    async def _answer(self, question: Question, on_progress: Callable[[Progress], None], *, limit_s: float) -> Any:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._solve(question, on_progress)
+        except TimeoutError:
+            raise SolverLostError(f"the solver did not end within {limit_s:.0f} s and was stopped") from None
+        finally:
+            if self._is_busy:
+                await self.stop()
+
+    _is_busy = False
+    _has_spoken = False
+
+    async def _solve(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
+        """A process that has died since its last plan says nothing, and is replaced."""
+        try:
+            return await self._asked(question, on_progress)
+        except SolverLostError:
+            if self._has_spoken:
+                raise
+        return await self._asked(question, on_progress)
+
+    async def _asked(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
+        process = await self.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._is_busy, self._has_spoken = True, False
+        try:
+            process.stdin.write(packed(question))
+            await process.stdin.drain()
+            while True:
+                kind, content = await receive(process.stdout)
+                self._has_spoken = True
+                if kind != "progress":
+                    break
+                on_progress(content)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            status = await process.wait()
+            raise SolverLostError(f"the solver process ended with status {status}: out of memory?") from None
+        self._is_busy = False
+        return _answered(kind, content)
+
+    async def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        process, self._process, self._is_busy = self._process, None, False
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _answered(kind: str, content: Any) -> Any:
+    if kind == "invalid":
+        raise InvalidProblemError(*content)
+    if kind == "wrong":
+        raise DocumentError(content)
+    if kind == "defect":
+        raise SolverDefectError(content)
+    return content

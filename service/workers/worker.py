@@ -1,0 +1,209 @@
+"""The worker: takes solves and deliveries from the queue until it is stopped, and takes up what dead workers left.
+
+A lost database ends nothing: the worker begins anew until it is there again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from procrastinate import App
+from procrastinate.exceptions import ConnectorException
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from sutler.service.db.asynchronous import begun
+from sutler.service.db.errors import DatabaseError
+from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
+from sutler.service.deployments import first_plans
+from sutler.service.deployments.replanning.market_view import MarketView
+from sutler.service.deployments.traffic.reader import FeedReader
+from sutler.service.logs import bound
+from sutler.service.market import silence
+from sutler.service.market.service import MarketService
+from sutler.service.outgoing.destinations import networks
+from sutler.service.plans import claims
+from sutler.service.plans.claims import MADE_BY
+from sutler.service.settings import ServiceSettings
+from sutler.service.translation.market_source import STORE_MAX_AGE_S
+from sutler.service.webhooks.service import deliver, put_back_lost
+from sutler.service.workers import housekeeping, orphans
+from sutler.service.workers.offline_job import OfflineMaker
+from sutler.service.workers.plan_job import Maker
+from sutler.service.workers.replan_job import Looker
+from sutler.service.workers.solver_process import SolverProcess
+from sutler.service.workers.store_queue import store_app
+
+logger = logging.getLogger("sutler.worker")
+
+DELIVERIES_AT_ONCE: Final = 8
+LOOKERS_PER_SOLVER: Final = 2  # solves take half of the machine by default; all are looked at after every poll
+BEGIN_AGAIN_S: Final = 1.0
+WATCH_S: Final = 1.0
+SILENCE_S: Final = 10.0
+POLLS_MISSED: Final = 3
+LOOK_FOR_JOBS_S: Final = 0.5  # a notice that comes while a job is being fetched wakes nobody
+HEARTBEATS: Final = 4  # in the time after which silence means death
+FORGOTTEN_S: Final = 86_400.0  # after a shorter silence a worker is still known when it is heard of again
+
+
+class Worker:
+    """One process's share of the work."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        queue: Queue,
+        market: MarketService,
+        settings: ServiceSettings,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._settings, self._engine, self._queue = settings, engine, queue
+        self._solvers = [SolverProcess() for _ in range(settings.solves_at_once)]
+        self._lookers = [  # a look waits for no long solve
+            SolverProcess() for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
+        ]
+        self._now, self._market, self._began_at = now, market, now()
+        stopping = asyncio.Event()
+        self._looker = Looker(engine, queue, MarketView(market), _free(self._lookers), now, stopping)
+        self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
+        solvers = _free(self._solvers)
+        self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
+        self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
+        self._watch = orphans.Watch(settings.worker_silent_s)
+        self._app = store_app(engine)
+        self._add_tasks(self._app)
+
+    def _add_tasks(self, app: App) -> None:
+        allowed = networks(self._settings.outgoing_networks)
+
+        @app.task(name=SOLVE, queue=SOLVES, pass_context=True)
+        async def solve_plan(context: object, plan_id: str) -> None:
+            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
+                await self._maker.make(UUID(plan_id))
+
+        @app.task(name=PLAN_OFFLINE, queue=SOLVES, pass_context=True)
+        async def plan_offline(context: object, plan_id: str) -> None:
+            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
+                await self._offline_maker.make(UUID(plan_id))
+
+        @app.task(name=DELIVER, queue=DELIVERIES, pass_context=True)
+        async def deliver_webhook(context: object, delivery_id: str) -> None:
+            with bound(job_id=context.job.id, delivery_id=delivery_id):  # type: ignore[attr-defined]
+                await deliver(self._engine, self._queue, UUID(delivery_id), allowed=allowed)
+
+        @app.task(name=LOOK, queue=LOOKS, pass_context=True)
+        async def look_at_deployment(context: object, deployment_id: str) -> None:
+            with bound(job_id=context.job.id, deployment_id=deployment_id):  # type: ignore[attr-defined]
+                await self._looker.look(UUID(deployment_id))
+
+    async def run(self) -> None:
+        """Until cancelled: solves under way are then left to other workers."""
+        await asyncio.gather(*(solver.start() for solver in self._solvers))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._work())
+                group.create_task(self._every(self._settings.worker_silent_s / HEARTBEATS, self._adopt))
+                group.create_task(self._every(housekeeping.EVERY_S, self._tidy))
+                group.create_task(self._every(WATCH_S, self._looker.ask_for_looks))
+                group.create_task(self._every(SILENCE_S, self._look_for_silence))
+                group.create_task(self._read_feeds())
+        finally:
+            await asyncio.gather(*(solver.stop() for solver in [*self._solvers, *self._lookers]))
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self._take_jobs()
+            except (ConnectorException, DatabaseError) as error:
+                logger.warning("the queue cannot be reached: %s: beginning again", error)
+            await asyncio.sleep(BEGIN_AGAIN_S)
+
+    async def _take_jobs(self) -> None:
+        """Until the connection is lost, or this is cancelled; jobs under way are then waited for."""
+        taking = {
+            asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
+            asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
+            asyncio.ensure_future(self._take(LOOKS, len(self._lookers))),
+        }
+        try:
+            done, _ = await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except asyncio.CancelledError:
+            self._maker.stopping.set()
+            raise
+        finally:
+            for task in taking:
+                task.cancel()
+            await asyncio.wait(taking)
+
+    async def _take(self, queue: str, concurrency: int) -> None:
+        silent_s = self._settings.worker_silent_s
+        await self._app.run_worker_async(
+            queues=[queue],
+            name=queue,
+            concurrency=concurrency,
+            install_signal_handlers=False,
+            fetch_job_polling_interval=LOOK_FOR_JOBS_S,
+            update_heartbeat_interval=silent_s / HEARTBEATS,
+            stalled_worker_timeout=FORGOTTEN_S,
+            delete_jobs="successful",
+        )
+
+    async def _every(self, wait_s: float, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(wait_s)
+            try:
+                async with begun(self._engine) as connection:
+                    await work(connection)
+            except (ConnectorException, DatabaseError) as error:
+                logger.warning("%s: %s", work.__name__.strip("_"), error)
+
+    async def _read_feeds(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                await self._feeds.run()
+            except DatabaseError as error:
+                logger.warning("feeds are not read: %s", error)
+
+    async def _tidy(self, connection: AsyncConnection) -> None:
+        await housekeeping.tidy(connection, self._now())
+
+    async def _look_for_silence(self, connection: AsyncConnection) -> None:
+        """Tells of clouds that have stopped answering."""
+        now, market = self._now(), self._market
+        slowest_s = max((market.poller.interval_s(provider) for provider in market.providers()), default=0.0)
+        await silence.look(
+            connection,
+            self._queue,
+            now=now,
+            stale_after_s=max(STORE_MAX_AGE_S, POLLS_MISSED * slowest_s),
+            providers=market.settings.providers,
+            awake_since=self._began_at,
+        )
+
+    async def _adopt(self, connection: AsyncConnection) -> None:
+        """Puts what silent workers left back into the queue, and what no job would make or deliver."""
+        if self._watch.look():
+            await orphans.give_back(connection, silent_s=self._settings.worker_silent_s)
+        before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
+        for task, again in ((SOLVE, self._queue.solve), (PLAN_OFFLINE, self._queue.plan_offline)):
+            for plan_id in await claims.without_job(connection, task, before=before):
+                logger.warning("plan %s has no job: it is put into the queue again", plan_id)
+                await claims.count_death(connection, MADE_BY[task], plan_id)
+                await again(connection, plan_id)
+        await put_back_lost(connection, self._queue, before=before)
+        await first_plans.try_again(connection, self._queue, now=self._now())
+
+
+def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
+    """Those that nobody uses, to be taken and put back."""
+    free: asyncio.Queue[SolverProcess] = asyncio.Queue()
+    for solver in solvers:
+        free.put_nowait(solver)
+    return free

@@ -1,0 +1,334 @@
+"""From counts to things: which machine of which offer every stage runs on.
+
+Pieces that fill a machine of another size go first; the others go largest first, each to the first machine with room.
+Sizes 1, 2, 4, 8 divide each other, so a machine's room is always a multiple of the size being placed, and the supply
+rows guarantee that every piece finds a place (Coffman, Garey & Johnson 1987). Machines that end up empty are not
+rented.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from sutler.solver.market.pools import PIECE_SIZES, checkpoint_disk_gb, disk_of
+from sutler.solver.market.supply import OfferClass
+from sutler.solver.plan import KvTransfer, Rental, Stage
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """GPUs that must share a machine: piece `index` of replica `replica`, stages of so many GPUs, and the disk that
+    it needs."""
+
+    replica: int
+    index: int
+    disk_needed_gb: float
+    pool: int
+    size: int
+    stages: tuple[int, ...]  # GPUs of each
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedReplica:
+    """One running replica: its candidate and its stages where they stand; `stays`: where it was pinned to."""
+
+    candidate: int
+    stages: tuple[Stage, ...]
+    stays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the replicas of an allocation stand, in candidate order, and what they are called.
+
+    `handed_over`: what those that run already hand over to whom.
+    """
+
+    rentals: tuple[Rental, ...]
+    replicas: tuple[PlacedReplica, ...]
+    names: tuple[str, ...]
+    handed_over: tuple[KvTransfer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a piece runs already: the offer, which of its held machines, which GPUs there."""
+
+    offer: int
+    copy: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedReplica:
+    """A replica of a candidate that runs already, one pin per piece."""
+
+    candidate: int
+    pins: tuple[Pin, ...]
+
+
+@dataclass(slots=True)
+class _Machine:
+    """`free`: its free GPUs in ascending order; `copy` counts the machines of its offer.
+
+    Storage is charged as if every piece had a checkpoint of its own; pieces that share one rent no more than the
+    disk.
+    """
+
+    offer: int
+    copy: int
+    pool: int
+    gpus: int
+    price_usd_per_hour: float
+    free: list[int]
+    disk_gb: float
+    storage_gb: float = 0.0
+    storage_usd_per_hour: float = 0.0
+
+    @property
+    def is_used(self) -> bool:
+        return len(self.free) < self.gpus
+
+    def has_room(self, size: int) -> bool:
+        return len(self.free) >= size and (size in PIECE_SIZES or self.gpus == size)
+
+    def take(self, wanted: Sequence[int]) -> tuple[int, ...]:
+        for gpu in wanted:
+            self.free.remove(gpu)
+        return tuple(wanted)
+
+
+class PackingError(Exception):
+    """A piece found no machine: the allocation broke its own supply rows, a defect of the solver."""
+
+
+def pack(
+    polytope: Polytope, allocation: Allocation, pinned: Sequence[PinnedReplica] = ()
+) -> tuple[tuple[Rental, ...], tuple[PlacedReplica, ...]]:
+    """Rentals and placed replicas of an allocation, replicas in candidate order.
+
+    Replicas that run already stay where they are as long as larger pieces leave them their place.
+    """
+    owners = [
+        int(c) for c, count in zip(allocation.candidate, allocation.replicas, strict=True) for _ in range(count)
+    ]
+    pieces = [piece for replica, c in enumerate(owners) for piece in _pieces_of(polytope, replica, c)]
+    pins = _pins_of(owners, pinned)
+    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins))
+    machines = _rented_machines(polytope, allocation, pins.values())
+    machines += _direct_machines(polytope, pieces)
+    machines.sort(key=lambda m: (m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
+    placed, moved = _placed(polytope, pieces, machines, pins)
+    rentals, position = _rentals(polytope, machines)
+    stay = {replica for replica, _ in pins} - moved
+    replicas = [
+        PlacedReplica(c, _stages_of(polytope, replica, c, placed, position), replica in stay)
+        for replica, c in enumerate(owners)
+    ]
+    return rentals, tuple(replicas)
+
+
+def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tuple[int, int], Pin]:
+    """By (replica, piece), in the order given as far as there are replicas of the candidate."""
+    waiting: dict[int, list[PinnedReplica]] = defaultdict(list)
+    for one in pinned:
+        waiting[one.candidate].append(one)
+    pins = {}
+    for replica, candidate in enumerate(owners):
+        if waiting[candidate]:
+            one = waiting[candidate].pop(0)
+            pins.update({(replica, index): pin for index, pin in enumerate(one.pins)})
+    return pins
+
+
+def _placed(
+    polytope: Polytope, pieces: Sequence[Piece], machines: Sequence[_Machine], pins: Mapping[tuple[int, int], Pin]
+) -> tuple[dict[tuple[int, int], tuple[int, tuple[int, ...]]], set[int]]:
+    """(machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were pinned."""
+    by_pool: dict[int, list[int]] = defaultdict(list)
+    by_copy = {}
+    for index, machine in enumerate(machines):
+        by_pool[machine.pool].append(index)
+        by_copy[machine.offer, machine.copy] = index
+    kept = {
+        (by_copy[pin.offer, pin.copy], gpu)
+        for pin in pins.values()
+        if (pin.offer, pin.copy) in by_copy
+        for gpu in pin.gpus
+    }
+    placed, moved = {}, set()
+    for piece in pieces:
+        pin = pins.get((piece.replica, piece.index))
+        at = None if pin is None else by_copy.get((pin.offer, pin.copy))
+        if pin is not None and (at is None or not _still_free(machines[at], pin, piece.size)):
+            moved.add(piece.replica)
+            at = None
+        if at is None:
+            at = _roomiest(machines, by_pool[piece.pool], piece.size, kept)
+            if at is None:
+                raise PackingError(f"piece of {piece.size} GPUs in pool {polytope.supply.pools[piece.pool].name}")
+            pin = None
+        machine, pool = machines[at], polytope.supply.pools[piece.pool]
+        first = list(pin.gpus) if pin else []
+        spare = sorted((gpu for gpu in machine.free if gpu not in first), key=lambda gpu: (at, gpu) in kept)
+        gpus = [*first, *spare[: piece.size - len(first)]]
+        placed[piece.replica, piece.index] = (at, machine.take(gpus if pin else sorted(gpus)))
+        machine.storage_usd_per_hour += pool.storage_usd_per_hour(piece.disk_needed_gb, piece.size)
+        stored_gb = pool.storage_gb(piece.disk_needed_gb, piece.size) if pool.storage_usd_per_gb_month else 0.0
+        machine.storage_gb = min(machine.storage_gb + stored_gb, machine.disk_gb)
+    return placed, moved
+
+
+def _still_free(machine: _Machine, pin: Pin, size: int) -> bool:
+    return machine.has_room(size) and set(pin.gpus) <= set(machine.free)
+
+
+def _roomiest(
+    machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]]
+) -> int | None:
+    """The first machine with room beside what is to stay on it, else the first with room at all."""
+    with_room = [i for i in in_pool if machines[i].has_room(size)]
+    beside = (i for i in with_room if sum((i, gpu) not in kept for gpu in machines[i].free) >= size)
+    return next(beside, next(iter(with_room), None))
+
+
+def _pieces_of(polytope: Polytope, replica: int, candidate: int) -> Iterable[Piece]:
+    candidates = polytope.candidates
+    need_gb = checkpoint_disk_gb(candidates.served(polytope.problem, candidate))
+    ranks = int(candidates.data_parallel[candidate])
+    gpus = tuple(int(tp) * ranks for tp in candidates.tensor_parallel[candidate] if tp > 0)
+    for index, (pool, size) in enumerate(
+        zip(candidates.piece_pool[candidate].tolist(), candidates.piece_size[candidate].tolist(), strict=True)
+    ):
+        if size > 0:
+            stages = gpus if candidates.one_piece[candidate] else (gpus[index],)
+            yield Piece(replica, index, need_gb, pool, size, stages)
+
+
+def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[Pin]) -> list[_Machine]:
+    """The offers behind the counts, largest first; of equal slices of a machine those whose cards are still free.
+
+    Of held machines those are kept on which the most GPUs run what stays.
+    """
+    offers, supply = polytope.problem.offers, polytope.supply
+    running: Counter[tuple[int, int]] = Counter()
+    for pin in pins:
+        running[pin.offer, pin.copy] += len(pin.gpus)
+    cards_used: dict[tuple[str, str | None], set[int]] = defaultdict(set)
+    machines: list[_Machine] = []
+    order = sorted(range(len(supply.classes)), key=lambda k: -supply.classes[k].gpus)
+    for k in order:
+        offer_class, left = supply.classes[k], int(allocation.rented[k])
+        if offer_class.held:
+            copies = [(index, copy) for index, available in offer_class.offers for copy in range(available)]
+            chosen = sorted(copies, key=lambda copy: (-running[copy], copy))[:left]
+            machines += [_machine(offers[index], index, copy, offer_class) for index, copy in chosen]
+            continue
+        for index, available in offer_class.offers:
+            offer = offers[index]
+            cards = cards_used[offer.provider, offer.machine_id] if offer.machine_id else set()
+            taken = 0 if cards.intersection(offer.gpu_ids or ()) else min(left, available)
+            left -= taken
+            if taken:
+                cards.update(offer.gpu_ids or ())
+            machines += [_machine(offer, index, copy, offer_class) for copy in range(taken)]
+        if left:
+            raise PackingError(f"{left} more of {offers[offer_class.offers[0][0]].offer_id!r} than the machine has")
+    return machines
+
+
+def _machine(offer: Offer, index: int, copy: int, offer_class: OfferClass) -> _Machine:
+    gpus, price = offer_class.gpus, offer_class.price_usd_per_hour
+    return _Machine(index, copy, offer_class.pool, gpus, price, list(range(gpus)), disk_of(offer))
+
+
+def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machine]:
+    """In pools paid by the GPU every piece rents exactly its own GPUs, cut from the offers first-fit."""
+    offers, supply = polytope.problem.offers, polytope.supply
+    rooms: dict[int, list[list[int]]] = defaultdict(list)  # pool -> [offer, GPUs left] per machine
+    for index, pool in enumerate(supply.pool_of_offer):
+        if pool in supply.gpu_price_usd_per_hour:
+            rooms[pool] += [[index, offers[index].gpus] for _ in range(min(offers[index].available, len(pieces)))]
+    machines: list[_Machine] = []
+    for piece in pieces:
+        if piece.pool not in supply.gpu_price_usd_per_hour:
+            continue
+        machine = next((room for room in rooms[piece.pool] if room[1] >= piece.size), None)
+        if machine is None:
+            raise PackingError(f"piece of {piece.size} GPUs in pool {supply.pools[piece.pool].name}")
+        machine[1] -= piece.size
+        offer = offers[machine[0]]
+        price = offer.price_usd_per_hour * piece.size / offer.gpus
+        gpus = list(range(piece.size))
+        machines.append(_Machine(machine[0], len(machines), piece.pool, piece.size, price, gpus, disk_of(offer)))
+    return machines
+
+
+def _rentals(
+    polytope: Polytope, machines: Sequence[_Machine]
+) -> tuple[tuple[Rental, ...], dict[int, tuple[int, int]]]:
+    """Consecutive equal machines become one rental; returns where each machine went: (rental, machine)."""
+    used = [(index, machine) for index, machine in enumerate(machines) if machine.is_used]
+    rentals: list[Rental] = []
+    position: dict[int, tuple[int, int]] = {}
+    for _, run in groupby(used, key=lambda item: _alike(item[1])):
+        members = list(run)
+        machine, offer = members[0][1], polytope.problem.offers[members[0][1].offer]
+        for number, (index, _) in enumerate(members):
+            position[index] = (len(rentals), number)
+        rentals.append(
+            Rental(
+                offer_id=offer.offer_id,
+                provider=offer.provider,
+                site=offer.site,
+                gpu=offer.gpu,
+                gpus=machine.gpus,
+                count=len(members),
+                price_usd_per_hour=machine.price_usd_per_hour + machine.storage_usd_per_hour,
+                contract=offer.contract,
+                storage_gb=machine.storage_gb,
+                storage_usd_per_hour=machine.storage_usd_per_hour,
+                held=offer.held,
+            )
+        )
+    return tuple(rentals), position
+
+
+def _alike(machine: _Machine) -> tuple[float, ...]:
+    """Machines that can be one rental."""
+    return machine.offer, machine.gpus, round(machine.storage_gb, 6), round(machine.storage_usd_per_hour, 9)
+
+
+def _stages_of(
+    polytope: Polytope,
+    replica: int,
+    candidate: int,
+    placed: Mapping[tuple[int, int], tuple[int, tuple[int, ...]]],
+    position: Mapping[int, tuple[int, int]],
+) -> tuple[Stage, ...]:
+    pools, candidates = polytope.supply.pools, polytope.candidates
+    layers = candidates.layers[candidate]
+    known = int(layers.sum()) > 0
+    stages: list[Stage] = []
+    for piece in _pieces_of(polytope, replica, candidate):
+        machine, gpus = placed[replica, piece.index]
+        start = 0
+        rental, number = position[machine]
+        for count in piece.stages:
+            stages.append(
+                Stage(
+                    gpu=pools[piece.pool].gpu,
+                    tensor_parallel=int(candidates.tensor_parallel[candidate, len(stages)]),
+                    layers=int(layers[len(stages)]) if known else None,
+                    rental=rental,
+                    machine=number,
+                    gpu_indices=gpus[start : start + count],
+                    piece=piece.index,
+                )
+            )
+            start += count
+    return tuple(stages)

@@ -1,0 +1,173 @@
+"""The last word on routing: with the fleet fixed, the best routing is an LP, solved once more on its own.
+
+MILP solvers return shares within their tolerances; the plan's numbers come from here, so that fractions sum to
+1 and every utilisation holds exactly.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.polytope.linear import LinearProgram, solve_lp
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.relaxation import demand_matrix, lam_column
+from sutler.solver.polytope.rows import Polytope
+
+_LEAST_FRACTION = 1e-7
+_IDLE_SHARE = 1e-9
+_OUT_OF_PROPORTION = 1e-5  # of what goes to a mix; less is the LP's rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """fraction [D, n]: share of each demand that goes to each candidate of the allocation; rows sum to 1 over those
+    that serve, and prefill candidates have what is decoded on their network beside that.
+
+    share [n, V]: share of their time that the replicas of each candidate spend on each column of rates, times their
+    number
+    lam: largest multiple of the demand that this routing carries, in the polytope's scale.
+    """
+
+    fraction: FloatArray
+    share: FloatArray
+    lam: float
+
+
+def route(polytope: Polytope, allocation: Allocation) -> Routing:
+    """The routing of a fleet that carries the most."""
+    candidate = allocation.candidate
+    part, column = np.nonzero(polytope.rate[candidate] > 0)
+    demand = demand_matrix(polytope, candidate[part], column)
+    pairs, fleet = len(part), len(candidate)
+    capacity = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    program = LinearProgram(
+        cost=np.concatenate([[-1.0], np.zeros(pairs)]),
+        matrix=csr_array(
+            vstack(
+                [
+                    hstack([csr_array(lam_column(polytope)[:, None]), demand]),
+                    hstack([csr_array((fleet, 1)), capacity]),
+                ],
+                format="csr",
+            )
+        ),
+        row_lower=np.concatenate(
+            [np.zeros(len(polytope.demands)), np.full(demand.shape[0] - len(polytope.demands) + fleet, -np.inf)]
+        ),
+        row_upper=np.concatenate([np.zeros(demand.shape[0]), allocation.replicas.astype(np.float64)]),
+        lower=np.zeros(1 + pairs),
+        upper=np.full(1 + pairs, np.inf),
+        integer=np.zeros(1 + pairs, dtype=np.bool_),
+    )
+    solution = solve_lp(program)
+    shares = np.zeros((fleet, polytope.rate.shape[1]))
+    if solution.x is None or solution.x[0] <= 0:
+        return Routing(np.zeros((len(polytope.demands), fleet)), shares, 0.0)
+    shares[part, column] = np.maximum(solution.x[1:], 0.0)
+    return _exact(polytope, replace(allocation, share=shares))
+
+
+def without_idle(polytope: Polytope, allocation: Allocation, *, at_low: bool = True) -> tuple[Allocation, Routing]:
+    """The allocation without the replicas that its best routing leaves idle, and the routing of the rest.
+
+    `at_low`: those stay that the best routing at the low end of all bands needs, as long as something goes to others
+    of their kind.
+    """
+    routing = route(polytope, allocation)
+    busy = routing.share.sum(axis=1)
+    if at_low:
+        busy = np.maximum(busy, route(polytope.at("low"), allocation).share.sum(axis=1))
+    needed = np.ceil(busy - _IDLE_SHARE).astype(np.int64)
+    needed = np.minimum(np.where(routing.fraction.any(axis=0), np.maximum(needed, 1), 0), allocation.replicas)
+    if routing.lam <= 0 or np.array_equal(needed, allocation.replicas):
+        return allocation, routing
+    kept = needed > 0
+    trimmed = replace(
+        allocation, candidate=allocation.candidate[kept], replicas=needed[kept], share=routing.share[kept]
+    )
+    rerouted = route(polytope, trimmed)
+    trimmed = replace(trimmed, lam=rerouted.lam)
+    return (trimmed, rerouted) if rerouted.lam >= routing.lam * (1 - _IDLE_SHARE) else (allocation, routing)
+
+
+def balanced(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -> Routing:
+    """The routing with these fractions [D, n], rows summing to 1, and what it carries: 0 where a demand has none, or
+    where a replica of a fixed mix gets another one."""
+    candidate, columns = allocation.candidate, polytope.rate.shape[1]
+    rate, share = polytope.rate[candidate], np.zeros((len(candidate), columns))
+    offered = np.array([demand.fraction for demand in polytope.demands])
+    some = polytope.candidates.take(candidate)
+    is_mix = some.is_mix(polytope.problem)
+    for row, demand in enumerate(polytope.demands):
+        alone = np.where(is_mix, 0.0, rate[:, demand.workload])
+        needed = np.divide(fraction[row], alone, out=np.zeros_like(alone), where=alone > 0)
+        share[:, demand.workload] += offered[row] * needed
+    for at in np.flatnonzero(is_mix & fraction.any(axis=0)).tolist():
+        column = int(np.argmax(rate[at]))
+        mix = polytope.mixed[[some.model[at] * columns + column]].toarray()[0]
+        given = offered * fraction[:, at]
+        share[at, column] = given.sum() / rate[at, column] if is_in_proportion(given, mix) else np.inf
+    busy = share.sum(axis=1)
+    served = bool((fraction.sum(axis=1) > 0).all())
+    with np.errstate(divide="ignore"):
+        lam = float(np.where(busy > 0, allocation.replicas / busy, np.inf).min()) if served else 0.0
+    return Routing(fraction, share * lam if lam > 0 else np.zeros_like(share), lam)
+
+
+def is_in_proportion(given: FloatArray, mix: FloatArray) -> bool:
+    """Whether requests/s are shared as in a mix."""
+    return bool(np.abs(given - given.sum() * mix).max() <= _OUT_OF_PROPORTION * given.sum())
+
+
+def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
+    """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
+    candidate, columns = allocation.candidate, polytope.rate.shape[1]
+    fraction = np.zeros((len(polytope.demands), len(candidate)))
+    kind = polytope.candidates.model[candidate][:, None] * columns + np.arange(columns)
+    carried, first = polytope.rate[candidate] * allocation.share, np.arange(len(candidate) + 1) * columns
+    shape = (len(candidate), polytope.mixed.shape[0])
+    of_kind = csr_array((carried.ravel(), kind.ravel(), first), shape=shape)
+    served = (of_kind @ polytope.mixed).toarray().T
+    for row, demand in enumerate(polytope.demands):
+        found = _fractions(polytope, candidate, demand.workload, polytope.rates_on(row, candidate), served[row])
+        if found is None:
+            return Routing(np.zeros_like(fraction), allocation.share, 0.0)
+        fraction[row] = found
+    return replace(balanced(polytope, allocation, fraction), share=allocation.share)
+
+
+def _fractions(
+    polytope: Polytope, candidate: IntArray, workload: int, rate: FloatArray, served: FloatArray
+) -> FloatArray | None:
+    """[n] of one demand: what serves it adds up to 1, and on every network prefill to what is decoded there.
+
+    None where nothing can serve it. A demand may be too small for the LP's tolerance to see.
+    """
+    serves, flow = polytope.serves[candidate], polytope.flow_of[candidate, workload]
+    prefilled = np.unique(flow[~serves & (rate > 0)])
+    able = np.where(serves & ((flow < 0) | np.isin(flow, prefilled)), rate, 0.0)
+    fraction = _shares_of(able, served)
+    if fraction is None:
+        return None
+    fraction[fraction < _LEAST_FRACTION] = 0.0
+    fraction /= fraction.sum()
+    for network in np.unique(flow[fraction > 0]):
+        if network < 0:
+            continue
+        prompts = _shares_of(np.where(~serves & (flow == network), rate, 0.0), served)
+        assert prompts is not None  # something prefills on this network
+        fraction += prompts * fraction[flow == network].sum()
+    return fraction
+
+
+def _shares_of(able: FloatArray, served: FloatArray) -> FloatArray | None:
+    """Of what is served where it can be; of the fastest where nothing is; None where nothing can."""
+    weights = np.where(able > 0, served, 0.0)
+    if weights.sum() <= 0:
+        weights = np.where(able == able.max(initial=0.0), able, 0.0)
+    if weights.sum() <= 0:
+        return None
+    shares: FloatArray = weights / weights.sum()
+    return shares

@@ -1,0 +1,200 @@
+"""The calibrated numbers of the roofline, read from calibration.toml, and which of them apply to a GPU.
+
+Flow: calibration.toml (written by `python -m benchmarks.accuracy --write`) -> Calibration (here) ->
+speeds.py. Everything that was fitted or assumed is in that file with what it rests on; nothing here is a number.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+
+from sutler.solver.arrays import FloatArray
+from sutler.solver.calibration.corrections import Corrections, Correlation
+from sutler.solver.catalog.entries import Gpu, Precision
+
+REFERENCE_ENGINE: Final = "vllm"
+SHIPPED: Final = "shipped"
+# What is fitted of a GPU class and of an engine.
+CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")
+ENGINE_FACTORS: Final = (
+    "compute",
+    "kv_bandwidth",
+    "overhead",
+    "first_token_base",
+    "first_token_prefills",
+    "first_token_wave",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Shared by every GPU, model and engine.
+
+    compute, attention, bandwidth, kv_bandwidth and allreduce fractions are shares of the datasheet peak;
+    fp8 and fp4 fractions multiply the compute fraction at that precision. ridge_exponent p joins the compute and
+    the memory bound as (c^p + m^p)^(1/p). Latencies: per all-reduce and doubling of the group, per layer, per
+    engine step, per sequence and step. first_token_*: seconds, prefills, and share of the prefills of the other
+    sequences that a first token waits for in a closed loop.
+    """
+
+    compute_fraction: float
+    fp8_fraction: float
+    fp4_fraction: float
+    attention_fraction: float
+    bandwidth_fraction: float
+    kv_bandwidth_fraction: float
+    ridge_exponent: float
+    allreduce_latency_s: float
+    allreduce_fraction: float
+    layer_overhead_s: float
+    step_overhead_s: float
+    sequence_overhead_s: float
+    kernel_overhead_fraction: float
+    first_token_base_s: float
+    first_token_prefills: float
+    first_token_wave_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuClass:
+    """GPUs that share multipliers on the shared factors. `band` f: rates are stated as rate / f to rate x f."""
+
+    name: str
+    architecture: str
+    compute: float
+    bandwidth: float
+    overhead: float
+    band: float
+    basis: str
+    min_bandwidth_gb_per_s: float = 0.0
+    slugs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Multipliers of one serving engine on the shared factors."""
+
+    name: str
+    compute: float
+    kv_bandwidth: float
+    overhead: float
+    first_token_base: float
+    first_token_prefills: float
+    first_token_wave: float
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """What no measurement at hand decides; each with its basis in calibration.toml.
+
+    Links slower than fast_link_gb_per_s are taken for PCIe. Grouped GEMMs of experts reach expert_compute of the
+    dense rate; a layer with experts has expert_overhead, one with latent attention
+    latent_attention_overhead times the overhead of a plain one. `*_band`: least band in that case.
+    """
+
+    fast_link_gb_per_s: float
+    pcie_allreduce_latency_s: float
+    pcie_allreduce_fraction: float
+    hop_latency_s: float
+    cross_machine_hop_latency_s: float
+    expert_compute: float
+    expert_overhead: float
+    latent_attention_overhead: float
+    expert_band: float
+    pipeline_band: float
+    weight_only_band: float
+    engine_band: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Shipped, or a user's own: then `corrections` hold what its runs say near them, and `name` is what plans call
+    it. `serves` is the engine whose speed is planned with; `version` tells the data from those of other versions."""
+
+    factors: Factors
+    priors: Priors
+    gpu_classes: tuple[GpuClass, ...]
+    engines: Mapping[str, Engine]
+    correlation: Correlation
+    corrections: Corrections | None = None
+    name: str = SHIPPED
+    serves: str = REFERENCE_ENGINE
+    version: str = field(default="", compare=False)
+
+    @property
+    def measured_band(self) -> float:
+        """The band of GPU classes that were measured."""
+        return min(one.band for one in self.gpu_classes)
+
+    def spread(self, bands: FloatArray) -> FloatArray:
+        """How much more uncertain (logarithms) rates of those bands are than one of a measured GPU class."""
+        return np.asarray(np.log(bands) / np.log(self.measured_band))
+
+    def band(self, gpu: Gpu, precision: Precision, engine: str, *, has_experts: bool) -> float:
+        """What is stated of a rate on one GPU type before any run near it counts, as a factor."""
+        bands = [self.gpu_class(gpu).band]
+        if has_experts:
+            bands.append(self.priors.expert_band)
+        if precision in ("int4", "int8"):
+            bands.append(self.priors.weight_only_band)
+        if self.corrections is not None and engine == self.corrections.engine:
+            bands.append(self.corrections.least_band)
+        elif engine not in self.engines:
+            bands.append(self.priors.engine_band)
+        return max(bands)
+
+    def gpu_class(self, gpu: Gpu) -> GpuClass:
+        """By slug, else by architecture and memory bandwidth, else the class `unknown`."""
+        for candidate in self.gpu_classes:
+            if gpu.slug in candidate.slugs:
+                return candidate
+        architecture = (gpu.architecture or "").lower()
+        bandwidth = gpu.memory_bandwidth_gb_per_s or 0.0
+        of_architecture = [
+            candidate
+            for candidate in self.gpu_classes
+            if candidate.architecture == architecture and bandwidth >= candidate.min_bandwidth_gb_per_s
+        ]
+        if of_architecture:
+            return max(of_architecture, key=lambda candidate: candidate.min_bandwidth_gb_per_s)
+        return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
+
+    def engine(self, name: str) -> Engine:
+        """The engine's multipliers; an engine without any counts as the reference one, under its own name."""
+        return self.engines.get(name) or replace(self.engines[REFERENCE_ENGINE], name=name)
+
+
+@cache
+def shipped_calibration() -> Calibration:
+    """The calibration that comes with the package."""
+    text = resources.files("sutler.solver.calibration").joinpath("calibration.toml").read_text(encoding="utf-8")
+    return calibration_from_toml(text)
+
+
+def calibration_from_toml(text: str) -> Calibration:
+    """Raises KeyError or TypeError where a factor is missing: the file is part of the program, not user input."""
+    data = tomllib.loads(text)
+    classes = (_gpu_class(name, entry) for name, entry in data["gpu_class"].items())
+    return Calibration(
+        factors=Factors(**_only(Factors, data["factors"])),
+        priors=Priors(**_only(Priors, data["priors"])),
+        gpu_classes=tuple(classes),
+        engines={name: Engine(name=name, **entry) for name, entry in data["engine"].items()},
+        correlation=Correlation(**data["correlation"]),
+        version=f"calibration {hashlib.sha256(text.encode()).hexdigest()[:8]}",
+    )
+
+
+def _gpu_class(name: str, entry: dict[str, Any]) -> GpuClass:
+    return GpuClass(**{**entry, "name": name, "slugs": tuple(entry.get("slugs", ()))})
+
+
+def _only(kind: type, entry: dict[str, Any]) -> dict[str, float]:
+    names = {field.name for field in fields(kind)}
+    return {name: float(value) for name, value in entry.items() if name in names}

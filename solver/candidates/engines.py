@@ -1,0 +1,71 @@
+"""Which layouts a serving engine can run: what it cannot run does not exist for the search.
+
+Flow: ServedModel.engine -> abilities (here) -> shapes.py leaves out the rest, verify/replicas.py checks plans.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sutler.solver.market.pools import PIECE_SIZES
+from sutler.solver.problem import EngineName, Problem, Role, ServedModel
+
+ANY_LAYOUT: Final = "any-layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """`unequal_degrees`: stages of one pipeline may differ in tensor parallelism. `mixed_gpus`: in GPU type, without
+    being asked to. `hands_over_pipelines`: prefill and decode replicas may have several stages. `spreads_experts`:
+    attention may be data parallel while the experts are spread over all GPUs of a replica."""
+
+    unequal_degrees: bool
+    mixed_gpus: bool
+    hands_over_pipelines: bool
+    spreads_experts: bool = False
+
+
+# vLLM: one --tensor-parallel-size; NixlConnector knows no pipelines (github.com/vllm-project/vllm/issues/52913);
+# experts: docs.vllm.ai/en/latest/serving/expert_parallel_deployment.
+# SGLang: one --tp-size; of pipelines that hand over, only prefill with Mooncake is documented (docs.sglang.io);
+# experts: --enable-dp-attention.
+# TensorRT-LLM: one tp_size; context and generation servers may be pipelines (nvidia.github.io/TensorRT-LLM);
+# attention is data parallel over all GPUs or none, which is not looked at.
+ABILITIES: Final[Mapping[EngineName, Abilities]] = {
+    "vllm": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=False, spreads_experts=True),
+    "sglang": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=False, spreads_experts=True),
+    "tensorrt-llm": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=True),
+    ANY_LAYOUT: Abilities(unequal_degrees=True, mixed_gpus=True, hands_over_pipelines=True, spreads_experts=True),
+}
+
+
+def mixes_gpus(problem: Problem, model: ServedModel) -> bool:
+    """Whether pipelines of several GPU types are sought: what was asked for, else what the engine is made for."""
+    asked = problem.search.mixed_gpu_pipelines
+    return ABILITIES[model.engine].mixed_gpus if asked is None else asked
+
+
+def spreads_experts(problem: Problem, model: ServedModel, role: Role) -> bool:
+    """Whether layouts with attention data parallelism are sought."""
+    has_experts = model.spec is not None and model.spec.moe is not None
+    able = problem.search.expert_parallel and ABILITIES[model.engine].spreads_experts
+    return able and has_experts and role == "aggregated"
+
+
+def shares_experts(problem: Problem, gpus: int) -> bool:
+    """Whether experts may be spread over so many GPUs: as many as tensor parallelism may have, or a whole machine of
+    another size within them."""
+    sizes = problem.search.tensor_parallel
+    return gpus in sizes or (gpus not in PIECE_SIZES and gpus <= max(sizes))
+
+
+def can_run(engine: EngineName, role: Role, degrees: Sequence[int]) -> bool:
+    """Whether the engine can run a pipeline with stages of these tensor-parallel degrees."""
+    able = ABILITIES[engine]
+    is_even = able.unequal_degrees or len(set(degrees)) <= 1
+    return is_even and (able.hands_over_pipelines or role == "aggregated" or len(degrees) == 1)
+
+
+def engine_of(model: ServedModel, role: Role, degrees: Sequence[int]) -> EngineName:
+    """What runs a replica: the model's engine; what was measured on a layout beyond it was another one."""
+    return model.engine if can_run(model.engine, role, degrees) else ANY_LAYOUT

@@ -1,0 +1,375 @@
+"""Configurations that a replica can have on this market, with their rates.
+
+Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> rows.py.
+
+A candidate is a model, a pipeline of stages (pool and tensor-parallel degree each), of one stage perhaps on several
+ranks of attention (data_parallel) between which the experts are spread, the way its stages fall into
+*pieces*, the sets of GPUs that must share one machine (shapes.py), and an operating point: the most sequences of its
+engine, the workloads that it admits, and what it is counted on for within their limits. With disaggregation it also
+has a role, whole requests, prompts or answers alone, where power counts a cap on what its GPUs may draw, and where
+the model lists several precisions one of them.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sutler.solver import throughput
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.candidates.shapes import Shapes, pipeline_shapes, widened
+from sutler.solver.catalog.entries import PRECISIONS, Precision
+from sutler.solver.catalog.power_caps import capped
+from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, Pool, checkpoint_disk_gb
+from sutler.solver.market.supply import Supply
+from sutler.solver.problem import Problem, Role, ServedModel
+from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.mixes import most_columns
+
+ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
+AGGREGATED, PREFILL, DECODE = range(len(ROLES))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """C candidates of all models; arrays are padded to the longest pipeline S and the most columns of rates V, one
+    for each workload and then for each fixed mix of a model (throughput/mixes.py).
+
+    model [C]; role [C]: index into ROLES; power_cap_fraction [C]: of the TDP of all its GPUs, 1: not capped
+    pool [C, S] (-1: no such stage); tensor_parallel, layers [C, S] (0 in padding)
+    one_piece [C]: the whole replica is one piece, else every stage is one
+    piece_pool, piece_size [C, S]: pool of each piece and GPUs that it keeps to itself (-1 and 0 in padding)
+    rps [C, V]: requests/s of one replica that serves nothing else, within all limits; 0 where it is not admitted
+    low_rps [C, V]: the same at the low end of the stated band
+    storage_usd_per_hour [C]
+    max_batch [C]: sequences at most, 0 where that is unknown
+    data_parallel [C]: ranks of attention, each tensor_parallel GPUs
+    precision [C]: of the weights, index into PRECISIONS
+    """
+
+    model: IntArray
+    role: IntArray
+    power_cap_fraction: FloatArray
+    pool: IntArray
+    tensor_parallel: IntArray
+    layers: IntArray
+    one_piece: BoolArray
+    piece_pool: IntArray
+    piece_size: IntArray
+    rps: FloatArray
+    low_rps: FloatArray
+    storage_usd_per_hour: FloatArray
+    max_batch: IntArray
+    data_parallel: IntArray
+    precision: IntArray
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    @property
+    def gpus(self) -> IntArray:
+        """[C, S] of each stage."""
+        return self.tensor_parallel * self.data_parallel[:, None]
+
+    def take(self, rows: IntArray | BoolArray) -> "Candidates":
+        return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
+
+    def is_mix(self, problem: Problem) -> BoolArray:
+        """[C] whether all that it serves comes in fixed proportions."""
+        workloads = np.array([len(model.workloads) for model in problem.models])[self.model]
+        alone = (self.rps > 0) & (np.arange(self.rps.shape[1]) < workloads[:, None])
+        return np.asarray(~alone.any(axis=1) & (self.rps > 0).any(axis=1))
+
+    def served(self, problem: Problem, candidate: int) -> ServedModel:
+        """The model of a candidate at its precision."""
+        return problem.models[int(self.model[candidate])].at(PRECISIONS[int(self.precision[candidate])])
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above.
+    `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as of Shapes. `precision`
+    None: the first of its model."""
+
+    stages: tuple[tuple[int, int, int], ...]
+    one_piece: bool
+    role: Role = "aggregated"
+    power_cap_fraction: float = 1.0
+    max_batch: int = 0
+    data_parallel: int = 1
+    size: int = 0
+    precision: Precision | None = None
+
+
+def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks: Collection[str] = ()) -> Candidates:
+    """All candidates of all models that fit their memory and disk, before dominance. May be empty.
+
+    `unlimited_networks`: those that keys and values go over in no time.
+    """
+    parts = [
+        _at_precision(problem, supply, index, one, role, cap, unlimited_networks)
+        for index, model in enumerate(problem.models)
+        for one in model.at_each_precision
+        for role in roles_of(problem)
+        for cap in power_cap_fractions(problem)
+    ]
+    return paired(joined([part for part in parts if len(part)], problem), supply)
+
+
+def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
+    """All of one model, whether there is anything to hand over to or not."""
+    each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
+    return joined(each, problem)
+
+
+def _at_precision(
+    problem: Problem,
+    supply: Supply,
+    index: int,
+    model: ServedModel,
+    role: Role,
+    power_cap_fraction: float = 1.0,
+    unlimited_networks: Collection[str] = (),
+) -> Candidates:
+    """`model`: number `index` of the problem at one of its precisions."""
+    if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
+        return _no_candidates(problem)
+    shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
+    if not len(shapes.one_piece):
+        return _no_candidates(problem)
+    found, _ = _rated(
+        problem,
+        supply,
+        index,
+        model,
+        shapes,
+        role,
+        power_cap_fraction,
+        unlimited_networks=unlimited_networks,
+    )
+    return found
+
+
+def roles_of(problem: Problem) -> tuple[Role, ...]:
+    """What replicas may do, by the search."""
+    return {"off": ROLES[:1], "auto": ROLES, "only": ROLES[1:]}[problem.search.disaggregation]
+
+
+def power_cap_fractions(problem: Problem) -> tuple[float, ...]:
+    """Caps worth a look, none of them last: they only matter where watts do."""
+    matters = problem.objective.kind == "min_power" or problem.limits.max_power_watts is not None
+    return (*sorted(problem.search.power_caps_fraction), 1.0) if matters else (1.0,)
+
+
+def kv_network(candidates: Candidates, supply: Supply) -> IntArray:
+    """[C] number of the network that keys and values go over; -1 for aggregated candidates."""
+    names = sorted({pool.network for pool in supply.pools if pool.network is not None})
+    number = {name: index for index, name in enumerate(names)}
+    of_pool = np.array([-1 if pool.network is None else number[pool.network] for pool in supply.pools])
+    network: IntArray = np.where(candidates.role == AGGREGATED, -1, of_pool[candidates.pool[:, 0]])
+    return network
+
+
+def paired(candidates: Candidates, supply: Supply) -> Candidates:
+    """Without prefill of what nothing decodes on the same network, and the other way round."""
+    if (candidates.role == AGGREGATED).all():
+        return candidates
+    network = kv_network(candidates, supply)
+    rps, low_rps = candidates.rps.copy(), candidates.low_rps.copy()
+    for model, site in {(int(m), int(n)) for m, n in zip(candidates.model, network, strict=True) if n >= 0}:
+        here = (candidates.model == model) & (network == site)
+        served = [(rps[here & (candidates.role == role)] > 0).any(axis=0) for role in (PREFILL, DECODE)]
+        unserved = ~(served[0] & served[1])
+        rps[np.ix_(here, unserved)] = low_rps[np.ix_(here, unserved)] = 0.0
+    return replace(candidates, rps=rps, low_rps=low_rps).take(np.flatnonzero((rps > 0).any(axis=1)))
+
+
+def candidates_of_pipelines(
+    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
+) -> tuple[Candidates, IntArray]:
+    """Candidates of each pipeline of a model as it stands, in their order: every operating point of its engine at its
+    cap, at least one, also where it serves nothing. And which pipeline each is of."""
+    alike: dict[tuple[Role, float, Precision | None], list[int]] = {}
+    for number, one in enumerate(pipelines):
+        alike.setdefault((one.role, one.power_cap_fraction, one.precision), []).append(number)
+    parts, owners = [], []
+    for _, members in sorted(alike.items(), key=str):
+        part, owner = _of_pipelines(problem, supply, model, [pipelines[index] for index in members])
+        parts.append(part)
+        owners.append(np.array(members)[owner])
+    owner = np.concatenate([*owners, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+    order = np.argsort(owner, kind="stable")
+    return joined(parts, problem).take(order), owner[order]
+
+
+def _of_pipelines(
+    problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
+) -> tuple[Candidates, IntArray]:
+    """All in one role, under one cap and at one precision."""
+    longest = max(len(pipeline.stages) for pipeline in pipelines)
+    shapes = Shapes(
+        np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
+        np.array([_padded([degree for _, degree, _ in p.stages], longest, 0) for p in pipelines], dtype=np.int64),
+        np.array([p.one_piece for p in pipelines], dtype=np.bool_),
+        np.array([p.data_parallel for p in pipelines], dtype=np.int64),
+        np.array([p.size for p in pipelines], dtype=np.int64),
+    )
+    layers = np.array([_padded([layers for _, _, layers in p.stages], longest, 0) for p in pipelines], dtype=np.int64)
+    return _rated(
+        problem,
+        supply,
+        model,
+        problem.models[model].at(pipelines[0].precision),
+        shapes,
+        pipelines[0].role,
+        pipelines[0].power_cap_fraction,
+        layers=layers if layers.any() else None,
+        caps=np.array([p.max_batch or MAX_SEQUENCES for p in pipelines], dtype=np.int64),
+    )
+
+
+def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
+    """All of them, in order."""
+    return _concatenate(parts) if parts else _no_candidates(problem)
+
+
+def layouts_of(
+    problem: Problem,
+    pools: Sequence[Pool],
+    shapes: "Shapes | Candidates",
+    layers: IntArray | None,
+    role: Role = "aggregated",
+    power_cap_fraction: float = 1.0,
+) -> Layouts:
+    """What the throughput layer needs to know of pipelines on pools, all in one role and under one cap."""
+    gpus = tuple(dict.fromkeys(pool.gpu for pool in pools))
+    gpu_of_pool = np.array([gpus.index(pool.gpu) for pool in pools] + [-1])
+    intra_of_pool = np.array([pool.intra_gb_per_s for pool in pools] + [0.0])
+    inter_of_pool = np.array([pool.inter_gb_per_s for pool in pools] + [0.0])
+    largest_of_pool = np.array([pool.largest_machine for pool in pools] + [1])
+    share = inter_of_pool[shapes.pool] * np.minimum(1.0, shapes.tensor_parallel / largest_of_pool[shapes.pool])
+    present = shapes.pool >= 0
+    share = np.where(present, share, np.inf)
+    follows = np.zeros_like(present)
+    follows[:, :-1] = present[:, 1:]
+    across = follows & ~shapes.one_piece[:, None]
+    hop = np.full(share.shape, np.inf)
+    hop[:, :-1] = np.minimum(share[:, :-1], share[:, 1:])
+    hop = np.where(across, hop, np.where(follows, intra_of_pool[shapes.pool], np.inf))
+    return Layouts(
+        gpus=tuple(capped(problem.gpus[slug], power_cap_fraction) for slug in gpus),
+        gpu=gpu_of_pool[shapes.pool],
+        tensor_parallel=shapes.tensor_parallel,
+        intra_gb_per_s=intra_of_pool[shapes.pool],
+        hop_gb_per_s=hop,
+        cross_machine=across,
+        layers=layers,
+        role=role,
+        kv_gb_per_s=None if role == "aggregated" else share,
+        power_cap_fraction=power_cap_fraction,
+        data_parallel=shapes.data_parallel,
+    )
+
+
+def _rated(
+    problem: Problem,
+    supply: Supply,
+    index: int,
+    model: ServedModel,
+    shapes: Shapes,
+    role: Role,
+    power_cap_fraction: float,
+    *,
+    layers: IntArray | None = None,
+    caps: IntArray | None = None,
+    unlimited_networks: Collection[str] = (),
+) -> tuple[Candidates, IntArray]:
+    """Operating points of the shapes of one model, number `index` of the problem at a precision, in a role; of given
+    ones, at their caps, at least one each. And which shape each is of."""
+    layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
+    if layouts.kv_gb_per_s is not None and unlimited_networks:
+        unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
+        layouts = replace(layouts, kv_gb_per_s=np.where(unlimited[shapes.pool], np.inf, layouts.kv_gb_per_s))
+    points = throughput.points(problem, model, layouts, caps=caps)
+    if caps is None:
+        points = points.take(np.flatnonzero((points.rps > 0).any(axis=1)))
+    kept, columns = points.layout, most_columns(problem)
+    ranks = shapes.data_parallel[kept]
+    gpus = shapes.tensor_parallel[kept] * ranks[:, None]
+    piece_pool, piece_size = _pieces(shapes.pool[kept], gpus, shapes.one_piece[kept], shapes.size[kept])
+    candidates = Candidates(
+        model=np.full(len(kept), index),
+        role=np.full(len(kept), ROLES.index(role)),
+        power_cap_fraction=np.full(len(kept), power_cap_fraction),
+        pool=shapes.pool[kept],
+        tensor_parallel=shapes.tensor_parallel[kept],
+        layers=widened(points.layers, shapes.pool.shape[1], 0),
+        one_piece=shapes.one_piece[kept],
+        piece_pool=piece_pool,
+        piece_size=piece_size,
+        rps=widened(points.rps, columns, 0.0),
+        low_rps=widened(points.low_rps, columns, 0.0),
+        storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, checkpoint_disk_gb(model)),
+        max_batch=points.max_batch,
+        data_parallel=ranks,
+        precision=np.full(len(kept), PRECISIONS.index(model.precision)),
+    )
+    return candidates, kept
+
+
+def _pieces(pool: IntArray, gpus: IntArray, one_piece: BoolArray, size: IntArray) -> tuple[IntArray, IntArray]:
+    piece_pool, piece_size = pool.copy(), gpus.copy()
+    piece_pool[one_piece, 1:] = -1
+    piece_size[one_piece] = 0
+    piece_size[one_piece, 0] = size[one_piece]
+    return piece_pool, piece_size
+
+
+def _storage_usd_per_hour(
+    pools: Sequence[Pool], piece_pool: IntArray, piece_size: IntArray, need_gb: float
+) -> FloatArray:
+    table = np.zeros((len(pools) + 1, MOST_GPUS_OF_PIECE + 1))
+    for index, pool in enumerate(pools):
+        for size in range(1, MOST_GPUS_OF_PIECE + 1):
+            table[index, size] = pool.storage_usd_per_hour(need_gb, size)
+    charged: FloatArray = table[piece_pool, piece_size].sum(axis=1)
+    return charged
+
+
+def _padded(row: list[int], width: int, filler: int) -> list[int]:
+    return row + [filler] * (width - len(row))
+
+
+def _concatenate(parts: Sequence[Candidates]) -> Candidates:
+    stages = max(part.pool.shape[1] for part in parts)
+    widths = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
+    columns = []
+    for name in Candidates.__slots__:
+        arrays = [getattr(part, name) for part in parts]
+        if name in widths:
+            arrays = [widened(array, stages, widths[name]) for array in arrays]
+        columns.append(np.concatenate(arrays))
+    return Candidates(*columns)
+
+
+def _no_candidates(problem: Problem) -> Candidates:
+    whole, stages = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
+    flags = np.zeros(0, dtype=np.bool_)
+    return Candidates(
+        model=whole,
+        role=whole,
+        power_cap_fraction=np.zeros(0),
+        pool=stages,
+        tensor_parallel=stages,
+        layers=stages,
+        one_piece=flags,
+        piece_pool=stages,
+        piece_size=stages,
+        rps=np.zeros((0, most_columns(problem))),
+        low_rps=np.zeros((0, most_columns(problem))),
+        storage_usd_per_hour=np.zeros(0),
+        max_batch=whole,
+        data_parallel=whole,
+        precision=whole,
+    )

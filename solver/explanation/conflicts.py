@@ -1,0 +1,284 @@
+"""Why a problem has no plan, and what would have to give by how much.
+
+Asked in the order in which a person would: can anything on this market serve the workload at all, and if not, is it
+the latency limit or the memory; by how little would limits have to be raised; if even without limits there is no
+fleet, how much can be carried, or how many more GPUs would do. What is found is granted and the changed problem
+planned, until it has a fleet: what gives way first may uncover what comes next.
+
+Flow: planner.py -> here -> unserved_conflicts.py, elastic.py -> granting.py.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from sutler.solver.explanation.elastic import Raised, SecondsLeft, least_raised, with_share
+from sutler.solver.explanation.granting import granted, more_of
+from sutler.solver.explanation.unserved_conflicts import (
+    demands_of,
+    polytope_of,
+    unserved_among,
+    why_unserved,
+    without_limits,
+)
+from sutler.solver.market.pools import group_offers
+from sutler.solver.methods import exact
+from sutler.solver.plan import Conflict
+from sutler.solver.polytope.objectives import LEAST_LAM, first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
+from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.problem import Offer, Problem
+
+_ROUNDS = 6
+_RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
+_FOUND_GAP = 0.5  # where all that counts is that there is a fleet
+_CARRIED_GAP = 0.002
+_CARRIED_NODES = 500
+_ROUNDING = 1e-6  # relative: shares and loads that are stated can be had in spite of the solvers' tolerances
+_DIGITS = 4
+_LEFT_TO_LIMITS = 1e-3  # of a load that the market just carries, so that it need not be met to the last digit
+_UTILISATION_TRIES = 6
+_UTILISATION_CLOSE = 1.005
+_MORE_MACHINES_PER_MODEL = 16
+
+
+def find_conflicts(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
+    """What makes `problem` infeasible; at least one entry, what is closest to enough first.
+
+    All of it together is enough: granted(problem, conflicts) has a plan, unless it is None or the time was short.
+    """
+    found: dict[tuple[str, str], Conflict] = {}
+    present = problem
+    for _ in range(_ROUNDS):
+        lacking = _lacking(present, seconds_left)
+        for conflict in lacking:
+            key = (conflict.constraint, conflict.unit)
+            found[key] = _rounded(_merged(found.get(key), conflict))
+        changed = granted(problem, found.values())
+        if changed is None or not lacking or seconds_left() <= 0 or _has_fleet(changed, seconds_left):
+            break
+        present = changed
+    return tuple(sorted(found.values(), key=_distance)) or (_unknown(problem),)
+
+
+def _merged(earlier: Conflict | None, later: Conflict) -> Conflict:
+    """What a round asks for beyond the rounds before it, said of the problem as it was stated."""
+    if earlier is None:
+        return later
+    if _lowers(later):
+        return replace(later, needed=earlier.needed)
+    return replace(later, available=earlier.available)
+
+
+def _lowers(conflict: Conflict) -> bool:
+    """What is asked for is to be lowered to what is available, where limits are to be raised to what is needed."""
+    return conflict.constraint == "headroom" or conflict.unit in ("rps", "tokens per request")
+
+
+def _rounded(conflict: Conflict) -> Conflict:
+    """With as many digits as people are shown, on the safe side."""
+    if _lowers(conflict):
+        return replace(conflict, available=_floored(conflict.available))
+    return conflict if conflict.unit == "gpu" else replace(conflict, needed=-_floored(-conflict.needed))
+
+
+def _floored(value: float) -> float:
+    """The next lower number of few digits."""
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (np.floor(np.log10(abs(value))) + 1 - _DIGITS)
+    return float(f"{np.floor(value / unit + _ROUNDING) * unit:.{_DIGITS}g}")
+
+
+def _distance(conflict: Conflict) -> float:
+    """By which share of what there is it falls short."""
+    if conflict.available <= 0:
+        return np.inf
+    return abs(conflict.needed - conflict.available) / conflict.available
+
+
+def _lacking(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
+    """What has to give first; () where the problem has a fleet."""
+    polytope = polytope_of(without_limits(problem))
+    unserved = unserved_among(polytope, demands_of(problem))
+    if unserved:
+        return why_unserved(problem, unserved, seconds_left)
+    whole, wanted = _of_whole_load(polytope)
+    limits = {name: limit for name in whole.resources if (limit := _stated_limit(problem, name)) is not None}
+    kept_s = (1 - _RAISING_TIME_SHARE) * seconds_left()
+    raised = least_raised(whole, limits, wanted, lambda: seconds_left() - kept_s)
+    if raised is None:
+        return _short_of_supply(problem, polytope, seconds_left)
+    return tuple(_raised_conflicts(problem, raised, limits))
+
+
+def _of_whole_load(polytope: Polytope) -> tuple[Polytope, float]:
+    """lam in multiples of the offered load, and how much of it a plan carries. Where throughput is maximised any plan
+    does that serves everything a little: then one replica has time for whatever it serves, and 1 means everything."""
+    problem = polytope.problem
+    if maximises_rate(problem.objective):
+        return _serving(polytope), 1.0
+    return polytope.scaled(total_demand(problem)), problem.objective.carried_load
+
+
+def _serving(polytope: Polytope) -> Polytope:
+    """Rates such that a replica serves any mix of what it can serve at all."""
+    share = polytope.offered * len(polytope.demands)
+    return replace(polytope, rate=np.where(polytope.rate > 0, share[polytope.candidates.model], 0.0))
+
+
+def _stated_limit(problem: Problem, row: str) -> float | None:
+    """The caller's value of a row."""
+    limits = problem.limits
+    kind, _, key = row.removeprefix("limit/").partition("/")
+    stated: dict[str, float | None] = {
+        "budget": problem.budget_usd_per_hour,
+        "max_power_watts": limits.max_power_watts,
+    }
+    if kind in stated:
+        return stated[kind]
+    if kind == "max_gpus":
+        return float(limits.max_gpus[key])
+    return float(limits.max_gpus_per_provider[key]) if kind == "max_gpus_per_provider" else None
+
+
+def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]) -> Iterable[Conflict]:
+    for name, needed in raised.values.items():
+        if name == "budget":
+            remedy = "raise budget_usd_per_hour, use a smaller precision, or widen the market"
+            yield Conflict(name, needed, limits[name], "usd_per_hour", remedy)
+        else:
+            unit = "watt" if name == "limit/max_power_watts" else "gpu"
+            yield Conflict(name, needed, limits[name], unit, f"raise limits.{name.split('/')[1]}")
+    stated = problem.limits.max_share_per_provider_fraction
+    if raised.share > stated:
+        share = min(1.0, raised.share * (1 + _ROUNDING))
+        providers = len({offer.provider for offer in problem.offers})
+        remedy = (
+            f"with {providers} provider(s) on the market no plan keeps to this share for every workload: raise "
+            "limits.max_share_per_provider_fraction (1 always works) or add offers of another provider"
+        )
+        yield Conflict("limit/max_share_per_provider_fraction", share, stated, "fraction", remedy)
+
+
+def _short_of_supply(problem: Problem, free: Polytope, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
+    """What is lacking where nothing that a caller set holds the load back: utilisation, load, or GPUs."""
+    if not maximises_rate(problem.objective):
+        fuller = _fuller(problem, seconds_left)
+        if fuller is not None:
+            return (fuller,)
+        carried = _carried(polytope_of(problem), seconds_left)
+        if carried <= LEAST_LAM:  # the limits allow nothing: they come next
+            carried = _carried(with_share(free, 1.0), seconds_left) * (1 - _LEFT_TO_LIMITS)
+        if carried > LEAST_LAM:
+            return _less_load(problem, carried)
+    return _more_machines(problem, seconds_left)
+
+
+def _carried(polytope: Polytope, seconds_left: SecondsLeft) -> float:
+    """The largest multiple of the load that was found to be carried."""
+    if not len(polytope.candidates) or not polytope.servable().all():
+        return 0.0
+    whole = polytope.scaled(total_demand(polytope.problem))
+    outcome = exact.minimise(
+        whole,
+        whole.goal_throughput(),
+        relative_gap=_CARRIED_GAP,
+        seconds_left=seconds_left,
+        node_limit=_CARRIED_NODES,
+    )
+    return 0.0 if outcome.allocation is None else outcome.allocation.lam * (1 - _ROUNDING)
+
+
+def _less_load(problem: Problem, carried: float) -> tuple[Conflict, ...]:
+    """How much of the load there is room for: with less headroom all of it, or a part."""
+    headroom = problem.objective.headroom_fraction
+    apart = problem.search.disaggregation == "only"
+    or_mix = ", let the network be faster, or set search.disaggregation to auto" if apart else ""
+    market = f"the most that was found to be carried within what is set is {_floored(carried):g} times the load"
+    if carried >= 1:
+        remedy = f"{market}: lower headroom_fraction to {_floored(carried - 1):g}, or add offers{or_mix}"
+        return (Conflict("headroom", headroom, carried - 1, "fraction", remedy),)
+    part = carried / (1 + headroom)
+    return tuple(
+        Conflict(
+            demand.name,
+            demand.fraction * (1 + headroom),
+            demand.fraction * carried,
+            "rps",
+            f"{market}: lower rate_rps to {_floored(demand.fraction * part):g}, or add offers{or_mix}",
+        )
+        for demand in demands_of(problem)
+    )
+
+
+def _fuller(problem: Problem, seconds_left: SecondsLeft) -> Conflict | None:
+    """The least utilisation at which the market carries the load, where a lower one is what holds it back."""
+    name, stated = "max_utilisation_fraction", problem.limits.max_utilisation_fraction
+    if stated is None or stated >= 1:
+        return None
+    wanted = problem.objective.carried_load
+
+    def carried_at(fraction: float) -> float:
+        limits = replace(problem.limits, max_utilisation_fraction=fraction)
+        free = polytope_of(without_limits(replace(problem, limits=limits)))
+        return _carried(with_share(free, 1.0), seconds_left)
+
+    if carried_at(1.0) < wanted:
+        return None
+    low, high = stated, 1.0
+    tried = stated * wanted / max(carried_at(stated), LEAST_LAM) * (1 + _CARRIED_GAP)
+    for _ in range(_UTILISATION_TRIES):
+        if high <= low * _UTILISATION_CLOSE or seconds_left() <= 0:
+            break
+        tried = tried if low < tried < high else (low * high) ** 0.5
+        low, high = (low, tried) if carried_at(tried) >= wanted else (tried, high)
+        tried = high / (_UTILISATION_CLOSE + _ROUNDING)
+    remedy = f"no fleet of this market carries the load at this utilisation: raise limits.{name}, or add offers"
+    return Conflict(f"limit/{name}", high, stated, "fraction", remedy)
+
+
+def _more_machines(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
+    """How many more GPUs of which kind let everything be served at all: the fewest."""
+    own = len(problem.offers)
+    pools, pool_of = group_offers(problem)
+    alike: dict[tuple[int, int], list[Offer]] = {}
+    for offer, number in zip(problem.offers, pool_of, strict=True):
+        alike.setdefault((number, offer.gpus), []).append(offer)
+    most = _MORE_MACHINES_PER_MODEL * len(problem.models)
+    more = [more_of(offers, most) for offers in alike.values()]
+    more = [replace(o, price_usd_per_hour=o.price_usd_per_hour * (1 + _ROUNDING)) for o in more]  # classes apart
+    larger = polytope_of(without_limits(replace(problem, offers=(*problem.offers, *more))))
+    polytope = _serving(with_share(larger, 1.0))
+    classes = polytope.supply.classes
+    added = np.array([float(c.gpus) if c.offers[0][0] >= own else 0.0 for c in classes])
+    goal = Goal(0.0, np.zeros(len(polytope.candidates)), added, 1.0)
+    outcome = exact.minimise(
+        polytope, goal, relative_gap=_CARRIED_GAP, seconds_left=seconds_left, node_limit=_CARRIED_NODES
+    )
+    if outcome.allocation is None:
+        return ()
+    conflicts = []
+    for index in np.flatnonzero((outcome.allocation.rented > 0) & (added > 0)).tolist():
+        pool, gpus = pools[classes[index].pool], classes[index].gpus
+        there = sum(offer.gpus * offer.available for offer in alike[classes[index].pool, gpus])
+        needed = there + gpus * int(outcome.allocation.rented[index])
+        remedy = f"wait for or add offers of {pool.gpu} in machines of {gpus}, or widen market.filter"
+        conflicts.append(Conflict(f"supply/{pool.name}/{gpus}", float(needed), float(there), "gpu", remedy))
+    return tuple(conflicts)
+
+
+def _has_fleet(problem: Problem, seconds_left: SecondsLeft) -> bool:
+    polytope = prepare(problem)
+    scaled = scaled_to_one(polytope) if polytope.servable().all() else None
+    if scaled is None:
+        return False
+    outcome = exact.minimise(scaled, first_goal(scaled), relative_gap=_FOUND_GAP, seconds_left=seconds_left)
+    return outcome.allocation is not None and outcome.allocation.lam >= LEAST_LAM
+
+
+def _unknown(problem: Problem) -> Conflict:
+    limit = problem.options.time_limit_s
+    remedy = "the search for what has to give found nothing in this time: raise solver.time_limit_s"
+    return Conflict("solver/time_limit_s", 10 * limit, limit, "s", remedy)

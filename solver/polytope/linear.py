@@ -1,0 +1,222 @@
+"""Linear and mixed-integer programs as sparse arrays, and the two solvers behind them.
+
+LPs go to HiGHS through SciPy, which takes sparse arrays as they are and returns all duals; MILPs go to HiGHS
+through OR-Tools MathOpt, fed as one protocol buffer, since its Python builder is slow above some 10^5 terms.
+Both are deterministic: one thread, a fixed seed, and limits on nodes; the clock only stops what hangs.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
+
+import numpy as np
+from ortools.math_opt import model_pb2
+from ortools.math_opt.python import mathopt
+from ortools.math_opt.solvers import highs_pb2
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from sutler.solver.arrays import BoolArray, FloatArray
+from sutler.solver.errors import EngineError
+
+_LARGE = 100.0
+
+MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearProgram:
+    """minimise cost @ x  subject to  row_lower <= matrix @ x <= row_upper,  lower <= x <= upper."""
+
+    cost: FloatArray  # [num_columns]
+    matrix: csr_array  # [num_rows, num_columns]
+    row_lower: FloatArray
+    row_upper: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    integer: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class LpSolution:
+    """`row_duals` [num_rows]: change of the minimum per unit of the binding side; `x` None: infeasible."""
+
+    x: FloatArray | None
+    objective: float
+    row_duals: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class MilpSolution:
+    """`x` None: no solution found. `bound` is a proven lower limit of the minimum (inf when infeasible)."""
+
+    status: MilpStatus
+    x: FloatArray | None
+    objective: float
+    bound: float
+
+
+def solve_lp(program: LinearProgram) -> LpSolution:
+    """The LP relaxation of a program, with duals. An unbounded program is a defect of the caller."""
+    scaled, row_scale, cost_scale = _scaled(program)
+    solution = _solve_scaled_lp(scaled)
+    if solution.x is None:
+        return solution
+    duals = solution.row_duals * row_scale * cost_scale
+    return LpSolution(solution.x, solution.objective * cost_scale, duals)
+
+
+def _scaled(program: LinearProgram) -> tuple[LinearProgram, FloatArray, float]:
+    """Rows and costs with a largest coefficient of 1: HiGHS's tolerances are absolute, prices and watts are not.
+
+    Returns what each row was multiplied by and what the objective was divided by. Rows whose coefficients are
+    counts already are left alone.
+    """
+    matrix = program.matrix
+    largest, filled = np.zeros(matrix.shape[0]), np.diff(matrix.indptr) > 0
+    if filled.any():
+        largest[filled] = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[:-1][filled])
+    far = (largest > _LARGE) | ((largest > 0) & (largest < 1 / _LARGE))
+    row_scale = np.where(far, 1.0 / np.where(largest > 0, largest, 1.0), 1.0)
+    cost_scale = float(np.abs(program.cost).max(initial=0.0)) or 1.0
+    if not far.any() and cost_scale == 1.0:
+        return program, row_scale, 1.0
+    matrix = csr_array(
+        (matrix.data * np.repeat(row_scale, np.diff(matrix.indptr)), matrix.indices, matrix.indptr),
+        shape=matrix.shape,
+    )
+    scaled = replace(
+        program,
+        cost=program.cost / cost_scale,
+        matrix=matrix,
+        row_lower=program.row_lower * row_scale,
+        row_upper=program.row_upper * row_scale,
+    )
+    return scaled, row_scale, cost_scale
+
+
+def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
+    equal = program.row_lower == program.row_upper
+    upper = np.isfinite(program.row_upper) & ~equal
+    lower = np.isfinite(program.row_lower) & ~equal
+    matrix = program.matrix
+    result = linprog(
+        program.cost,
+        A_ub=_stack(matrix[upper], -matrix[lower]),
+        b_ub=np.concatenate([program.row_upper[upper], -program.row_lower[lower]]),
+        A_eq=matrix[equal],
+        b_eq=program.row_lower[equal],
+        bounds=np.column_stack([program.lower, program.upper]),
+        method="highs-ds",
+    )
+    if result.status == 2 or result.x is None:
+        return LpSolution(None, np.inf, np.zeros(0))
+    duals = np.zeros(matrix.shape[0])
+    num_upper = int(upper.sum())
+    duals[upper] += result.ineqlin.marginals[:num_upper]
+    duals[lower] -= result.ineqlin.marginals[num_upper:]
+    duals[equal] = result.eqlin.marginals
+    return LpSolution(result.x, float(result.fun), duals)
+
+
+def _stack(first: csr_array, second: csr_array) -> csr_array:
+    if second.shape[0] == 0:
+        return first
+    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
+    return csr_array(
+        (np.concatenate([first.data, second.data]), np.concatenate([first.indices, second.indices]), indptr),
+        shape=(first.shape[0] + second.shape[0], first.shape[1]),
+    )
+
+
+def solve_milp(
+    program: LinearProgram,
+    *,
+    relative_gap: float,
+    time_limit_s: float,
+    node_limit: int | None = None,
+    heuristic_effort: float = 0.05,
+) -> MilpSolution:
+    """The MILP to `relative_gap`, or as far as the limits allow.
+
+    `heuristic_effort` is the share of the search that goes into heuristics (HiGHS's own default 0.05).
+    There is no way to hand in a first solution: given one, HiGHS (in OR-Tools 9.15) was seen to call it optimal
+    with a bound that a better solution refutes.
+    """
+    scaled, _, cost_scale = _scaled(program)
+    model = mathopt.Model.from_model_proto(_to_proto(scaled))
+    parameters = mathopt.SolveParameters(
+        relative_gap_tolerance=relative_gap,
+        absolute_gap_tolerance=0.0,
+        time_limit=timedelta(seconds=max(time_limit_s, 0.01)),
+        node_limit=node_limit,
+        random_seed=0,
+        highs=_highs_options(heuristic_effort),
+    )
+    with _stdout_muted():
+        try:
+            result = mathopt.solve(model, mathopt.SolverType.HIGHS, params=parameters)
+        except (AttributeError, RuntimeError, ValueError) as error:  # MathOpt 9.15 fails to convert HiGHS's status
+            raise EngineError(f"HiGHS failed: {error.__context__ or error}") from error
+    bound = float(result.termination.objective_bounds.dual_bound) * cost_scale
+    reason = result.termination.reason
+    if not result.solutions or result.solutions[0].primal_solution is None:
+        infeasible = reason in (
+            mathopt.TerminationReason.INFEASIBLE,
+            mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED,
+        )
+        return MilpSolution("infeasible" if infeasible else "unknown", None, np.inf, np.inf if infeasible else bound)
+    primal = result.solutions[0].primal_solution
+    values = primal.variable_values
+    x = np.fromiter((values[variable] for variable in model.variables()), dtype=np.float64, count=len(program.cost))
+    x[program.integer] = np.round(x[program.integer])
+    status: MilpStatus = "optimal" if reason == mathopt.TerminationReason.OPTIMAL else "feasible"
+    return MilpSolution(status, x, float(primal.objective_value) * cost_scale, bound)
+
+
+def _highs_options(heuristic_effort: float) -> highs_pb2.HighsOptionsProto:
+    """Restarts cost more than they bring on these programs: without them they end in half the time."""
+    options = highs_pb2.HighsOptionsProto()
+    options.bool_options["mip_allow_restart"] = False
+    options.double_options["mip_heuristic_effort"] = heuristic_effort
+    return options
+
+
+@contextmanager
+def _stdout_muted() -> Iterator[None]:
+    """HiGHS prints debugging lines on file descriptor 1 whatever it is told; a plan there must stay clean JSON."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _to_proto(program: LinearProgram) -> model_pb2.ModelProto:
+    proto = model_pb2.ModelProto()
+    num_rows, num_columns = program.matrix.shape
+    variables = proto.variables
+    variables.ids.extend(range(num_columns))
+    variables.lower_bounds.extend(program.lower)
+    variables.upper_bounds.extend(program.upper)
+    variables.integers.extend(program.integer.tolist())
+    used = np.flatnonzero(program.cost)
+    proto.objective.linear_coefficients.ids.extend(used)
+    proto.objective.linear_coefficients.values.extend(program.cost[used])
+    rows = proto.linear_constraints
+    rows.ids.extend(range(num_rows))
+    rows.lower_bounds.extend(program.row_lower)
+    rows.upper_bounds.extend(program.row_upper)
+    entries = proto.linear_constraint_matrix
+    entries.row_ids.extend(np.repeat(np.arange(num_rows), np.diff(program.matrix.indptr)))
+    entries.column_ids.extend(program.matrix.indices)
+    entries.coefficients.extend(program.matrix.data)
+    return proto

@@ -1,0 +1,284 @@
+"""The polytope as a MILP over some of its candidates, and its solutions as counts and shares.
+
+Layout groups: where several chosen candidates have the same pieces, the supply rows count the group N[g] instead
+of its members, so that branching settles how many pieces there are before it settles how they are laid out
+(the equality alone would be substituted away by presolve). Supply curves: M counts the machines of a size that
+are rented in a pool; it stands in the supply rows for its price steps and is the only integer among them, since
+the cheaper ones come first by themselves.
+
+Whole replicas: where lam is at most lam_max, all that is asked of a workload or mix w is lam_max f_w, so that one
+replica of rate h is busy with it for u = lam_max f_w / h of its time at most. Where u < 1 the rows  z <= u y  hold
+for every whole number y, and cut off the fractions of replicas with which the relaxed program serves what is rarely
+asked.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.polytope.linear import LinearProgram, MilpSolution
+from sutler.solver.polytope.relaxation import demand_matrix, lam_column
+from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
+
+_LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
+_RARE = 0.99  # of a replica's time: less than this is worth a row
+_LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One feasible point. candidate [n]; replicas [n]; share [n, V]: z summed over the replicas; rented [K]; lam."""
+
+    candidate: IntArray
+    replicas: IntArray
+    share: FloatArray
+    rented: IntArray
+    lam: float
+
+
+@dataclass(frozen=True, slots=True)
+class Milp:
+    """Columns in this order: lam | u [K] | z [pairs] | y [chosen] | N [groups] | M [curves]."""
+
+    program: LinearProgram
+    chosen: IntArray
+    pair_candidate: IntArray  # position in `chosen`
+    pair_column: IntArray  # of the rates
+    curve_of: IntArray  # [K]
+    rent_upper: FloatArray  # [K]
+    cheapest_first: IntArray  # [K] order of the classes by price
+
+    def read(self, solution: MilpSolution, columns: int) -> Allocation:
+        """Counts and shares of a solution; candidates without replicas are left out."""
+        assert solution.x is not None
+        x = solution.x
+        start = 1 + len(self.curve_of)
+        pairs = len(self.pair_candidate)
+        share = np.zeros((len(self.chosen), columns))
+        share[self.pair_candidate, self.pair_column] = np.maximum(x[start : start + pairs], 0.0)
+        replicas = x[start + pairs : start + pairs + len(self.chosen)].astype(np.int64)
+        used = replicas > 0
+        return Allocation(self.chosen[used], replicas[used], share[used], self._rented(x[1:start]), float(x[0]))
+
+    def replica_columns(self) -> IntArray:
+        """[chosen] where the replicas of each candidate stand."""
+        columns: IntArray = 1 + len(self.curve_of) + len(self.pair_candidate) + np.arange(len(self.chosen))
+        return columns
+
+    def extended(
+        self,
+        rows: csr_array,
+        *,
+        row_lower: FloatArray,
+        cost: FloatArray,
+        lower: FloatArray,
+        upper: FloatArray,
+        integer: BoolArray,
+    ) -> "Milp":
+        """With further columns, and rows over all of them that are at most 0."""
+        program = self.program
+        known = hstack([program.matrix, _none(program.matrix.shape[0], len(cost))], format="csr")
+        return replace(
+            self,
+            program=LinearProgram(
+                cost=np.concatenate([program.cost, cost]),
+                matrix=csr_array(vstack([known, rows], format="csr")),
+                row_lower=np.concatenate([program.row_lower, row_lower]),
+                row_upper=np.concatenate([program.row_upper, np.zeros(len(row_lower))]),
+                lower=np.concatenate([program.lower, lower]),
+                upper=np.concatenate([program.upper, upper]),
+                integer=np.concatenate([program.integer, integer]),
+            ),
+        )
+
+    def _rented(self, machines: FloatArray) -> IntArray:
+        """Machine counts; along a supply curve the sum is an integer, filled from the cheap end."""
+        rented = np.round(machines).astype(np.int64)
+        for curve in range(int(self.curve_of.max(initial=-1)) + 1):
+            left = round(float(machines[self.curve_of == curve].sum()))
+            for index in self.cheapest_first[self.curve_of[self.cheapest_first] == curve]:
+                rented[index] = min(left, int(self.rent_upper[index]))
+                left -= rented[index]
+        return rented
+
+
+def build_milp(
+    polytope: Polytope,
+    goal: Goal,
+    chosen: IntArray,
+    *,
+    rent_lower: FloatArray | None = None,
+    rent_upper: FloatArray | None = None,
+    most_lam: float = np.inf,
+) -> Milp:
+    """The MILP over the chosen candidates, machine counts and lam within the given bounds."""
+    part, column = np.nonzero(polytope.rate[chosen] > 0)
+    busy = _busy_at_most(polytope, chosen[part], column, most_lam)
+    rare = np.flatnonzero(busy < _RARE)
+    groups, curves = _group_columns(polytope, chosen), polytope.curve_of
+    rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
+    num_groups, num_curves = int(groups.max(initial=-1)) + 1, int(curves.max(initial=-1)) + 1
+    supply = np.array([name.startswith("supply/") for name in polytope.resources])
+    use = polytope.use[:, chosen]
+    own_use = use.multiply(np.where(supply[:, None], (groups < 0)[None, :], True)).tocsr()
+    first = np.array([int(np.flatnonzero(groups == g)[0]) for g in range(num_groups)], dtype=np.int64)
+    group_use = csr_array(use[:, first].multiply(supply[:, None]))
+    own_rent = polytope.rent.multiply(np.where(supply[:, None], (curves < 0)[None, :], True)).tocsr()
+    step = np.array([int(np.flatnonzero(curves == c)[0]) for c in range(num_curves)], dtype=np.int64)
+    curve_rent = csr_array(polytope.rent[:, step].multiply(supply[:, None]))
+    demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], column)
+    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    top, resources = demand.shape[0], len(polytope.limit)
+    matrix = _stacked(
+        [
+            [
+                csr_array(lam_column(polytope)[:, None]),
+                _none(top, rent),
+                demand,
+                _none(top, fleet + num_groups + num_curves),
+            ],
+            [_none(fleet, 1 + rent), of_part, -_identity(fleet), _none(fleet, num_groups + num_curves)],
+            [
+                _none(len(rare), 1 + rent),
+                csr_array((np.ones(len(rare)), (np.arange(len(rare)), rare)), shape=(len(rare), pairs)),
+                csr_array((-busy[rare], (np.arange(len(rare)), part[rare])), shape=(len(rare), fleet)),
+                _none(len(rare), num_groups + num_curves),
+            ],
+            [
+                _none(resources, 1),
+                own_rent,
+                _none(resources, pairs),
+                own_use,
+                group_use,
+                curve_rent,
+            ],
+            [
+                _none(num_groups, 1 + rent + pairs),
+                _members(groups, num_groups),
+                -_identity(num_groups),
+                _none(num_groups, num_curves),
+            ],
+            [
+                _none(num_curves, 1),
+                _members(curves, num_curves),
+                _none(num_curves, pairs + fleet + num_groups),
+                -_identity(num_curves),
+            ],
+        ]
+    )
+    most = polytope.rent_upper if rent_upper is None else rent_upper
+    least = np.zeros(rent) if rent_lower is None else rent_lower
+    use_upper = polytope.use_upper[chosen]
+    sums = np.concatenate([_members(groups, num_groups) @ use_upper, _members(curves, num_curves) @ most])
+    inequalities = top - len(polytope.demands) + fleet + len(rare) + resources
+    program = LinearProgram(
+        cost=np.concatenate(
+            [[goal.lam_weight], goal.rent_cost, np.zeros(pairs), goal.use_cost[chosen], np.zeros(len(sums))]
+        ),
+        matrix=matrix,
+        row_lower=np.concatenate(
+            [np.zeros(len(polytope.demands)), np.full(inequalities, -np.inf), np.zeros(len(sums))]
+        ),
+        row_upper=np.concatenate([np.zeros(top + fleet + len(rare)), polytope.limit, np.zeros(len(sums))]),
+        lower=np.concatenate([[goal.lam_lower], least, np.zeros(pairs + fleet + len(sums))]),
+        upper=np.concatenate([[most_lam], most, use_upper[part], use_upper, sums]),
+        integer=np.concatenate([[False], curves < 0, np.zeros(pairs), np.ones(fleet + len(sums))]).astype(np.bool_),
+    )
+    cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
+    return Milp(program, chosen, part, column, curves, polytope.rent_upper, cheapest_first)
+
+
+def _busy_at_most(polytope: Polytope, candidate: IntArray, column: IntArray, most_lam: float) -> FloatArray:
+    """[pairs] the share of its time that one replica needs for all that is asked of the column's workloads."""
+    if not np.isfinite(most_lam):
+        return np.full(len(candidate), np.inf)
+    most = most_lam * polytope.offered[polytope.candidates.model[candidate], column]
+    return np.asarray(np.maximum(most * (1 + _ROUNDING) / polytope.rate[candidate, column], _LEAST_BUSY))
+
+
+def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:
+    """With a second routing of the same fleet, at the rates of `polytope`: columns lam | z [pairs] at the end.
+
+    Its lam is `weight` in the goal, and at least `least_lam`.
+    """
+    part, column = np.nonzero(polytope.rate[milp.chosen] > 0)
+    pairs, fleet, columns = len(part), len(milp.chosen), milp.program.matrix.shape[1]
+    demand = demand_matrix(_with_shares_that_count(polytope), milp.chosen[part], column)
+    top, demands = demand.shape[0], len(polytope.demands)
+    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
+    replicas = milp.replica_columns()
+    runs = csr_array((-np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
+    rows = [
+        [_none(top, columns), csr_array(lam_column(polytope)[:, None]), demand],
+        [runs, _none(fleet, 1), of_part],
+    ]
+    return milp.extended(
+        _stacked(rows),
+        row_lower=np.concatenate([np.zeros(demands), np.full(top - demands + fleet, -np.inf)]),
+        cost=np.concatenate([[weight], np.zeros(pairs)]),
+        lower=np.concatenate([[least_lam], np.zeros(pairs)]),
+        upper=np.concatenate([[np.inf], polytope.use_upper[milp.chosen][part]]),
+        integer=np.zeros(1 + pairs, dtype=np.bool_),
+    )
+
+
+def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
+    """With a 1 in the goal for every candidate that has replicas and every provider that something is rented from.
+
+    Columns at the end: used [chosen] | providers. Pools without rental variables do not tell their providers.
+    """
+    fleet, columns = len(milp.chosen), milp.program.matrix.shape[1]
+    names = [offer_class.provider for offer_class in polytope.supply.classes]
+    rent, providers = len(names), len(set(names))
+    provider = np.unique(names, return_inverse=True)[1].reshape(-1)
+    replicas, upper = milp.replica_columns(), milp.program.upper
+    runs = csr_array((np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
+    rents = csr_array((np.ones(rent), (np.arange(rent), 1 + np.arange(rent))), shape=(rent, columns))
+    most = csr_array((-upper[1 : 1 + rent], (np.arange(rent), provider)), shape=(rent, providers))
+    used = csr_array((-upper[replicas], (np.arange(fleet), np.arange(fleet))), shape=(fleet, fleet))
+    rows = [[runs, used, _none(fleet, providers)], [rents, _none(rent, fleet), most]]
+    return milp.extended(
+        _stacked(rows),
+        row_lower=np.full(fleet + rent, -np.inf),
+        cost=np.ones(fleet + providers),
+        lower=np.zeros(fleet + providers),
+        upper=np.ones(fleet + providers),
+        integer=np.ones(fleet + providers, dtype=np.bool_),
+    )
+
+
+def _with_shares_that_count(polytope: Polytope) -> Polytope:
+    """With rates bounded so that whoever serves a demand spends a share of its time on it that HiGHS can tell from
+    none: of a request in a week it could not, and no replica would serve it."""
+    most = polytope.offered / _LEAST_SHARE
+    return replace(polytope, rate=np.minimum(polytope.rate, most[polytope.candidates.model]))
+
+
+def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:
+    """[chosen] a number for each group of two or more chosen candidates with the same pieces, else -1."""
+    signature = piece_groups(polytope.candidates.take(chosen))
+    counts = np.bincount(signature, minlength=1)
+    numbers = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return numbers[signature] if len(chosen) else np.zeros(0, dtype=np.int64)
+
+
+def _stacked(rows: list[list[csr_array]]) -> csr_array:
+    return csr_array(vstack([hstack(row, format="csr") for row in rows], format="csr"))
+
+
+def _none(rows: int, columns: int) -> csr_array:
+    return csr_array((rows, columns))
+
+
+def _members(numbers: IntArray, count: int) -> csr_array:
+    """[count, len(numbers)] one row per number, ones at its members."""
+    members = np.flatnonzero(numbers >= 0)
+    return csr_array((np.ones(len(members)), (numbers[members], members)), shape=(count, len(numbers)))
+
+
+def _identity(size: int) -> csr_array:
+    diagonal = np.arange(size)
+    return csr_array((np.ones(size), (diagonal, diagonal)), shape=(size, size))
