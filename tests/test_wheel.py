@@ -116,7 +116,7 @@ def test_the_service_with_its_children_runs_from_such_a_folder(installed: Path, 
         until(lambda: process.poll() is not None or ready(running), patience_s=3 * PATIENCE_S)
         assert process.poll() is None, running.said()
         made = running.post("/v1/plans", {"objective": {"kind": "min_cost"}, "models": [MODEL]})
-        assert finished(running, made.json()["url"])["status"] == "optimal", made.text
+        assert finished(running, f"/v1/plans/{made.json()['id']}")["status"] == "optimal", made.text
     finally:
         running.stop()
     assert "somebody else" not in running.said()

@@ -21,6 +21,7 @@ from tests.builders import (
     random_problem,
     random_roles_problem,
 )
+from tests.looped import for_each
 from tests.solver.brute_force import Optimum, optimum
 from tests.solver.planning_builders import about
 
@@ -62,21 +63,21 @@ def _cuts_off(problem: Problem, bound: float, best: float) -> bool:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_the_exact_method_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@pytest.mark.parametrize("seed", SEARCHED_SEEDS)
+@for_each("seed", SEARCHED_SEEDS)
 def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", SEEDS[:30])
+@for_each("seed", SEEDS[:30])
 def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     plan = solve(problem)
@@ -91,28 +92,28 @@ def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@pytest.mark.parametrize("seed", range(30, 50))
+@for_each("seed", range(30, 50))
 def test_the_binary_search_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_roles_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("mode", ["off", "only"])
-@pytest.mark.parametrize("seed", range(50, 65))
+@for_each("seed", range(50, 65))
 def test_the_exact_method_finds_the_optimum_of_the_roles_that_it_is_left(seed: int, mode: Disaggregation) -> None:
     problem = random_roles_problem(seed)
     problem = replace(problem, search=replace(problem.search, disaggregation=mode))
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
-@pytest.mark.parametrize("seed", range(65, 80))
+@for_each("seed", range(65, 80))
 def test_each_alternative_with_roles_is_the_optimum_without_one_gpu_type(seed: int) -> None:
     problem = random_roles_problem(seed)
     plan = solve(problem)

@@ -14,6 +14,7 @@ from sutler.solver.market.pools import checkpoint_gb
 from sutler.solver.market.supply import build_supply
 from sutler.solver.problem import EngineName, LatencyLimit, Limits, MeasuredRate, Offer, Problem, Search
 from tests.builders import a_model, a_problem, an_offer, measured, random_estimated_problem, random_problem
+from tests.looped import for_each
 from tests.solver.planning_builders import candidate_with, polytope_of, stages_of
 from tests.solver.throughput_builders import a_dense_spec
 
@@ -88,7 +89,7 @@ def test_a_stage_that_cannot_hold_the_weights_is_not_a_candidate() -> None:
     assert {sum(degree for _, degree in stages) for stages in layouts(replace(problem, models=(larger,)))} == {4}
 
 
-@pytest.mark.parametrize("seed", range(25))
+@for_each("seed", range(25))
 def test_no_estimated_candidate_holds_less_memory_than_its_weights(seed: int) -> None:
     problem = random_estimated_problem(seed)
     polytope = polytope_of(problem, pruned=False)
@@ -351,7 +352,7 @@ def test_each_model_has_its_own_candidates() -> None:
     assert polytope.candidates.rps[candidate_with(polytope, "a", model=1), 0] == 3.0
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> None:
     problem = random_estimated_problem(seed)
     supply = build_supply(problem)
@@ -368,7 +369,7 @@ def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> Non
         assert found == [int(one.max_batch[0])]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_no_candidate_appears_twice(seed: int) -> None:
     candidates = polytope_of(random_estimated_problem(seed), pruned=False).candidates
     keys = [

@@ -23,6 +23,7 @@ from tests.builders import (
     measured,
     random_problem,
 )
+from tests.looped import for_each
 from tests.solver.planning_builders import about
 from tests.solver.remedies import infeasible_problems, judged
 
@@ -443,7 +444,7 @@ def test_granting_what_is_asked_for_is_enough_and_less_is_not(seed: int | None, 
     assert sum(verdict.least for verdict in changed) >= 0.9 * len(changed)
 
 
-@pytest.mark.parametrize("seed", range(1, 60, 3))
+@for_each("seed", range(1, 60, 3))
 def test_a_budget_is_asked_for_to_the_cent(seed: int) -> None:
     """One cent less than what the conflict asks for still has no plan."""
     problem = replace(random_problem(seed), limits=Limits(), objective=Objective("max_throughput"))

@@ -4,13 +4,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import pytest
-
 from sutler.solver import solve
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Disaggregation, Objective, ObjectiveKind, Problem, SolveOptions
 from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, random_estimated_roles_problem, random_roles_problem
+from tests.looped import for_each
 from tests.solver.replanning_builders import considered, with_demand, without
 from tests.solver.role_builders import with_mode
 from tests.solver.test_laws import are_equal, is_no_worse
@@ -30,7 +29,7 @@ def plans_by_mode(problem: Problem) -> dict[str, Plan]:
     return {mode: solve(with_mode(problem, mode)) for mode in MODES}
 
 
-@pytest.mark.parametrize("first", range(2000, 2300, 20))
+@for_each("first", range(2000, 2300, 20))
 def test_auto_is_never_worse_than_off_or_only(first: int) -> None:
     """Every one of the plans verifies, else solve raises."""
     for seed in range(first, first + 20):
@@ -39,7 +38,7 @@ def test_auto_is_never_worse_than_off_or_only(first: int) -> None:
         assert is_no_worse(plans["auto"], plans["only"]), seed
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@for_each("first", range(0, 60, 10))
 def test_auto_is_never_worse_on_estimated_rates(first: int) -> None:
     for seed in range(first, first + 10):
         plans = plans_by_mode(drawn(seed, is_estimated=True))
@@ -47,20 +46,20 @@ def test_auto_is_never_worse_on_estimated_rates(first: int) -> None:
         assert is_no_worse(plans["auto"], plans["only"]), seed
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_plans_with_alternatives_and_robustness_verify_too(seed: int) -> None:
     problem = drawn(seed, is_estimated=seed % 2 == 0, alternatives=True)
     assert verify(problem, solve(problem)) == ()
 
 
-@pytest.mark.parametrize("seed", range(32))
+@for_each("seed", range(32))
 def test_more_budget_is_never_worse(seed: int) -> None:
     problem = drawn(seed)
     richer = replace(problem, budget_usd_per_hour=(problem.budget_usd_per_hour or 1e6) * Random(seed).uniform(1.1, 2))
     assert is_no_worse(solve(richer), solve(problem))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@for_each("seed", range(16))
 def test_more_bandwidth_between_machines_is_never_worse(seed: int) -> None:
     problem = drawn(seed, is_estimated=True)
     wider = [
@@ -70,13 +69,13 @@ def test_more_bandwidth_between_machines_is_never_worse(seed: int) -> None:
     assert is_no_worse(solve(replace(problem, offers=tuple(wider))), solve(problem))
 
 
-@pytest.mark.parametrize("seed", range(32))
+@for_each("seed", range(32))
 def test_a_further_row_is_never_worse(seed: int) -> None:
     problem = drawn(seed)
     assert is_no_worse(solve(problem), solve(replace(problem, measured=problem.measured[:-1])))
 
 
-@pytest.mark.parametrize("seed", range(32))
+@for_each("seed", range(32))
 def test_order_does_not_matter(seed: int) -> None:
     problem, draw = drawn(seed), Random(seed)
 
@@ -90,7 +89,7 @@ def test_order_does_not_matter(seed: int) -> None:
     assert are_equal(solve(other), solve(problem))
 
 
-@pytest.mark.parametrize("seed", range(32))
+@for_each("seed", range(32))
 def test_names_do_not_matter(seed: int) -> None:
     """GPUs, providers and sites sort the other way round."""
     problem = drawn(seed)
@@ -114,7 +113,7 @@ def test_names_do_not_matter(seed: int) -> None:
     assert are_equal(solve(other), solve(problem))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@for_each("seed", range(16))
 def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     problem = drawn(seed, is_estimated=seed % 4 == 0)
 
@@ -124,7 +123,7 @@ def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     assert repr(without_times(solve(problem))) == repr(without_times(solve(problem)))
 
 
-@pytest.mark.parametrize("seed", range(100, 140))
+@for_each("seed", range(100, 140))
 def test_exact_and_binary_search_agree(seed: int) -> None:
     problem = replace(random_roles_problem(seed, OBJECTIVES[seed % 2]), options=PLAIN)
     searched = solve(replace(problem, options=replace(PLAIN, method="binary_search")))
@@ -133,7 +132,7 @@ def test_exact_and_binary_search_agree(seed: int) -> None:
     assert are_equal(exact, searched)
 
 
-@pytest.mark.parametrize("seed", range(2, 80, 4))
+@for_each("seed", range(2, 80, 4))
 def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     problem = drawn(seed)
     assert problem.objective.kind == "min_cost"
@@ -147,7 +146,7 @@ def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     assert bought.bound >= demand * (1 + problem.objective.headroom_fraction) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_a_fleet_with_roles_is_considered_anew_after_a_machine_is_lost(seed: int) -> None:
     """Every option is verified, else considering raises; what is left of a pair may be idle."""
     problem = replace(random_roles_problem(seed), options=PLAIN)

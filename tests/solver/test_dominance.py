@@ -20,6 +20,7 @@ from tests.builders import (
     random_problem,
     random_roles_problem,
 )
+from tests.looped import for_each
 from tests.solver.planning_builders import least_value, polytope_of, stages_of
 from tests.solver.throughput_builders import a_dense_spec
 
@@ -40,7 +41,7 @@ def rates(w1: float, w2: float) -> Mapping[str, float]:
     return {"w1": w1, "w2": w2}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_signatures_are_equal_for_equal_model_role_cap_and_pieces_alone(seed: int) -> None:
     problem = random_estimated_roles_problem(seed, "min_power")
     problem = replace(problem, search=replace(problem.search, power_caps_fraction=(0.4, 0.5, 0.6, 0.7, 0.8)))
@@ -149,21 +150,21 @@ def test_two_halves_that_both_pay_for_a_checkpoint_do_not_replace_the_whole() ->
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(1, 100, 5))
+@for_each("seed", range(1, 100, 5))
 def test_pruning_keeps_the_optimum_on_measured_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective, most_gpus=14)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_pruning_keeps_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective, most_gpus=12)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_power"])
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_pruning_keeps_the_optimum_of_estimated_roles_and_caps(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_roles_problem(seed, objective)
     search = replace(problem.search, max_pipeline_stages=1, power_caps_fraction=(0.5,))
@@ -186,7 +187,7 @@ def small_estimated_problem(seed: int, objective: ObjectiveKind) -> Problem:
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@pytest.mark.parametrize("seed", range(14))
+@for_each("seed", range(14))
 def test_pruning_keeps_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = small_estimated_problem(seed, objective)
     whole, pruned = polytope_of(problem, pruned=False), polytope_of(problem)

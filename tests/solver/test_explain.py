@@ -25,6 +25,7 @@ from tests.builders import (
     melange,
     random_problem,
 )
+from tests.looped import for_each
 from tests.solver.planning_builders import WholeProgram, about, polytope_of
 
 # One unit more or less where the optimum is a straight line around it.
@@ -122,7 +123,7 @@ def value_with(polytope: Polytope, resource: str, change: float) -> float:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 90, 4))
+@for_each("seed", range(0, 90, 4))
 def test_the_shadow_price_of_a_limit_lies_between_one_step_down_and_one_step_up(
     seed: int, objective: ObjectiveKind
 ) -> None:
@@ -140,7 +141,7 @@ def test_the_shadow_price_of_a_limit_lies_between_one_step_down_and_one_step_up(
         assert low - slack <= entry.shadow_price <= high + slack
 
 
-@pytest.mark.parametrize("seed", range(0, 90, 4))
+@for_each("seed", range(0, 90, 4))
 def test_the_shadow_price_of_rented_out_gpus_lies_between_one_step_down_and_one_step_up(seed: int) -> None:
     """Machines of one class and pool: more of them, counted in GPUs."""
     polytope, found = explained(random_problem(seed, most_gpus=14))
@@ -159,7 +160,7 @@ def test_the_shadow_price_of_rented_out_gpus_lies_between_one_step_down_and_one_
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 60, 5))
+@for_each("seed", range(0, 60, 5))
 def test_more_of_anything_never_hurts(seed: int, objective: ObjectiveKind) -> None:
     """Limits: more throughput, less time, cost or power. Demand: more cost and power."""
     _, found = explained(random_problem(seed, objective, most_gpus=14))
@@ -205,7 +206,7 @@ def test_melange_without_its_h100_costs_more() -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 40, 5))
+@for_each("seed", range(0, 40, 5))
 def test_no_alternative_is_better_than_what_the_plan_proves(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     plan = solve(problem)

@@ -22,6 +22,7 @@ from tests.builders import (
     random_estimated_problem,
     random_problem,
 )
+from tests.looped import for_each
 from tests.solver.brute_force import optimum
 from tests.solver.test_brute_force import defects
 
@@ -38,7 +39,7 @@ def with_free_offers(problem: Problem, seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_the_exact_method_finds_the_optimum_where_some_machines_are_free(seed: int, objective: ObjectiveKind) -> None:
     problem = with_free_offers(random_problem(seed, objective), seed)
     plan = solve(problem)
@@ -48,7 +49,7 @@ def test_the_exact_method_finds_the_optimum_where_some_machines_are_free(seed: i
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@pytest.mark.parametrize("seed", SEEDS[:12])
+@for_each("seed", SEEDS[:12])
 def test_the_binary_search_finds_it_too(seed: int, objective: ObjectiveKind) -> None:
     problem = with_free_offers(random_problem(seed, objective), seed)
     problem = replace(problem, options=SolveOptions(method="binary_search"))
@@ -56,7 +57,7 @@ def test_the_binary_search_finds_it_too(seed: int, objective: ObjectiveKind) -> 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_plans_on_estimated_rates_hold_where_some_machines_are_free(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), options=SolveOptions(alternatives=False))
     problem = with_free_offers(problem, seed)

@@ -13,6 +13,7 @@ from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.verify import verify
 from tests.builders import a_problem, an_offer, measured
+from tests.looped import for_each
 from tests.solver.brute_force import optimum
 from tests.solver.throughput_builders import pipelines_of, served
 
@@ -20,7 +21,7 @@ LINK_GB_PER_S = 26.0
 LAYOUTS = (("l40s", 1), ("l40s", 2), ("h100-sxm", 1))
 
 
-@pytest.mark.parametrize("seed", [0, 3, 33])
+@for_each("seed", [0, 3, 33])
 def test_what_allows_less_is_never_better(seed: int) -> None:
     """33: prefill and decode over thin links, which keep replicas busy for longer than their GPUs do."""
     assert violations(seed)[1] == []

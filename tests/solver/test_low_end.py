@@ -24,6 +24,7 @@ from tests.builders import (
     measured,
     random_estimated_problem,
 )
+from tests.looped import for_each
 from tests.solver.banded_builders import (
     known_or_guessed,
     measured_at,
@@ -103,7 +104,7 @@ def within(problem: Problem, plan: Plan, fraction: float) -> list[Fleet]:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_on_tiny_markets_ties_go_to_the_fleet_that_carries_the_most_at_low_rates(
     seed: int, objective: ObjectiveKind
 ) -> None:
@@ -116,7 +117,7 @@ def test_on_tiny_markets_ties_go_to_the_fleet_that_carries_the_most_at_low_rates
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_on_tiny_markets_nothing_within_the_fraction_carries_more_and_little_costs_less(
     seed: int, objective: ObjectiveKind
 ) -> None:
@@ -137,7 +138,7 @@ def test_on_tiny_markets_nothing_within_the_fraction_carries_more_and_little_cos
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_on_tiny_markets_a_robust_plan_is_the_optimum_at_low_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = random_banded_problem(seed, objective)
     plan, best = solve(robustly(problem)), optimum(measured_at_low(problem))

@@ -29,6 +29,7 @@ from sutler.solver.strategies.comparing import Planned
 from sutler.solver.strategies.rules import spread_evenly
 from sutler.solver.throughput.mixes import mixes_of
 from sutler.solver.verify import verify
+from tests.looped import for_each
 from tests.solver.planning_builders import a_fleet, integer_optimum, polytope_of
 from tests.solver.replanning_builders import with_demand, with_held
 
@@ -100,13 +101,13 @@ def test_plans_are_better_for_them() -> None:
     assert optimum(polytope) < 1.1 * optimum(without) < 0
 
 
-@pytest.mark.parametrize("number", range(NUMBER))
+@for_each("number", range(NUMBER))
 def test_dominance_drops_none_that_is_needed(number: int) -> None:
     problem = polytopes()[number].problem
     assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
 
 
-@pytest.mark.parametrize("number", range(NUMBER))
+@for_each("number", range(NUMBER))
 def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: int) -> None:
     polytope = polytopes()[number]
     goal = first_goal(polytope)
@@ -127,7 +128,7 @@ def test_relaxations_come_closer_by_them() -> None:
     assert closer > NUMBER / 2
 
 
-@pytest.mark.parametrize("number", range(NUMBER))
+@for_each("number", range(NUMBER))
 def test_the_best_routing_keeps_proportions_and_carries_what_prices_say(number: int) -> None:
     polytope = polytopes()[number]
     is_mix = polytope.candidates.is_mix(polytope.problem)
@@ -143,7 +144,7 @@ def test_the_best_routing_keeps_proportions_and_carries_what_prices_say(number: 
             assert served == pytest.approx(np.full(len(served), served.max(initial=0.0)), rel=1e-4)
 
 
-@pytest.mark.parametrize("number", range(NUMBER))
+@for_each("number", range(NUMBER))
 def test_no_fleet_carries_more_than_an_inequality_on_it_says(number: int) -> None:
     """Any fleet's prices bound every other one."""
     polytope = polytopes()[number]

@@ -14,6 +14,7 @@ from sutler.solver.polytope.objectives import FINISH_RELATIVE_GAP, first_goal
 from sutler.solver.polytope.rows import Goal
 from sutler.solver.problem import Limits, Method, Objective, ObjectiveKind, Problem, Search, SolveOptions
 from tests.builders import OBJECTIVES, a_gpu, a_model, a_problem, a_workload, an_offer, measured, random_problem
+from tests.looped import for_each
 from tests.solver.planning_builders import (
     about,
     integer_optimum,
@@ -204,7 +205,7 @@ def test_every_objective_is_finished(kind: ObjectiveKind, then: list[str]) -> No
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(1, 80, 4))
+@for_each("seed", range(1, 80, 4))
 def test_the_first_objective_is_the_integer_optimum(seed: int, objective: ObjectiveKind) -> None:
     """One MILP over every candidate, with neither bounds nor fixing nor finish."""
     problem = random_problem(seed, objective, most_gpus=16)
@@ -258,7 +259,7 @@ def networked_site(seed: int, objective: ObjectiveKind) -> Problem:
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@pytest.mark.parametrize("seed", NETWORKED_SEEDS)
+@for_each("seed", NETWORKED_SEEDS)
 def test_the_first_objective_is_the_optimum_over_hundreds_of_pipelines(seed: int, objective: ObjectiveKind) -> None:
     """So many that most are fixed away before the search; the bound still has to cover all of them."""
     problem = networked_site(seed, objective)
@@ -283,7 +284,7 @@ def held(problem: Problem, plan: Plan, resource: str, most: float) -> float:
     return -integer_optimum(polytope, Goal(goal.lam_weight, goal.use_cost, goal.rent_cost, carried))
 
 
-@pytest.mark.parametrize("seed", range(0, 90, 3))
+@for_each("seed", range(0, 90, 3))
 def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     problem = random_problem(seed, "min_cost")
     plan = solve(problem)
@@ -294,7 +295,7 @@ def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     assert best * (1 - FINISH_RELATIVE_GAP) - 1e-6 <= plan.load_multiple <= best * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(0, 90, 3))
+@for_each("seed", range(0, 90, 3))
 def test_no_fleet_of_the_least_power_costs_much_less(seed: int) -> None:
     problem = random_problem(seed, "min_power")
     plan = solve(problem)

@@ -18,6 +18,7 @@ from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Limits, MeasuredRate, Offer, Search
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_problem
+from tests.looped import for_each
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 from tests.solver.throughput_builders import a_dense_spec
 
@@ -219,7 +220,7 @@ def unlimited_market(seed: int) -> Polytope:
     )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@for_each("seed", range(100))
 def test_an_allocation_packs_exactly_if_it_keeps_the_supply_rows(seed: int) -> None:
     polytope = unlimited_market(seed)
     draw = Random(seed)
@@ -233,7 +234,7 @@ def test_an_allocation_packs_exactly_if_it_keeps_the_supply_rows(seed: int) -> N
         check_placement(polytope, fleet, rentals, replicas)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_pieces_that_fill_machines_pack_exactly_too(seed: int) -> None:
     """Against all ways to place them: replicas of 3 and 6 GPUs on machines of just as many, others around them."""
     draw = Random(seed)

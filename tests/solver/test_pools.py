@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sutler.solver.market.pools import Pool, checkpoint_gb, disk_needed_gb, group_offers
 from sutler.solver.problem import Limits, Offer, Problem
 from tests.builders import a_gpu, a_model, a_problem, an_offer, random_estimated_problem
+from tests.looped import for_each
 from tests.solver.throughput_builders import a_dense_spec
 
 law = settings(derandomize=True, deadline=None, max_examples=60, database=None)
@@ -234,7 +235,7 @@ def test_a_piece_gets_its_share_of_the_largest_machines_network() -> None:
     assert pools[0].hop_gb_per_s(8) == 50.0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_offers_of_one_pool_are_of_one_gpu_contract_and_network(seed: int) -> None:
     problem = random_estimated_problem(seed)
     pools, pool_of_offer = group_offers(problem)

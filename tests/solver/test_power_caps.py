@@ -20,6 +20,7 @@ from sutler.solver.plan import Plan
 from sutler.solver.problem import Limits, Problem, Role, Search, SolveOptions
 from sutler.solver.verify import verify
 from tests.builders import a_gpu, a_model, a_problem, a_workload, an_offer, measured
+from tests.looped import for_each
 from tests.solver.planning_builders import about
 from tests.solver.role_builders import H20, H800, SITE
 from tests.solver.throughput_builders import at_cap, in_role, pipelines_of, rates_of, served
@@ -169,7 +170,7 @@ def a_small_market(seed: int, objective: Any) -> Problem:
     return replace(problem, models=(model,), offers=tuple(offers))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_the_least_power_is_that_of_trying_everything(seed: int) -> None:
     problem = a_small_market(seed, "min_power")
     plan, (watts, _) = solve(problem), least_by_trying(problem)
@@ -178,7 +179,7 @@ def test_the_least_power_is_that_of_trying_everything(seed: int) -> None:
     assert plan.value is None or plan.value == pytest.approx(watts, rel=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(20, 28))
+@for_each("seed", range(20, 28))
 def test_the_most_within_a_power_limit_is_that_of_trying_everything(seed: int) -> None:
     problem = a_small_market(seed, "max_throughput")
     plan, (_, rps) = solve(problem), least_by_trying(problem)

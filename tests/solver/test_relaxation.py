@@ -26,6 +26,7 @@ from tests.builders import (
     random_problem,
     random_roles_problem,
 )
+from tests.looped import for_each
 from tests.solver.planning_builders import WholeProgram, integer_optimum, polytope_of
 
 TOLERANCE = 1e-6
@@ -81,7 +82,7 @@ def test_melange_with_fractions_of_gpus_is_cheaper_than_with_whole_ones() -> Non
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(2, 92, 5))
+@for_each("seed", range(2, 92, 5))
 def test_column_generation_finds_the_optimum_of_the_whole_program(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed(seed, objective)
     if len(polytope.candidates):
@@ -89,7 +90,7 @@ def test_column_generation_finds_the_optimum_of_the_whole_program(seed: int, obj
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_column_generation_finds_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), search=Search(max_pipeline_stages=2))
     polytope = polytope_of(problem)
@@ -104,7 +105,7 @@ def relaxed_with_roles(seed: int, objective: ObjectiveKind) -> tuple[Polytope, G
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(25))
+@for_each("seed", range(25))
 def test_column_generation_finds_the_optimum_of_roles(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed_with_roles(seed, objective)
     assert relaxation.objective == close(WholeProgram(polytope, goal).optimum())
@@ -114,7 +115,7 @@ def test_column_generation_finds_the_optimum_of_roles(seed: int, objective: Obje
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 24, 4))
+@for_each("seed", range(0, 24, 4))
 def test_forcing_a_replica_with_a_role_costs_at_least_its_reduced_cost(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed_with_roles(seed, objective)
     if not np.isfinite(relaxation.objective):
@@ -126,7 +127,7 @@ def test_forcing_a_replica_with_a_role_costs_at_least_its_reduced_cost(seed: int
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_column_generation_finds_the_optimum_of_estimated_roles(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_roles_problem(seed, objective)
     polytope = polytope_of(replace(problem, offers=problem.offers[:4], models=problem.models[:1]))
@@ -135,7 +136,7 @@ def test_column_generation_finds_the_optimum_of_estimated_roles(seed: int, objec
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 60, 4))
+@for_each("seed", range(0, 60, 4))
 def test_the_bound_is_below_every_plan_and_close_to_the_relaxation(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed(seed, objective)
     assert relaxation.bound <= relaxation.objective
@@ -145,7 +146,7 @@ def test_the_bound_is_below_every_plan_and_close_to_the_relaxation(seed: int, ob
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 45, 4))
+@for_each("seed", range(0, 45, 4))
 def test_forcing_a_replica_costs_at_least_its_reduced_cost(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed(seed, objective)
     if not np.isfinite(relaxation.objective):
@@ -157,7 +158,7 @@ def test_forcing_a_replica_costs_at_least_its_reduced_cost(seed: int, objective:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 45, 4))
+@for_each("seed", range(0, 45, 4))
 def test_renting_a_machine_more_or_less_costs_at_least_its_reduced_cost(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed(seed, objective)
     if not np.isfinite(relaxation.objective):
@@ -172,7 +173,7 @@ def test_renting_a_machine_more_or_less_costs_at_least_its_reduced_cost(seed: in
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 60, 4))
+@for_each("seed", range(0, 60, 4))
 def test_the_columns_to_start_from_do_not_matter(seed: int, objective: ObjectiveKind) -> None:
     polytope, goal, relaxation = relaxed(seed, objective)
     start = np.arange(len(polytope.candidates))[::2]
@@ -193,7 +194,7 @@ def test_a_demand_beyond_the_market_makes_the_relaxation_infeasible() -> None:
     assert relaxation.bound == np.inf
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 3))
+@for_each("seed", range(0, 60, 3))
 def test_loads_and_rentals_of_the_relaxation_keep_every_limit(seed: int) -> None:
     polytope, _, relaxation = relaxed(seed, "max_throughput")
     used = polytope.use @ relaxation.load + polytope.rent @ relaxation.rented

@@ -15,6 +15,7 @@ from sutler.solver.problem import Limits, ObjectiveKind
 from sutler.solver.replanning import HoldingKey, Switching, holding_key, holdings_of, standing_of
 from sutler.solver.verify import verify
 from tests.builders import random_problem
+from tests.looped import for_each
 from tests.solver.replanning_builders import (
     FREE,
     ROLES_FROM,
@@ -284,7 +285,7 @@ def test_where_nothing_has_changed_what_is_handed_over_stays_as_it_is(seed: int,
     assert len(kept.combos) == len(plan.combos)
 
 
-@pytest.mark.parametrize("seed", [10, ROLES_FROM + 10])
+@for_each("seed", [10, ROLES_FROM + 10])
 def test_the_same_facts_bring_the_same_options(seed: int) -> None:
     look = a_look(seed, "min_cost")
     assert look is not None

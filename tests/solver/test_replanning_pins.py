@@ -13,6 +13,7 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Offer
 from tests.builders import a_problem, an_offer, measured
+from tests.looped import for_each
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 
 ALL_SIZES = [measured(f"a:{size}", {"w1": float(size) ** 1.5}) for size in (1, 2, 4, 8)]
@@ -190,7 +191,7 @@ def as_pins(polytope: Polytope, rentals: Sequence[Rental], replicas: Sequence[Pl
     ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_what_ran_stays_as_it_was_and_what_fits_without_pins_fits_with_them(seed: int) -> None:
     draw = Random(seed)
     polytope = market(held(8, 2, name="eight"), held(4, 2, name="four", price=0.7), held(2, 2, name="two", price=0.4))

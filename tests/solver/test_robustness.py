@@ -15,6 +15,7 @@ from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import ObjectiveKind, SolveOptions
 from sutler.solver.progress import Progress
 from tests.builders import OBJECTIVES, a_problem, an_offer, measured, random_estimated_problem, random_problem
+from tests.looped import for_each
 from tests.solver.banded_builders import (
     counting_on_low,
     known_or_guessed,
@@ -109,7 +110,7 @@ def test_a_plan_that_carries_its_load_at_low_rates_needs_no_alternative() -> Non
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+@for_each("seed", range(0, 40, 4))
 def test_with_equal_bands_nothing_is_more_robust(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), measured=(), estimates="roofline")
     problem = replace(problem, search=replace(problem.search, expert_parallel=False))  # its bands are wider
@@ -127,7 +128,7 @@ def test_with_equal_bands_nothing_is_more_robust(seed: int, objective: Objective
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+@for_each("seed", range(0, 40, 4))
 def test_measured_rates_have_no_low_end(seed: int, objective: ObjectiveKind) -> None:
     plan = solve(random_problem(seed, objective))
     if plan.value is None:
@@ -139,7 +140,7 @@ def test_measured_rates_have_no_low_end(seed: int, objective: ObjectiveKind) -> 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_on_tiny_markets_the_alternative_is_the_true_optimum_at_low_rates(
     seed: int, objective: ObjectiveKind
 ) -> None:

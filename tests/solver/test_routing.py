@@ -24,6 +24,7 @@ from tests.builders import (
     measured,
     random_problem,
 )
+from tests.looped import for_each
 from tests.solver.planning_builders import a_fleet, candidate_with, polytope_of
 
 
@@ -129,13 +130,13 @@ def test_a_share_too_small_to_matter_is_routed_elsewhere_and_the_rest_still_sums
     assert sorted(route(polytope, fleet).fraction[0].tolist()) == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_each("seed", range(50))
 def test_a_routing_carries_the_most_that_its_fleet_can(seed: int) -> None:
     polytope, fleet = any_fleet(seed, limits=Limits())
     assert route(polytope, fleet).lam == pytest.approx(most_carried(polytope, fleet), rel=1e-5, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_each("seed", range(50))
 def test_fractions_sum_to_one_and_no_replica_does_more_than_it_can(seed: int) -> None:
     polytope, fleet = any_fleet(seed, limits=Limits(max_utilisation_fraction=0.9))
     routing = route(polytope, fleet)
@@ -147,7 +148,7 @@ def test_fractions_sum_to_one_and_no_replica_does_more_than_it_can(seed: int) ->
     assert (busy_replicas(polytope, fleet, routing) <= fleet.replicas * (1 + 1e-9)).all()
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_each("seed", range(50))
 def test_dropping_idle_replicas_leaves_the_load_and_no_idle_one(seed: int) -> None:
     polytope, fleet = any_fleet(seed)
     kept, routing = without_idle(polytope, fleet)

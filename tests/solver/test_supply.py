@@ -14,6 +14,7 @@ from sutler.solver.market.supply import OfferClass, Supply, build_supply
 from sutler.solver.problem import Limits, ObjectiveKind, Offer
 from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, a_gpu, a_problem, an_offer, measured, random_problem
+from tests.looped import for_each
 from tests.solver.planning_builders import least_value, replicas_by_layout
 
 law = settings(derandomize=True, deadline=None, max_examples=60, database=None)
@@ -301,13 +302,13 @@ def test_the_curve_of_each_provider_is_its_own_where_providers_are_limited() -> 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(0, 120, 5))
+@for_each("seed", range(0, 120, 5))
 def test_clamping_the_supply_never_changes_the_optimum(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective, most_gpus=16)
     assert least_value(problem, clamped=True) == pytest.approx(least_value(problem, clamped=False), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@for_each("seed", range(15))
 def test_cutting_the_supply_curve_never_changes_the_optimum(seed: int) -> None:
     """Many price steps of two machine sizes and a budget for a few of them."""
     draw = Random(seed)

@@ -8,6 +8,7 @@ from sutler.adapters.fake.errors import FakeSetupError
 from sutler.adapters.fake.gpus import GPUS
 from sutler.adapters.fake.market import Market
 from tests.adapters.fake.builders import DAY_S, HOUR_S, NIGHT_S
+from tests.looped import for_each
 
 INSTANTS = [NIGHT_S + hours * HOUR_S for hours in range(0, 72, 7)]
 
@@ -84,7 +85,7 @@ def test_little_changes_in_a_minute_and_much_in_half_a_day() -> None:
     assert len(now - later) > 0.5 * len(now)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@for_each("seed", [1, 2, 3])
 def test_data_centre_gpus_are_scarce_by_day_and_plentiful_by_night(seed: int) -> None:
     market = Market(seed=seed, machines=600)
     by_day = [free_by_kind(market, DAY_S + day * 24 * HOUR_S) for day in range(3)]

@@ -2,14 +2,13 @@
 
 from random import Random
 
-import pytest
-
 from sutler.solver.offline.application import Edge, Lengths, Node
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.planner import RULES
 from sutler.solver.offline.search import by_rule, searched
+from tests.looped import for_each
 from tests.solver.offline.brute_force import best_makespan_s
 from tests.solver.offline.builders import SPECS, a_chain, a_node, app_of, costs_of, hardware_of
 
@@ -45,7 +44,7 @@ def tiny(seed: int) -> Costs:
     return costs_of(application, hardware_of(gpus), seed=seed, max_sequences=max_sequences, keeps_replicas=keeps)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_no_schedule_of_whole_stages_is_one_percent_faster(seed: int) -> None:
     costs = tiny(seed)
     best_s, count = best_makespan_s(costs)

@@ -12,6 +12,7 @@ from sutler.solver.offline.machine_sets import RentalTerms, Unit, billed, hardwa
 from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
 from sutler.solver.problem import Offer
 from sutler.solver.units import HOURS_PER_MONTH
+from tests.looped import for_each
 from tests.solver.offline.renting_builders import GPUS, an_a100, an_l40s
 
 
@@ -125,7 +126,7 @@ def test_limits_hold() -> None:
     assert sets_of(an_l40s(8), max_gpus=4) == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_every_set_could_be_rented(seed: int) -> None:
     draw = Random(seed)
     offers = [random_offer(draw, number) for number in range(draw.randint(1, 6))]

@@ -18,6 +18,7 @@ from sutler.solver.offline.renting import RentalGoal, Rented, rent
 from sutler.solver.offline.sampling import sample
 from sutler.solver.offline.search import searched
 from sutler.solver.problem import Offer
+from tests.looped import for_each
 from tests.solver.offline.renting_builders import (
     GPUS,
     QUICK,
@@ -80,7 +81,7 @@ def random_market(draw: Random) -> list[Offer]:
     return made
 
 
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_what_is_rented_is_as_good_as_the_best_of_all_sets(seed: int) -> None:
     draw = Random(seed)
     offers = random_market(draw)

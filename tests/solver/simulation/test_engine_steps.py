@@ -9,6 +9,7 @@ from sutler.solver.simulation.engine import BLOCK_TOKENS, EngineSettings
 from sutler.solver.simulation.fleet import SimulatedReplica, simulate
 from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.step_times import Line, StepTimes
+from tests.looped import for_each
 from tests.solver.simulation.builders import everything_to, random_requests, requests, toy_replica, toy_times
 
 
@@ -120,7 +121,7 @@ def stepped(replica: SimulatedReplica, asked: Requests) -> StepByStep:
 @pytest.mark.parametrize("kv_tokens", [600, 1200, 100_000], ids=["tiny cache", "small cache", "ample cache"])
 @pytest.mark.parametrize("max_batched_tokens", [64, 2048], ids=["many chunks", "whole prompts"])
 @pytest.mark.parametrize("rate_rps", [2.0, 20.0, 200.0])
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_jumps_end_where_single_steps_do(seed: int, rate_rps: float, max_batched_tokens: int, kv_tokens: int) -> None:
     asked = random_requests(seed, 120, rate_rps=rate_rps)
     replica = toy_replica(toy_times(kv_tokens=kv_tokens), max_batched_tokens=max_batched_tokens)

@@ -14,6 +14,7 @@ from sutler.solver.simulation.outcome import Outcome
 from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.routing import RoutingPolicy
 from sutler.solver.simulation.step_times import Line, StepTimes
+from tests.looped import for_each
 from tests.solver.simulation.builders import KIND, everything_to, random_requests, toy_replica, toy_times
 
 POLICIES: tuple[RoutingPolicy, ...] = ("round_robin", "random", "least_loaded")
@@ -110,7 +111,7 @@ def slowed(asked: Requests, factor: float) -> Requests:
 
 
 @pytest.mark.parametrize("metric", ["ttft_s", "tpot_s", "e2e_s"])
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_percentiles_fall_as_the_load_falls(seed: int, metric: str) -> None:
     """The same requests at 1, 1/2, 1/4 and 1/8 of the rate."""
     asked = random_requests(seed, 2000, rate_rps=9.0)

@@ -12,6 +12,7 @@ from sutler.solver.problem import ObjectiveKind, Problem
 from sutler.solver.strategies.comparing import Ran
 from sutler.solver.strategies.registry import compare
 from tests.builders import OBJECTIVES, appendix_c, melange, random_estimated_problem, random_problem
+from tests.looped import for_each
 from tests.solver.strategies.strategy_builders import (
     random_networked_case,
     random_roles_case,
@@ -25,13 +26,13 @@ NETWORKED_MARKETS = range(1, 4)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", MARKETS)
+@for_each("seed", MARKETS)
 def test_no_strategy_beats_sutler_on_a_measured_market(seed: int, objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_problem(seed, objective))))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", ESTIMATED_MARKETS)
+@for_each("seed", ESTIMATED_MARKETS)
 def test_no_strategy_beats_sutler_on_an_estimated_market(seed: int, objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(seed, objective))))
 
@@ -56,7 +57,7 @@ def test_no_strategy_beats_sutler_on_the_cases_from_the_literature(objective: Ob
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", NETWORKED_MARKETS)
+@for_each("seed", NETWORKED_MARKETS)
 def test_no_combos_or_pools_beat_sutler_on_networks(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_case(seed, objective)
     apart = replace(problem, search=replace(problem.search, disaggregation="only"))
