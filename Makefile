@@ -15,7 +15,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo replanning-demo test lint bench market-bench service-bench replanning-bench \
+.PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
 	robust-bench simulation-bench offline-bench papers accuracy export-check extras-check install lock readme clean check-data \
 	check-python
 
@@ -24,6 +24,7 @@ help:
 	@echo "make market-demo           poll played clouds into a store and plan on it: no key, no network"
 	@echo "make replanning-demo       a plan that keeps itself true: a surge, a lost machine, played clouds, no key"
 	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
+	@echo "make test-all              the same, then what takes long: faults, long simulations, whole installations"
 	@echo "make lint                  ruff and mypy --strict"
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
@@ -52,7 +53,10 @@ replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m 'not slow' $(ARGS)
+
+test-all: test
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m slow $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

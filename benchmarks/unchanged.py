@@ -4,9 +4,11 @@
     python -m benchmarks.unchanged record before2.json -- /path/to/before/.venv/bin/sutler
     python -m benchmarks.unchanged record after.json -- .venv/bin/sutler
     python -m benchmarks.unchanged compare before.json before2.json after.json
+    python -m benchmarks.unchanged handover -- /path/to/before/.venv/bin/sutler -- .venv/bin/sutler
 
-Times, ids, ports and folders are blotted out. What one version says differently twice (searches that end at a time
-limit) is named and not compared. Exit status 1: something differs.
+`handover` has the one version serve and the other serve on from its database. Times, ids, ports and folders are
+blotted out. What one version says differently twice (searches that end at a time limit) is named and not compared.
+Exit status 1: something differs.
 """
 
 import json
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
@@ -68,6 +70,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if arguments[:1] == ["compare"] and len(arguments) == 4:
         return compared(*(json.loads(Path(path).read_text(encoding="utf-8")) for path in arguments[1:]))
+    if arguments[:2] == ["handover", "--"] and "--" in arguments[2:]:
+        middle = arguments.index("--", 2)
+        return handed_over(arguments[2:middle], arguments[middle + 1 :])
     sys.stderr.write(f"{__doc__}\n")
     return 2
 
@@ -77,15 +82,20 @@ def recorded(sutler: Sequence[str]) -> Said:
     with TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(EXAMPLES, folder / "examples")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SUTLER_", "PYTHON"))}
-        environment |= {"SUTLER_DATA_DIR": str(folder / "data"), "COLUMNS": "110", "NO_COLOR": "1"}
-        environment |= {"SUTLER_PROVIDERS": "file", "SUTLER_FILE_PATH": str(_market(folder))}
+        environment = _environment(folder)
         said: Said = {}
         for words in (*_helps(sutler, environment, folder), *_commands()):
             print(" ".join(words), flush=True)
             said[" ".join(words)] = _ran([*sutler, *words], environment, folder, str(folder))
-        said.update(_served(sutler, environment, folder))
+        with _serving(sutler, environment, folder) as url:
+            said.update(_asked(url, str(folder)))
         return said
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    mine = {key: value for key, value in os.environ.items() if not key.startswith(("SUTLER_", "PYTHON"))}
+    own = {"SUTLER_DATA_DIR": str(folder / "data"), "SUTLER_PROVIDERS": "file"}
+    return {**mine, **own, "SUTLER_FILE_PATH": str(_market(folder)), "COLUMNS": "110", "NO_COLOR": "1"}
 
 
 def _market(folder: Path) -> Path:
@@ -175,17 +185,16 @@ def _steady(value: Any) -> Any:
     return [_steady(item) for item in value] if isinstance(value, list) else value
 
 
-def _served(sutler: Sequence[str], environment: Mapping[str, str], folder: Path) -> Said:
-    log = (folder / "serve.log").open("wb")
-    process = subprocess.Popen(
-        [*sutler, "serve", "--port", "0"], env=dict(environment), cwd=folder, stderr=log, stdin=subprocess.DEVNULL
-    )
+@contextmanager
+def _serving(sutler: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+    with (folder / "serve.log").open("wb") as log:
+        command = [*sutler, "serve", "--port", "0"]
+        process = subprocess.Popen(command, env=dict(environment), cwd=folder, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        return _asked(_url(folder / "serve.log", process), str(folder))
+        yield _url(folder / "serve.log", process)
     finally:
         process.terminate()
         process.wait(60)
-        log.close()
 
 
 def _url(log: Path, process: "subprocess.Popen[bytes]") -> str:
@@ -272,6 +281,34 @@ def _story(ask: Any) -> None:
     if hook and "id" in hook:
         ask("DELETE", f"/v1/webhooks/{hook['id']}")
     ask("DELETE", at)
+
+
+def handed_over(before: Sequence[str], after: Sequence[str]) -> int:
+    """What the one version stored, read by both; then the other plans anew for the deployment of the first."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = _environment(folder)
+        at = "/v1/deployments/chat"
+        with _serving(before, environment, folder) as url:
+            requests.post(f"{url}/v1/plans?wait_s=30", json=_asking(2.0), timeout=120).raise_for_status()
+            requests.put(f"{url}{at}", json={"problem": _asking(2.0)}, timeout=120).raise_for_status()
+            requests.get(f"{url}{at}/plan?wait_s=30", timeout=120).raise_for_status()
+            requests.post(f"{url}{at}/holdings/ack", timeout=120).raise_for_status()
+            old = _read(url, str(folder))
+        with _serving(after, environment, folder) as url:
+            new = _read(url, str(folder))
+            requests.put(f"{url}{at}", json={"problem": _asking(60.0)}, timeout=120).raise_for_status()
+            plan = requests.get(f"{url}{at}/plan?after=1&wait_s=30", timeout=120)
+            print(f"planned anew: HTTP {plan.status_code}, revision {plan.json().get('revision')}")
+        status = compared(old, old, new)
+        return status if plan.json().get("revision") == 2 else 1
+
+
+def _read(url: str, folder: str) -> Said:
+    at = "/v1/deployments/chat"
+    own = (at, *(f"{at}/{what}" for what in ("plan", "plans", "plans/1", "holdings", "decisions", "terraform/state")))
+    paths = (*own, "/v1/plans", "/v1/deployments", "/v1/offers", "/v1/webhooks")
+    return {path: _plain(requests.get(f"{url}{path}", timeout=120).text, folder) for path in paths}
 
 
 def compared(before: Said, again: Said, after: Said) -> int:

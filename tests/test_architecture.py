@@ -7,6 +7,7 @@ shown a source that breaks it.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -270,6 +271,32 @@ def test_every_room_stands_on_a_floor(package: str) -> None:
 
 def test_nothing_imports_itself_by_way_of_its_neighbours() -> None:
     assert list(circles(arrows(found()[1]))) == []
+
+
+# Files of other projects that docstrings speak of.
+OTHERS_FILES = frozenset(
+    {"toy_proxy_server.py", "benchmark_serving.py", "benchmark/benchmark.py", "src/guidellm/scheduler/strategies.py"}
+    | {"genai-perf/genai_perf/export_data/json_exporter.py"}
+    | {"src/aiperf/common/models/export_models.py", "src/aiperf/config/phases.py", "pyproject.toml"}
+)
+FILE = re.compile(r"(?<![\w./:-])(?:[\w-]+/)*[\w-]+\.(?:py|toml)\b")
+
+
+def named_files(text: str) -> set[str]:
+    """Files that the comments and docstrings of a source, or a page, speak of."""
+    prose = [line.partition("#")[2] for line in text.splitlines()] + re.findall(r'"""(.*?)"""', text, re.DOTALL)
+    return {name for part in prose for name in FILE.findall(part)}
+
+
+def test_every_file_that_is_named_exists() -> None:
+    tables = [
+        path.relative_to(ROOT).as_posix() for top in (*PACKAGES, *TESTS) for path in (ROOT / top).rglob("*.toml")
+    ]
+    known = [*paths(*PACKAGES, *TESTS), *tables]
+    endings = {"/".join(path.split("/")[i:]) for path in known for i in range(path.count("/") + 1)} | OTHERS_FILES
+    sources = {path: named_files((ROOT / path).read_text("utf-8")) for path in paths(*PACKAGES)}
+    pages = {page.name: set(FILE.findall(page.read_text("utf-8"))) for page in (ROOT / "docs").glob("*.md")}
+    assert {path: names - endings for path, names in {**sources, **pages}.items() if names - endings} == {}
 
 
 def test_no_module_is_called_utils() -> None:

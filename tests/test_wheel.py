@@ -109,7 +109,7 @@ def test_the_command_plans_from_such_a_folder(installed: Path, foreign: Path) ->
 def test_the_service_with_its_children_runs_from_such_a_folder(installed: Path, foreign: Path) -> None:
     log = foreign / "serve.log"
     with log.open("wb") as stderr:
-        command = [installed / "sutler", "serve", "--port", "0"]
+        command = [str(installed / "sutler"), "serve", "--port", "0"]
         process = subprocess.Popen(command, cwd=foreign, env=environment_in(foreign), stderr=stderr)
     running = Running(process, log)
     try:
