@@ -55,7 +55,7 @@ class Stage:
 
     @property
     def gpus(self) -> int:
-        """Of the stage: tensor_parallel for every rank of its replica."""
+        """The number of its GPUs: tensor_parallel for every rank of its replica."""
         return len(self.gpu_indices)
 
 
@@ -279,7 +279,7 @@ class SolveReport:
     limit: str | None = None  # which limit ended the solve, if one did
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The answer. For an infeasible or unknown status `value` is None, rentals are empty and conflicts say why.
 
@@ -296,23 +296,23 @@ class Plan:
 
     status: Status
     objective: ObjectiveKind
-    value: float | None
-    bound: float | None
-    relative_gap: float | None
-    throughput_rps: float | None
-    makespan_s: float | None
-    load_multiple: float | None
-    cost_usd_per_hour: float | None
-    power_watts: float | None
-    usd_per_million_tokens: float | None
-    rentals: tuple[Rental, ...]
-    replicas: tuple[Replica, ...]
-    routing: tuple[Route, ...]
-    binding: tuple[Binding, ...]
-    alternatives: tuple[Alternative, ...]
-    conflicts: tuple[Conflict, ...]
-    evidence: tuple[Evidence, ...]
-    warnings: tuple[str, ...]
+    value: float | None = None
+    bound: float | None = None
+    relative_gap: float | None = None
+    throughput_rps: float | None = None
+    makespan_s: float | None = None
+    load_multiple: float | None = None
+    cost_usd_per_hour: float | None = None
+    power_watts: float | None = None
+    usd_per_million_tokens: float | None = None
+    rentals: tuple[Rental, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+    routing: tuple[Route, ...] = ()
+    binding: tuple[Binding, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    warnings: tuple[str, ...] = ()
     solver: SolveReport
     robustness: Robustness | None = None
     kv_transfers: tuple[KvTransfer, ...] = ()

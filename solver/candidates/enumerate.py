@@ -69,11 +69,21 @@ class Candidates:
 
     @property
     def gpus(self) -> IntArray:
-        """[C, S] of each stage."""
+        """[C, S] the GPUs of each stage."""
         return self.tensor_parallel * self.data_parallel[:, None]
 
     def take(self, rows: IntArray | BoolArray) -> "Candidates":
         return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
+
+    @property
+    def is_one_stage(self) -> BoolArray:
+        """[C] whether it is no pipeline."""
+        return np.asarray((self.pool >= 0).sum(axis=1) == 1)
+
+    def summed(self, per_gpu_of_pool: Sequence[float] | FloatArray) -> FloatArray:
+        """[C] what all pieces of each come to, at so much for a GPU of each pool."""
+        each = np.array([*per_gpu_of_pool, 0.0])  # the last is for padding
+        return np.asarray((each[self.piece_pool] * self.piece_size).sum(axis=1))
 
     def is_mix(self, problem: Problem) -> BoolArray:
         """[C] whether all that it serves comes in fixed proportions."""
@@ -88,9 +98,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above.
-    `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as of Shapes. `precision`
-    None: the first of its model."""
+    """A pipeline as it stands. `stages`: (pool, tensor_parallel, layers) of each, layers 0 where they are unknown;
+    `one_piece` as above. `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as
+    of Shapes. `precision` None: the first of its model."""
 
     stages: tuple[tuple[int, int, int], ...]
     one_piece: bool
@@ -118,7 +128,7 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
 
 
 def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
-    """All of one model, whether there is anything to hand over to or not."""
+    """Returns all candidates of one model, whether there is anything to hand over to or not."""
     each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
     return joined(each, problem)
 
@@ -132,7 +142,7 @@ def _at_precision(
     power_cap_fraction: float = 1.0,
     unlimited_networks: Collection[str] = (),
 ) -> Candidates:
-    """`model`: number `index` of the problem at one of its precisions."""
+    """Returns the candidates of `model`, which is number `index` of the problem at one of its precisions."""
     if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
         return _no_candidates(problem)
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
@@ -172,7 +182,7 @@ def kv_network(candidates: Candidates, supply: Supply) -> IntArray:
 
 
 def paired(candidates: Candidates, supply: Supply) -> Candidates:
-    """Without prefill of what nothing decodes on the same network, and the other way round."""
+    """Drops prefill of what nothing decodes on the same network, and the other way round."""
     if (candidates.role == AGGREGATED).all():
         return candidates
     network = kv_network(candidates, supply)
@@ -206,7 +216,7 @@ def candidates_of_pipelines(
 def _of_pipelines(
     problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
 ) -> tuple[Candidates, IntArray]:
-    """All in one role, under one cap and at one precision."""
+    """Rates pipelines that are all in one role, under one cap and at one precision."""
     longest = max(len(pipeline.stages) for pipeline in pipelines)
     shapes = Shapes(
         np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
@@ -230,7 +240,7 @@ def _of_pipelines(
 
 
 def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
-    """All of them, in order."""
+    """Returns the candidates of all parts, in order."""
     return _concatenate(parts) if parts else _no_candidates(problem)
 
 
@@ -285,8 +295,8 @@ def _rated(
     caps: IntArray | None = None,
     unlimited_networks: Collection[str] = (),
 ) -> tuple[Candidates, IntArray]:
-    """Operating points of the shapes of one model, number `index` of the problem at a precision, in a role; of given
-    ones, at their caps, at least one each. And which shape each is of."""
+    """Returns the operating points of the shapes of one model, number `index` of the problem at a precision, in a
+    role; of given ones, at their caps, at least one each. And which shape each is of."""
     layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
     if layouts.kv_gb_per_s is not None and unlimited_networks:
         unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])

@@ -82,7 +82,7 @@ def _together(parts: Sequence[Shapes]) -> Shapes:
 def _inside(
     rows: Sequence[Sequence[tuple[int, int]]], sizes: Sequence[int], ranks: Sequence[int] | None = None
 ) -> Shapes:
-    """Each inside one machine, on a piece of so many GPUs."""
+    """Shapes inside one machine each, on a piece of so many GPUs."""
     alone = replace(_shapes_from(rows, one_piece=True), size=np.array(sizes, dtype=np.int64))
     return alone if ranks is None else replace(alone, data_parallel=np.array(ranks, dtype=np.int64))
 

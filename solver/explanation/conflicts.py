@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sutler.solver.explanation.elastic import Raised, SecondsLeft, least_raised, with_share
+from sutler.solver.explanation.elastic import Raised, least_raised, with_share
 from sutler.solver.explanation.granting import granted, more_of
 from sutler.solver.explanation.unserved_conflicts import (
     demands_of,
@@ -29,6 +29,7 @@ from sutler.solver.polytope.objectives import LEAST_LAM, first_goal, maximises_r
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Offer, Problem
+from sutler.solver.progress import SecondsLeft
 
 _ROUNDS = 6
 _RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
@@ -77,7 +78,7 @@ def _lowers(conflict: Conflict) -> bool:
 
 
 def _rounded(conflict: Conflict) -> Conflict:
-    """With as many digits as people are shown, on the safe side."""
+    """The conflict with as many digits as people are shown, on the safe side."""
     if _lowers(conflict):
         return replace(conflict, available=_floored(conflict.available))
     return conflict if conflict.unit == "gpu" else replace(conflict, needed=-_floored(-conflict.needed))
@@ -92,7 +93,7 @@ def _floored(value: float) -> float:
 
 
 def _distance(conflict: Conflict) -> float:
-    """By which share of what there is it falls short."""
+    """The share of what there is by which it falls short."""
     if conflict.available <= 0:
         return np.inf
     return abs(conflict.needed - conflict.available) / conflict.available
@@ -129,18 +130,15 @@ def _serving(polytope: Polytope) -> Polytope:
 
 
 def _stated_limit(problem: Problem, row: str) -> float | None:
-    """The caller's value of a row."""
-    limits = problem.limits
+    """The caller's value of a row; None: it is no limit of the caller's."""
+    if row == "budget":
+        return problem.budget_usd_per_hour
+    if not row.startswith("limit/"):
+        return None
     kind, _, key = row.removeprefix("limit/").partition("/")
-    stated: dict[str, float | None] = {
-        "budget": problem.budget_usd_per_hour,
-        "max_power_watts": limits.max_power_watts,
-    }
-    if kind in stated:
-        return stated[kind]
-    if kind == "max_gpus":
-        return float(limits.max_gpus[key])
-    return float(limits.max_gpus_per_provider[key]) if kind == "max_gpus_per_provider" else None
+    by_key = getattr(problem.limits, kind)
+    stated: float | None = by_key[key] if key else by_key
+    return None if stated is None else float(stated)
 
 
 def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]) -> Iterable[Conflict]:

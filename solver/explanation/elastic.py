@@ -5,7 +5,7 @@ are as dear as ten percent more watts. What the exact search then minimises is t
 provider stands in rows that rates stand in, and is found by halving.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,7 @@ from scipy.sparse import csr_array, hstack
 from sutler.solver.methods import exact
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
-
-SecondsLeft = Callable[[], float]
+from sutler.solver.progress import SecondsLeft
 
 _GAP = 1e-4
 _NODES = 2000

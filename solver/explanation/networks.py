@@ -4,8 +4,6 @@ The duals of the relaxation say nothing of a network that is too thin to be used
 again with keys and values that take no time on one network: what it gains is what that network costs the plan.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from sutler.solver.answer.describe import in_unit
@@ -14,6 +12,7 @@ from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.progress import SecondsLeft
 
 _LEAST_GAIN = 1e-4  # of the objective: less is noise
 _MOST_NETWORKS = 4
@@ -25,9 +24,7 @@ UNITS = {
 }
 
 
-def network_bindings(
-    polytope: Polytope, relaxation: Relaxation, seconds_left: Callable[[], float]
-) -> tuple[Binding, ...]:
+def network_bindings(polytope: Polytope, relaxation: Relaxation, seconds_left: SecondsLeft) -> tuple[Binding, ...]:
     """One for every network that holds the relaxed plan back; of many networks, one for all of them together."""
     problem = polytope.problem
     if problem.search.disaggregation == "off" or not np.isfinite(relaxation.objective):
@@ -46,7 +43,7 @@ def network_bindings(
 
 
 def _relaxed_value(polytope: Polytope, unlimited: tuple[str, ...]) -> float | None:
-    """In the objective's unit; None where nothing is feasible."""
+    """The relaxed optimum in the objective's unit; None where nothing is feasible."""
     free = prepare(polytope.problem, unlimited_networks=unlimited).scaled(polytope.scale_rps)
     relaxation = solve_relaxation(free, first_goal(free))
     return in_unit(free, relaxation.objective) if np.isfinite(relaxation.objective) else None

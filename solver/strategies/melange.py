@@ -27,17 +27,16 @@ from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
-from sutler.solver.strategies.straight_line import Ruled, aggregated, refuse_provider_shares, refused, ruled, started
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
+from sutler.solver.strategies.straight_line import Ruled, aggregated, answered, refuse_provider_shares, started
 
 SLICE_FACTOR = 8
 
 _REMEDY = "each of its slices goes whole to one GPU type without pipelines: add offers or raise the budget"
 _GAP = 1e-4
-_CARRIES = 1 - 1e-6
-_NO_SLICE = 1e-9
-_CARRIES = 1 - 1e-6
-_NO_SLICE = 1e-9
+_CARRIES = 1 - 1e-6  # of the load: HiGHS's tolerances hide the rest
+_NO_SLICE = 1e-9  # of a workload
 _MOST_SLICES_SECONDS = 5.0  # of one ILP in the bisection
 
 
@@ -50,7 +49,7 @@ class _Bins:
     rate: FloatArray
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLICE_FACTOR) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLICE_FACTOR) -> StrategyPlan:
     """The plan of the ILP. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     run, bins = started(problem, seconds_left), _bins(aggregated(problem))
@@ -62,17 +61,14 @@ def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLI
         else:
             wanted = problem.objective.carried_load
             found = _packed(bins, wanted, slice_factor, run.first_phase_seconds_left())
-    if found is None:
-        return Planned(refused(run, problem, "melange", carried=0.0, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, problem, "melange", found, remedy=_REMEDY)
 
 
 def _bins(problem: Problem) -> _Bins | None:
-    """None: not even slices of no size could serve everything."""
+    """The GPU types to buy; None: not even slices of no size could serve everything."""
     supply = build_supply(problem)
     enumerated = enumerate_candidates(problem, supply)
-    plain = ((enumerated.pool >= 0).sum(axis=1) == 1) & enumerated.one_piece
-    plain = np.flatnonzero(plain & ~enumerated.is_mix(problem))
+    plain = np.flatnonzero(enumerated.is_one_stage & enumerated.one_piece & ~enumerated.is_mix(problem))
     gpus = [pool.gpu for pool in supply.pools]
     chosen = _profiled(problem, enumerated.take(plain), gpus)
     polytope = scaled_to_one(of_possible(problem, supply, enumerated.take(plain[chosen])))
@@ -95,7 +91,7 @@ def _bins(problem: Problem) -> _Bins | None:
 
 
 def _profiled(problem: Problem, candidates: Candidates, gpus: list[str]) -> IntArray:
-    """Of each model and GPU type the candidates of the best degree, in all pools."""
+    """Returns of each model and GPU type the candidates of the best degree, in all pools."""
     worth: dict[tuple[int, str], dict[int, tuple[int, float]]] = defaultdict(dict)
     keys = [
         (int(model), gpus[pool]) for model, pool in zip(candidates.model, candidates.pool[:, 0].tolist(), strict=True)

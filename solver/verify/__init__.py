@@ -18,7 +18,7 @@ from sutler.solver.verify.rentals import oversupplied_machines, unknown_rentals,
 from sutler.solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
 from sutler.solver.verify.service import sustained_rates, wrong_service
 from sutler.solver.verify.totals import wrong_totals
-from sutler.solver.verify.view import View, view_of
+from sutler.solver.verify.view import PlanView, view_of
 from sutler.solver.verify.wellformed import malformed
 
 __all__ = ["verify"]
@@ -44,7 +44,7 @@ def verify(problem: Problem, plan: Plan, *, is_standing: bool = False) -> tuple[
     found = [*unknown_rentals(problem, plan), *broken_replicas(problem, plan, is_standing=is_standing)]
     if found:
         return tuple(found)
-    view: View = view_of(problem, plan, is_standing=is_standing)
+    view: PlanView = view_of(problem, plan, is_standing=is_standing)
     sustained = sustained_rates(view)
     found = [sentence for check in _OF_MACHINES for sentence in check(view)]
     found += [sentence for check in _OF_RATES for sentence in check(view, sustained)]
