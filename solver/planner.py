@@ -33,11 +33,12 @@ from sutler.solver.progress import Clock, Progress
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
-# Shares of the time limit at which the first objective and the finish end; the rest describes and verifies.
+# Shares of the time limit at which the first objective and the finish end, chosen so that both leave some seconds of
+# the default limit: the first for the finish, the finish for describing and verifying.
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 
-_PRECISION_SECONDS = 3.0  # at most, for what another precision would bring
+_PRECISION_SECONDS = 3.0  # at most, for what another precision would bring; chosen: a tenth of the default limit
 
 
 def solve(

@@ -27,7 +27,7 @@ from sutler.solver.throughput.architecture import KV_BYTES, WEIGHT_BYTES
 from sutler.solver.throughput.roles import exposed
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP, SECONDS_PER_HOUR
 
-_LEAST_FRACTION = 1e-12
+_LEAST_FRACTION = 1e-12  # of the requests: what differences of floats leave
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import demand_matrix, lam_column
 from sutler.solver.polytope.rows import Polytope
 
-_LEAST_FRACTION = 1e-7
-_IDLE_SHARE = 1e-9
+_LEAST_FRACTION = 1e-7  # of a demand: HiGHS's tolerance
+_IDLE_SHARE = 1e-9  # of a replica's time, or of lam: what sums of floats may be off by
 _OUT_OF_PROPORTION = 1e-5  # of what goes to a mix; less is the LP's rounding
 
 

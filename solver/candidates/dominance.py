@@ -24,8 +24,8 @@ from sutler.solver.market.pools import PIECE_SIZES
 
 UintArray = NDArray[np.uint64]
 
-_TOLERANCE = 1e-12
-_COMPARED_AT_ONCE = 1 << 21
+_TOLERANCE = 1e-12  # relative: what sums of a few floats may be off by
+_COMPARED_AT_ONCE = 1 << 21  # comparisons of two rates, chosen: some megabytes of memory at a time
 _MEMBERS_COMPARED = 4  # layouts per signature tried as a dominator; more would only drop a little more
 
 

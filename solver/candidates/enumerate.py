@@ -11,13 +11,14 @@ the model lists several precisions one of them.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from sutler.solver import throughput
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
-from sutler.solver.candidates.shapes import Shapes, pipeline_shapes, widened
+from sutler.solver.candidates.shapes import FILLERS, Pipelines, Shapes, pipeline_shapes, widened
 from sutler.solver.catalog.entries import PRECISIONS, Precision
 from sutler.solver.catalog.power_caps import capped
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, Pool, checkpoint_disk_gb
@@ -32,7 +33,7 @@ AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Pipelines):
     """C candidates of all models; arrays are padded to the longest pipeline S and the most columns of rates V, one
     for each workload and then for each fixed mix of a model (throughput/mixes.py).
 
@@ -51,17 +52,13 @@ class Candidates:
     model: IntArray
     role: IntArray
     power_cap_fraction: FloatArray
-    pool: IntArray
-    tensor_parallel: IntArray
     layers: IntArray
-    one_piece: BoolArray
     piece_pool: IntArray
     piece_size: IntArray
     rps: FloatArray
     low_rps: FloatArray
     storage_usd_per_hour: FloatArray
     max_batch: IntArray
-    data_parallel: IntArray
     precision: IntArray
 
     def __len__(self) -> int:
@@ -71,9 +68,6 @@ class Candidates:
     def gpus(self) -> IntArray:
         """[C, S] the GPUs of each stage."""
         return self.tensor_parallel * self.data_parallel[:, None]
-
-    def take(self, rows: IntArray | BoolArray) -> "Candidates":
-        return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
 
     @property
     def is_one_stage(self) -> BoolArray:
@@ -241,13 +235,13 @@ def _of_pipelines(
 
 def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
     """Returns the candidates of all parts, in order."""
-    return _concatenate(parts) if parts else _no_candidates(problem)
+    return Candidates.joined(parts) if parts else _no_candidates(problem)
 
 
 def layouts_of(
     problem: Problem,
     pools: Sequence[Pool],
-    shapes: "Shapes | Candidates",
+    shapes: Pipelines,
     layers: IntArray | None,
     role: Role = "aggregated",
     power_cap_fraction: float = 1.0,
@@ -351,35 +345,9 @@ def _padded(row: list[int], width: int, filler: int) -> list[int]:
     return row + [filler] * (width - len(row))
 
 
-def _concatenate(parts: Sequence[Candidates]) -> Candidates:
-    stages = max(part.pool.shape[1] for part in parts)
-    widths = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
-    columns = []
-    for name in Candidates.__slots__:
-        arrays = [getattr(part, name) for part in parts]
-        if name in widths:
-            arrays = [widened(array, stages, widths[name]) for array in arrays]
-        columns.append(np.concatenate(arrays))
-    return Candidates(*columns)
-
-
 def _no_candidates(problem: Problem) -> Candidates:
-    whole, stages = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
-    flags = np.zeros(0, dtype=np.bool_)
-    return Candidates(
-        model=whole,
-        role=whole,
-        power_cap_fraction=np.zeros(0),
-        pool=stages,
-        tensor_parallel=stages,
-        layers=stages,
-        one_piece=flags,
-        piece_pool=stages,
-        piece_size=stages,
-        rps=np.zeros((0, most_columns(problem))),
-        low_rps=np.zeros((0, most_columns(problem))),
-        storage_usd_per_hour=np.zeros(0),
-        max_batch=whole,
-        data_parallel=whole,
-        precision=whole,
-    )
+    integers, rates = np.zeros(0, dtype=np.int64), np.zeros((0, most_columns(problem)))
+    arrays: dict[str, Any] = dict.fromkeys((each.name for each in fields(Candidates)), integers)
+    arrays |= dict.fromkeys(FILLERS, integers.reshape(0, 1))
+    arrays |= dict.fromkeys(("power_cap_fraction", "storage_usd_per_hour"), np.zeros(0))
+    return Candidates(**arrays | {"rps": rates, "low_rps": rates, "one_piece": np.zeros(0, dtype=np.bool_)})

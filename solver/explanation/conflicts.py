@@ -31,17 +31,17 @@ from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.progress import SecondsLeft
 
-_ROUNDS = 6
+_ROUNDS = 6  # chosen: problems that contradict themselves in more ways than this are corrected step by step
 _RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
 _FOUND_GAP = 0.5  # where all that counts is that there is a fleet
-_CARRIED_GAP = 0.002
-_CARRIED_NODES = 500
+_CARRIED_GAP = 0.002  # chosen: how much is carried is stated with a few digits
+_CARRIED_NODES = 500  # chosen: some seconds; what is found is carried whether it is proven or not
 _ROUNDING = 1e-6  # relative: shares and loads that are stated can be had in spite of the solvers' tolerances
-_DIGITS = 4
+_DIGITS = 4  # as people are shown
 _LEFT_TO_LIMITS = 1e-3  # of a load that the market just carries, so that it need not be met to the last digit
-_UTILISATION_TRIES = 6
-_UTILISATION_CLOSE = 1.005
-_MORE_MACHINES_PER_MODEL = 16
+_UTILISATION_TRIES = 6  # a MILP each
+_UTILISATION_CLOSE = 1.005  # relative: half a percent of utilisation is nothing that anybody sets
+_MORE_MACHINES_PER_MODEL = 16  # of each kind, chosen: enough for one replica of a model on small machines
 
 
 def find_conflicts(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:

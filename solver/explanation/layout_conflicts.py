@@ -12,7 +12,7 @@ from sutler.solver.polytope.rows import Demand
 from sutler.solver.problem import Problem, ServedModel
 
 CanServe = Callable[[Problem, Demand], bool]
-_HALVINGS = 8
+_HALVINGS = 8  # an enumeration each; they find the context to within a 256th
 
 
 def why_not_laid_out(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:

@@ -15,7 +15,7 @@ from sutler.solver.polytope.rows import Polytope
 from sutler.solver.progress import SecondsLeft
 
 _LEAST_GAIN = 1e-4  # of the objective: less is noise
-_MOST_NETWORKS = 4
+_MOST_NETWORKS = 4  # each rates all candidates anew
 UNITS = {
     "max_throughput": "rps for an unlimited network",
     "min_makespan": "s for an unlimited network",

@@ -33,7 +33,7 @@ from sutler.solver.progress import SecondsLeft
 
 NEAR_FRACTION = 0.01  # of the objective: what many would give up unasked for a plan that is surer
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
 _CARRIES = 1e-6  # relative shortage below which the load counts as carried
 _LONGEST_SHARE = 1 / 3  # of the time limit: a plan should not wait much longer for what might be better elsewhere
 

@@ -18,6 +18,7 @@ from sutler.solver.throughput.roles import prefill_share
 
 CanServe = Callable[[Problem, Demand], bool]
 
+# An enumeration each: doublings up to what networks could become, then whether bandwidth is the reason at all.
 _FASTER = (2.0, 4.0, 8.0, 16.0, 32.0, 100.0, 1000.0, 1e5)
 _SHARES = tuple(np.linspace(0.05, 0.95, 19))
 

@@ -22,9 +22,10 @@ from sutler.solver.polytope.rows import Demand, Polytope, build_polytope
 from sutler.solver.problem import LatencyLimit, Problem, ServedModel
 from sutler.solver.progress import SecondsLeft
 
+# An enumeration each: close together where limits are nearly met, then to where none is one.
 _FACTORS = (1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 1e2, 1e3, 1e4, 1e6, 1e9)
 _CLOSE = 1.01  # how near the least that is enough a stated limit has to be
-_WITHOUT_LIMIT = 1e9
+_WITHOUT_LIMIT = 1e9  # GPUs or watts: more than any market has
 _MOST_EXPLAINED = 6  # workloads: every one takes up to some dozen enumerations
 
 

@@ -72,7 +72,7 @@ _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 _NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
-_ROUNDING = 1e-6  # relative: what HiGHS's feasibility tolerance (1e-7, absolute) may make of rows scaled to 1
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)

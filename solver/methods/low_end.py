@@ -22,8 +22,8 @@ from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.progress import SecondsLeft
 
-_WORTH = 1e-3  # less load than this is not worth another fleet
-_ROUNDING = 1e-6
+_WORTH = 1e-3  # of the load, chosen: less is not worth another fleet
+_ROUNDING = 1e-6  # HiGHS's mip_feasibility_tolerance
 _HELD = 1e-9  # of the load at the low end: less for fewer parts is no tie
 
 
@@ -38,6 +38,7 @@ class SearchEffort:
     nodes: int
 
 
+# Chosen: ties are next to the fleet and are looked for in every solve, so that they take a fraction of a second.
 TIES = SearchEffort(columns=8, columns_per_model=2, classes=12, nodes=FINISH_NODE_LIMIT)
 PARTS = SearchEffort(columns=4, columns_per_model=2, classes=12, nodes=10)
 WIDE = SearchEffort(columns=40, columns_per_model=8, classes=40, nodes=300)  # with 8 columns half the gain is missed

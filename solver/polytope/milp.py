@@ -26,7 +26,7 @@ from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
 _RARE = 0.99  # of a replica's time: less than this is worth a row
 _LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
-_ROUNDING = 1e-6
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ from sutler.solver.strategies.straight_line import Ruled, answered, refuse_provi
 Rule = Literal["mce-lp", "mc-lp", "co-lp"]
 
 _REMEDY = "it rents whole combos, each for one workload: add offers, raise the budget, or use sutler"
-_GAP = 1e-4
+_GAP = 1e-4  # a tenth of what sutler is asked for by default, so that the rule is not blamed for its ILP
 _HELD = 1e-6  # of what an earlier objective found, a later one may give up
-_CARRIES = 1 - 1e-6
+_CARRIES = 1 - 1e-6  # of the load: HiGHS's tolerances hide the rest
 _MOST_LAM = 1.01  # no combos carry more than the relaxation, which is 1
 
 

@@ -29,7 +29,7 @@ from sutler.solver.strategies.straight_line import (
 
 _NAME = "greedy-cheapest"
 _REMEDY = "it buys the best value first and gives nothing back: add offers or raise the budget"
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-9  # relative: what sums of floats may be off by
 
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:

@@ -31,10 +31,10 @@ from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.straight_line import Ruled, aggregated, answered, refuse_provider_shares, started
 
-SLICE_FACTOR = 8
+SLICE_FACTOR = 8  # as in its release
 
 _REMEDY = "each of its slices goes whole to one GPU type without pipelines: add offers or raise the budget"
-_GAP = 1e-4
+_GAP = 1e-4  # a tenth of what sutler is asked for by default, so that the rule is not blamed for its ILP
 _CARRIES = 1 - 1e-6  # of the load: HiGHS's tolerances hide the rest
 _NO_SLICE = 1e-9  # of a workload
 _MOST_SLICES_SECONDS = 5.0  # of one ILP in the bisection

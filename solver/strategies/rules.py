@@ -10,7 +10,7 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
 from sutler.solver.polytope.rows import Polytope
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
 
 
 def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:

@@ -29,7 +29,7 @@ from sutler.solver.strategies.straight_line import optimum, refused, started
 
 Letter = Literal["A", "H"]
 
-_HALF_OF_TDP = 0.5
+_HALF_OF_TDP = 0.5  # section IV.D
 _REMEDY = "it puts all prompts on one GPU type and all answers on one: use sutler with search.disaggregation auto"
 
 

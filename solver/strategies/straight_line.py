@@ -27,10 +27,10 @@ from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
 
 CARRIES = 1 - 1e-9  # what of the wanted load counts as all of it
 
-_MACHINES_GAP = 1e-6
-_ROUNDING = 1e-9
-_MOST_PURCHASES = 12
-_LOAD_STEP = 0.01
+_MACHINES_GAP = 1e-6  # of a small MILP: as good as none
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
+_MOST_PURCHASES = 12  # a whole search each; halving from the double to _LOAD_STEP takes seven
+_LOAD_STEP = 0.01  # chosen: a rival is not judged by a percent of its load
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from sutler.solver.strategies.straight_line import refused, started
 
 Degrees = tuple[int, ...]  # of each model
 
-_MOST_COMBINATIONS = 64
+_MOST_COMBINATIONS = 64  # a relaxation each: three models with four degrees
 
 
 @dataclass(frozen=True, slots=True)
