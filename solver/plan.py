@@ -1,12 +1,20 @@
 """What comes out: one plan, frozen. The service adds identity and time stamps (service/json_schemas.py)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+FIGURE_OF: Final[dict[ObjectiveKind, str]] = {
+    "max_throughput": "throughput_rps",
+    "min_makespan": "makespan_s",
+    "min_cost": "cost_usd_per_hour",
+    "min_power": "power_watts",
+}
+"""Which figure of a plan is its value."""
+
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
 
 

@@ -21,7 +21,8 @@ LatencyMetric = Literal["ttft", "tpot", "e2e"]
 Role = Literal["aggregated", "prefill", "decode"]
 Disaggregation = Literal["off", "auto", "only"]
 EngineName = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
-"""What serves a model, which decides the layouts that exist (engines.py); `any-layout` runs whatever can be drawn."""
+"""What serves a model, which decides the layouts that exist (candidates/engines.py); `any-layout` runs whatever can
+be drawn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sutler.solver.candidates.engines import engine_of
 from sutler.solver.candidates.enumerate import DECODE, ROLES, layouts_of
 from sutler.solver.candidates.power import power_watts
 from sutler.solver.plan import (
+    FIGURE_OF,
     Combo,
     Evidence,
     KvTransfer,
@@ -57,13 +58,7 @@ class DescribedFleet:
 
     def value(self, kind: ObjectiveKind) -> float:
         """The objective's value: requests/s, seconds, $/h or watts."""
-        by_kind = {
-            "max_throughput": self.throughput_rps,
-            "min_makespan": self.makespan_s,
-            "min_cost": self.cost_usd_per_hour,
-            "min_power": self.power_watts,
-        }
-        value = by_kind[kind]
+        value: float | None = getattr(self, FIGURE_OF[kind])
         if value is None:
             raise ValueError(f"{kind} has no value: checks.py lets no problem with unknown watts through")
         return value

@@ -1,6 +1,6 @@
 """Configurations that a replica can have on this market, with their rates.
 
-Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> rows.py.
+Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> polytope/rows.py.
 
 A candidate is a model, a pipeline of stages (pool and tensor-parallel degree each), of one stage perhaps on several
 ranks of attention (data_parallel) between which the experts are spread, the way its stages fall into

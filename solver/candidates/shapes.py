@@ -1,6 +1,6 @@
 """The pipelines that a model could run as on this market, before anything is known of their rates.
 
-Flow: supply.py -> shapes (here) -> enumerate.py rates them.
+Flow: market/supply.py -> shapes (here) -> enumerate.py rates them.
 
 Two kinds exist: the whole replica inside one machine (one piece of 1, 2, 4 or 8 GPUs, or of all that the machine
 has), and pipelines across the machines of a networked site (every stage a piece of its own). Tensor parallelism never

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.market.supply import room_of
@@ -9,6 +10,14 @@ from sutler.solver.plan import Binding
 from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import ObjectiveKind
+
+VALUE_UNITS: Final[dict[ObjectiveKind, str]] = {
+    "max_throughput": "rps",
+    "min_makespan": "s",
+    "min_cost": "usd_per_hour",
+    "min_power": "watts",
+}
 
 _LEAST_SHARE = 1e-6  # shadow prices below this share of the largest are noise
 
@@ -36,11 +45,11 @@ def _unit(polytope: Polytope, relaxation: Relaxation) -> tuple[float, str]:
     """What to multiply a dual of the minimised goal by, and the unit of the result."""
     kind = polytope.problem.objective.kind
     if kind == "max_throughput":
-        return -polytope.scale_rps, "rps"
+        return -polytope.scale_rps, VALUE_UNITS[kind]
     if kind == "min_makespan":
         makespan_s = total_demand(polytope.problem) / (relaxation.lam * polytope.scale_rps)
-        return makespan_s / relaxation.lam, "s"
-    return 1.0, "usd_per_hour" if kind == "min_cost" else "watts"
+        return makespan_s / relaxation.lam, VALUE_UNITS[kind]
+    return 1.0, VALUE_UNITS[kind]
 
 
 def _resource_unit(name: str) -> str:

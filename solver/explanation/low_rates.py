@@ -23,7 +23,7 @@ from sutler.solver.polytope.rows import Polytope
 from sutler.solver.progress import SecondsLeft
 
 _GOOD_GAP = 0.005  # as of the alternatives: near enough to the best for a plan that is better than another
-_NODES = 300  # as of the first plans of exact.py
+_NODES = 300  # as of the first plans of methods/exact.py
 _MOST_CARRIED_SECONDS = 5.0  # as of the alternatives
 
 

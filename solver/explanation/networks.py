@@ -7,6 +7,7 @@ again with keys and values that take no time on one network: what it gains is wh
 import numpy as np
 
 from sutler.solver.answer.describe import in_unit
+from sutler.solver.explanation.binding import VALUE_UNITS
 from sutler.solver.plan import Binding
 from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.preparation import prepare
@@ -16,12 +17,6 @@ from sutler.solver.progress import SecondsLeft
 
 _LEAST_GAIN = 1e-4  # of the objective: less is noise
 _MOST_NETWORKS = 4  # each rates all candidates anew
-UNITS = {
-    "max_throughput": "rps for an unlimited network",
-    "min_makespan": "s for an unlimited network",
-    "min_cost": "usd_per_hour for an unlimited network",
-    "min_power": "watts for an unlimited network",
-}
 
 
 def network_bindings(polytope: Polytope, relaxation: Relaxation, seconds_left: SecondsLeft) -> tuple[Binding, ...]:
@@ -32,13 +27,13 @@ def network_bindings(polytope: Polytope, relaxation: Relaxation, seconds_left: S
     names = sorted({pool.network for pool in polytope.supply.pools if pool.network is not None})
     groups = [(name, (name,)) for name in names] if len(names) <= _MOST_NETWORKS else [("all", tuple(names))]
     present = in_unit(polytope, relaxation.objective)
-    found = []
+    found, unit = [], f"{VALUE_UNITS[problem.objective.kind]} for an unlimited network"
     for name, unlimited in groups:
         if seconds_left() <= 0 or present is None:
             break
         better = _relaxed_value(polytope, unlimited)
         if better is not None and abs(better - present) > _LEAST_GAIN * abs(present):
-            found.append(Binding(f"network/{name}", better - present, UNITS[problem.objective.kind]))
+            found.append(Binding(f"network/{name}", better - present, unit))
     return tuple(found)
 
 

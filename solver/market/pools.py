@@ -1,6 +1,6 @@
 """What is interchangeable on the market: offers fall into pools.
 
-Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> allocation.
+Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> polytope.
 
 A pool is a set of offers whose GPUs a replica cannot tell apart: GPU type, contract, link bandwidth inside the
 machine, disk terms, the provider if the share per provider is limited, and the site only where the offer has a

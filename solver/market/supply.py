@@ -50,7 +50,7 @@ class Coupling:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """The market as the allocation sees it.
+    """The market as the polytope sees it.
 
     `gpu_price_usd_per_hour` holds the pools without rental variables: pool index -> price of one GPU. Their room
     for pieces of each size, in GPUs, is in `room_gpus`: (pool, size) -> GPUs.

@@ -7,8 +7,8 @@
 3. Whatever has a reduced cost above (cutoff - Z) is provably absent from every plan better than the cutoff and
    is dropped. The cutoff may be better than z by most of the allowed gap: then "nothing left" proves z as well.
 4. What is left runs to the gap as a MILP. Its bound, or the cutoff if that is lower, bounds the whole problem.
-   Where much is left, the MILP has no routing variables but inequalities on the fleet (fleet_bounds.py), found
-   first on few columns, then on all that are left, until bound and incumbent meet.
+   Where much is left, the MILP has no routing variables but inequalities on the fleet
+   (polytope/fleet_bounds.py), found first on few columns, then on all that are left, until bound and incumbent meet.
 
 Everything is minimised; throughput is minimised as -lam.
 """
@@ -468,7 +468,7 @@ class _Search:
         """Take a fleet as the incumbent if it carries what the goal asks for and is better."""
         if carried < self.goal.lam_lower:
             return
-        share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see routing.py
+        share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see answer/routing.py
         fleet = Allocation(candidate, replicas, share, rented, carried)
         value = objective_of(self.goal, fleet)
         if value < self.value:

@@ -1,4 +1,5 @@
-"""The later objectives of the lexicographic finish, one after the other; objectives.py says which they are.
+"""The later objectives of the lexicographic finish, one after the other; polytope/objectives.py says
+which they are.
 
 Flow: exact.minimise or binary_search.minimise -> finished (here), low_end.py -> routing.without_idle.
 """

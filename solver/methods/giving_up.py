@@ -1,8 +1,8 @@
 """The best fleet at the low end of the bands that gives up no more than a fraction of the objective.
 
-Flow: planner.py with `objective.give_up_fraction`, or robustness.py for the alternative that every plan names
--> the room that the fraction leaves -> methods/low_end.py: most load at the low end, then least cost, then fewest
-parts.
+Flow: planner.py with `objective.give_up_fraction`, or explanation/robustness.py for the alternative that every plan
+names -> the room that the fraction leaves -> methods/low_end.py: most load at the low end, then least cost,
+then fewest parts.
 """
 
 from dataclasses import replace

@@ -17,7 +17,7 @@ Rows, by the names that plans use
                                   a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
     limit/<name>                  GPUs per type, GPUs per provider, watts, requests/s per provider
-    (unnamed)                     slices of one machine, see supply.py
+    (unnamed)                     slices of one machine, see market/supply.py
 
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
 bilinear makespan rows into linear ones. The supply rows are exact machine packing because the piece sizes 1, 2,

@@ -1,6 +1,7 @@
 """The fleet that runs, as an allocation of the polytope in which every replica is a candidate of its own.
 
-With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP (routing.py).
+With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP
+(answer/routing.py).
 """
 
 from collections.abc import Mapping, Sequence

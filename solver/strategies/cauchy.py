@@ -22,13 +22,11 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import block_array, csr_array, vstack
 
-from sutler.solver.answer.routing import balanced
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import enumerate_candidates
 from sutler.solver.market.supply import build_supply
 from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope, build_polytope
@@ -186,12 +184,10 @@ class _Allocator:
             return None
         fraction = np.zeros((len(polytope.demands), len(combo)))
         fraction[combos.demand[combo], np.arange(len(combo))] = (goodput / total[combos.demand])[combo]
-        share = np.zeros((len(combo), polytope.rate.shape[1]))
-        fleet = Allocation(np.arange(len(combo)), replicas, share, machines, 0.0)
-        routing = balanced(polytope, fleet, fraction)
+        fleet = Ruled.of(polytope, np.arange(len(combo)), replicas, machines, fraction)
         objective = polytope.problem.objective
         least = LEAST_LAM if maximises_rate(objective) else objective.carried_load * _CARRIES
-        return Ruled(polytope, replace(fleet, lam=routing.lam), routing) if routing.lam >= least else None
+        return fleet if fleet.routing.lam >= least else None
 
     def _polytope_of(self, candidate: IntArray) -> Polytope:
         """The polytope of these candidates alone, once for each time that they are named."""

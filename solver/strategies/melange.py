@@ -12,17 +12,15 @@ spread evenly over its replicas.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import block_array, csr_array
 
-from sutler.solver.answer.routing import balanced
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
 from sutler.solver.market.supply import build_supply
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
@@ -163,13 +161,10 @@ def _packed(bins: _Bins, load: float, slice_factor: int, seconds: float) -> Rule
 
 def _spread(bins: _Bins, part: FloatArray, replicas: IntArray, machines: IntArray) -> Ruled:
     """part [D, J]: of each workload to each type; replicas of a type that is sent nothing are left out."""
-    polytope = bins.polytope
     useful: BoolArray = np.any(part > 0, axis=0)
     candidate = np.flatnonzero((replicas > 0) & useful[bins.of_candidate])
     kind, counts = bins.of_candidate[candidate], replicas[candidate]
     of_type = np.bincount(kind, weights=counts, minlength=part.shape[1])
     fraction = part[:, kind] * counts / of_type[kind]
     fraction /= np.maximum(fraction.sum(axis=1, keepdims=True), _NO_SLICE)
-    fleet = Allocation(candidate, counts, np.zeros((len(candidate), polytope.rate.shape[1])), machines, 0.0)
-    routing = balanced(polytope, fleet, fraction)
-    return Ruled(polytope, replace(fleet, lam=routing.lam), routing)
+    return Ruled.of(bins.polytope, candidate, counts, machines, fraction)

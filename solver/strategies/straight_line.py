@@ -11,8 +11,8 @@ import numpy as np
 
 from sutler.solver import planner
 from sutler.solver.answer.describe import in_unit
-from sutler.solver.answer.routing import Routing, without_idle
-from sutler.solver.arrays import IntArray
+from sutler.solver.answer.routing import Routing, balanced, without_idle
+from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.plan import Conflict, Plan
 from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
@@ -40,6 +40,16 @@ class Ruled:
     polytope: Polytope
     allocation: Allocation
     routing: Routing
+
+    @classmethod
+    def of(
+        cls, polytope: Polytope, candidate: IntArray, replicas: IntArray, machines: IntArray, fraction: FloatArray
+    ) -> "Ruled":
+        """So many replicas of some candidates, with these fractions [D, n] of the demands."""
+        share = np.zeros((len(candidate), polytope.rate.shape[1]))
+        fleet = Allocation(candidate, replicas, share, machines, 0.0)
+        routing = balanced(polytope, fleet, fraction)
+        return cls(polytope, replace(fleet, lam=routing.lam), routing)
 
     @property
     def load_multiple(self) -> float:

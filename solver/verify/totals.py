@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from sutler.solver.plan import FIGURE_OF
 from sutler.solver.problem import Problem
 from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees, same
@@ -91,12 +92,7 @@ def _usd_per_million_tokens(view: PlanView) -> float | None:
 
 def _wrong_value(view: PlanView) -> Iterator[str]:
     plan = view.plan
-    figure = {
-        "max_throughput": "throughput_rps",
-        "min_makespan": "makespan_s",
-        "min_cost": "cost_usd_per_hour",
-        "min_power": "power_watts",
-    }[plan.objective]
+    figure = FIGURE_OF[plan.objective]
     if plan.value is None or plan.value != getattr(plan, figure):
         yield f"value: {plan.value!r}, expected {figure} {getattr(plan, figure)!r}"
 

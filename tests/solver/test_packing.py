@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
-from sutler.solver.answer.packing import PackingError, PackedReplica, pack
+from sutler.solver.answer.packing import PackedReplica, PackingError, pack
 from sutler.solver.catalog import load_gpus
 from sutler.solver.plan import Rental
 from sutler.solver.polytope.milp import Allocation

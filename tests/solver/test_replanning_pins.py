@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sutler.solver.answer.packing import PackingError, Pin, PinnedReplica, PackedReplica, pack
+from sutler.solver.answer.packing import PackedReplica, PackingError, Pin, PinnedReplica, pack
 from sutler.solver.plan import Rental
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
