@@ -6,6 +6,7 @@ their next request when the last one ends. That is simulated: first tokens depen
 """
 
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Final
 
 import numpy as np
@@ -24,21 +25,21 @@ from sutler.solver.throughput.roofline import Roofline
 MOST_SEQUENCES: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """req_per_s = concurrency / (ttft_s + (output - 1) tpot_s). `running` of the `concurrency` requests decode at
     once; the others wait, and their wait is in ttft_s. low and high state the error. `error` is set where the
     configuration cannot serve the workload; then every number is 0 or NaN."""
 
-    req_per_s: float
-    ttft_s: float
-    tpot_s: float
-    low_req_per_s: float
-    high_req_per_s: float
+    req_per_s: float = 0.0
+    ttft_s: float = nan
+    tpot_s: float = nan
+    low_req_per_s: float = 0.0
+    high_req_per_s: float = 0.0
     concurrency: int
-    running: int
-    source: str
-    detail: str
+    running: int = 0
+    source: str = "roofline"
+    detail: str = ""
     error: str | None = None
 
 
@@ -64,7 +65,7 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
     sequences fit. Raises InvalidProblemError where the model's architecture is unknown."""
     planned = roofline.rates(model, layouts)
     if planned.batch[0, 0] < 1:
-        return _failed(roofline.detail(model, layouts, planned, 0, 0), concurrency)
+        return Estimate(concurrency=concurrency or 0, error=roofline.detail(model, layouts, planned, 0, 0))
     clients = int(planned.batch[0, 0]) if concurrency is None else concurrency
     most = max(MAX_SEQUENCES, min(clients, MOST_SEQUENCES))
     stages = roofline.planning_stages(model)
@@ -94,19 +95,3 @@ def _detail(
     if running < clients:
         detail += f"; {clients - running} of {clients} requests wait for memory"
     return detail
-
-
-def _failed(error: str, concurrency: int | None) -> Estimate:
-    nan = float("nan")
-    return Estimate(
-        req_per_s=0.0,
-        ttft_s=nan,
-        tpot_s=nan,
-        low_req_per_s=0.0,
-        high_req_per_s=0.0,
-        concurrency=concurrency or 0,
-        running=0,
-        source="roofline",
-        detail="",
-        error=error,
-    )

@@ -1,12 +1,20 @@
 """What comes out: one plan, frozen. The service adds identity and time stamps (service/json_schemas.py)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+FIGURE_OF: Final[dict[ObjectiveKind, str]] = {
+    "max_throughput": "throughput_rps",
+    "min_makespan": "makespan_s",
+    "min_cost": "cost_usd_per_hour",
+    "min_power": "power_watts",
+}
+"""Which figure of a plan is its value."""
+
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
 
 
@@ -55,7 +63,7 @@ class Stage:
 
     @property
     def gpus(self) -> int:
-        """Of the stage: tensor_parallel for every rank of its replica."""
+        """The number of its GPUs: tensor_parallel for every rank of its replica."""
         return len(self.gpu_indices)
 
 
@@ -279,7 +287,7 @@ class SolveReport:
     limit: str | None = None  # which limit ended the solve, if one did
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The answer. For an infeasible or unknown status `value` is None, rentals are empty and conflicts say why.
 
@@ -296,23 +304,23 @@ class Plan:
 
     status: Status
     objective: ObjectiveKind
-    value: float | None
-    bound: float | None
-    relative_gap: float | None
-    throughput_rps: float | None
-    makespan_s: float | None
-    load_multiple: float | None
-    cost_usd_per_hour: float | None
-    power_watts: float | None
-    usd_per_million_tokens: float | None
-    rentals: tuple[Rental, ...]
-    replicas: tuple[Replica, ...]
-    routing: tuple[Route, ...]
-    binding: tuple[Binding, ...]
-    alternatives: tuple[Alternative, ...]
-    conflicts: tuple[Conflict, ...]
-    evidence: tuple[Evidence, ...]
-    warnings: tuple[str, ...]
+    value: float | None = None
+    bound: float | None = None
+    relative_gap: float | None = None
+    throughput_rps: float | None = None
+    makespan_s: float | None = None
+    load_multiple: float | None = None
+    cost_usd_per_hour: float | None = None
+    power_watts: float | None = None
+    usd_per_million_tokens: float | None = None
+    rentals: tuple[Rental, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+    routing: tuple[Route, ...] = ()
+    binding: tuple[Binding, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    warnings: tuple[str, ...] = ()
     solver: SolveReport
     robustness: Robustness | None = None
     kv_transfers: tuple[KvTransfer, ...] = ()

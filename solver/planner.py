@@ -13,13 +13,14 @@ from sutler.solver.answer.describe import describe, in_unit, plan_of
 from sutler.solver.answer.routing import Routing, without_idle
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
-from sutler.solver.explanation import binding
+from sutler.solver.explanation.alternatives import alternatives, gpus_used
+from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import find_conflicts
 from sutler.solver.explanation.networks import network_bindings
 from sutler.solver.explanation.precision_alternative import precision_alternative
 from sutler.solver.explanation.robustness import robustness_of
 from sutler.solver.methods import binary_search, exact, giving_up
-from sutler.solver.methods.exact import Outcome
+from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
 from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
 from sutler.solver.polytope.milp import Allocation
@@ -28,17 +29,16 @@ from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
-from sutler.solver.progress import Progress
+from sutler.solver.progress import Clock, Progress
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
-Clock = Callable[[], float]
-
-# Shares of the time limit at which the first objective and the finish end; the rest describes and verifies.
+# Shares of the time limit at which the first objective and the finish end, chosen so that both leave some seconds of
+# the default limit: the first for the finish, the finish for describing and verifying.
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 
-_PRECISION_SECONDS = 3.0  # at most, for what another precision would bring
+_PRECISION_SECONDS = 3.0  # at most, for what another precision would bring; chosen: a tenth of the default limit
 
 
 def solve(
@@ -52,18 +52,22 @@ def solve(
     Raises PlanViolationError if the plan fails verification, which is a defect of sutler.
     """
     check(problem)
-    run = Run(problem, clock, on_progress or (lambda progress: None))
+    run = SolveRun(problem, clock, on_progress or (lambda progress: None))
     market = enumerated(problem)
     polytope = market.polytope(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
     found = search(run, polytope, market)
-    if not isinstance(found, Found):
-        return _infeasible(run, find_conflicts(problem, run.seconds_left)) if found == "infeasible" else _unknown(run)
+    if found == "unknown":
+        return without_fleet(run, found)
+    if found == "infeasible":
+        conflicts = find_conflicts(problem, run.seconds_left)
+        run.mark("conflicts")
+        return without_fleet(run, found, conflicts)
     polytope, first, searched = found.polytope, found.first, found.searched
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = replace(plan, binding=binding.binding(searched, first.prices))
+    plan = replace(plan, binding=binding(searched, first.prices))
     if problem.options.alternatives and problem.search.disaggregation != "off":
         plan = _with_networks(run, searched, first.prices, plan)
     if problem.options.alternatives:
@@ -77,7 +81,7 @@ def solve(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFleet:
     """The fleet that a search ended with, in the scale of its polytope, and what the first phase proved.
 
     `searched`: the polytope of the first phase, whose candidates are the first of `polytope`. `relaxation`: the
@@ -86,14 +90,14 @@ class Found:
 
     polytope: Polytope
     allocation: Allocation
-    first: Outcome
+    first: SearchOutcome
     searched: Polytope
     relaxation: Relaxation
 
 
 def search(
-    run: "Run", polytope: Polytope, market: Enumerated | None = None
-) -> Found | Literal["infeasible", "unknown"]:
+    run: "SolveRun", polytope: Polytope, market: Enumerated | None = None
+) -> FoundFleet | Literal["infeasible", "unknown"]:
     """The polytope's best fleet by the objective and its finish, or why there is none.
 
     `market`: what the finish may find more candidates in, good at low rates.
@@ -118,11 +122,11 @@ def search(
         mark=run.mark,
         widen=None if market is None else lambda known, r: widened(known, r, market.only_kept_at_low()),
     )
-    return Found(end.polytope, end.allocation, first, scaled, end.relaxation)
+    return FoundFleet(end.polytope, end.allocation, first, scaled, end.relaxation)
 
 
 def stated(
-    run: "Run",
+    run: "SolveRun",
     polytope: Polytope,
     allocation: Allocation,
     routing: Routing,
@@ -141,7 +145,7 @@ def stated(
     return _verified(run, polytope.problem, plan)
 
 
-def _verified(run: "Run", problem: Problem, plan: Plan) -> Plan:
+def _verified(run: "SolveRun", problem: Problem, plan: Plan) -> Plan:
     violations = verify(problem, plan)
     if violations:
         raise PlanViolationError(violations)
@@ -149,7 +153,7 @@ def _verified(run: "Run", problem: Problem, plan: Plan) -> Plan:
     return plan
 
 
-def _given_up(run: "Run", found: Found) -> tuple[Allocation, Routing, float | None]:
+def _given_up(run: "SolveRun", found: FoundFleet) -> tuple[Allocation, Routing, float | None]:
     """The fleet to rent with its routing, and the value of the optimum where a fraction of it may be given up."""
     polytope, objective = found.polytope, run.problem.objective
     used, routing = without_idle(polytope, found.allocation)
@@ -169,7 +173,7 @@ def _given_up(run: "Run", found: Found) -> tuple[Allocation, Routing, float | No
 
 
 @dataclass(slots=True)
-class Run:
+class SolveRun:
     """Time, progress and phases of one solve."""
 
     problem: Problem
@@ -220,7 +224,7 @@ class Run:
         )
 
 
-def _first_phase(run: Run, polytope: Polytope) -> Outcome:
+def _first_phase(run: SolveRun, polytope: Polytope) -> SearchOutcome:
     options = run.problem.options
     goal = first_goal(polytope)
 
@@ -241,16 +245,7 @@ def _first_phase(run: Run, polytope: Polytope) -> Outcome:
     return outcome
 
 
-def _infeasible(run: Run, conflicts: tuple[Conflict, ...]) -> Plan:
-    run.mark("conflicts")
-    return without_fleet(run, "infeasible", conflicts)
-
-
-def _unknown(run: Run) -> Plan:
-    return without_fleet(run, "unknown", ())
-
-
-def _with_networks(run: Run, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
+def _with_networks(run: SolveRun, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
     """The plan with what its networks cost it; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
     found = network_bindings(polytope, relaxation, lambda: run.finish_seconds_left() - rating_s)
@@ -258,11 +253,11 @@ def _with_networks(run: Run, polytope: Polytope, relaxation: Relaxation, plan: P
     return replace(plan, binding=(*plan.binding, *found))
 
 
-def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+def _with_alternatives(run: SolveRun, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with its alternatives, and a warning where not every GPU type got one."""
-    found = binding.alternatives(polytope, allocation, run.seconds_left)
+    found = alternatives(polytope, allocation, run.seconds_left)
     run.mark("alternatives")
-    missing = binding.gpus_used(polytope, allocation)[len(found) :]
+    missing = gpus_used(polytope, allocation)[len(found) :]
     if not missing:
         return replace(plan, alternatives=found)
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
@@ -270,7 +265,9 @@ def _with_alternatives(run: Run, polytope: Polytope, allocation: Allocation, pla
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 
-def _with_robustness(run: Run, found: Found, market: Enumerated, allocation: Allocation, plan: Plan) -> Plan:
+def _with_robustness(
+    run: SolveRun, found: FoundFleet, market: Enumerated, allocation: Allocation, plan: Plan
+) -> Plan:
     """The plan with what it is worth at the low end of every band."""
     robustness = robustness_of(
         found.polytope,
@@ -284,7 +281,7 @@ def _with_robustness(run: Run, found: Found, market: Enumerated, allocation: All
     return replace(plan, robustness=robustness)
 
 
-def _with_optimum(run: Run, plan: Plan) -> Plan:
+def _with_optimum(run: SolveRun, plan: Plan) -> Plan:
     """A robust plan with what could be had at the rates themselves, were they sure, where time is left for it."""
     seconds = run.finish_seconds_left()
     if seconds <= 0 or plan.value is None:
@@ -299,7 +296,7 @@ def _with_optimum(run: Run, plan: Plan) -> Plan:
     return replace(plan, optimum_value=better(sure.value, plan.value))
 
 
-def _with_precision(run: Run, plan: Plan) -> Plan:
+def _with_precision(run: SolveRun, plan: Plan) -> Plan:
     """The plan with what 8 bits would bring; rating anew takes as long as rating did."""
     seconds = run.finish_seconds_left() - run.phases[0].seconds
     found = precision_alternative(run.problem, plan, min(seconds, _PRECISION_SECONDS))
@@ -307,27 +304,6 @@ def _with_precision(run: Run, plan: Plan) -> Plan:
     return replace(plan, precision_alternative=found)
 
 
-def without_fleet(run: Run, status: Status, conflicts: tuple[Conflict, ...]) -> Plan:
+def without_fleet(run: SolveRun, status: Status, conflicts: tuple[Conflict, ...] = ()) -> Plan:
     """The answer where no fleet was found."""
-    return Plan(
-        status=status,
-        objective=run.problem.objective.kind,
-        value=None,
-        bound=None,
-        relative_gap=None,
-        throughput_rps=None,
-        makespan_s=None,
-        load_multiple=None,
-        cost_usd_per_hour=None,
-        power_watts=None,
-        usd_per_million_tokens=None,
-        rentals=(),
-        replicas=(),
-        routing=(),
-        binding=(),
-        alternatives=(),
-        conflicts=conflicts,
-        evidence=(),
-        warnings=(),
-        solver=run.report(),
-    )
+    return Plan(status=status, objective=run.problem.objective.kind, conflicts=conflicts, solver=run.report())

@@ -21,7 +21,8 @@ LatencyMetric = Literal["ttft", "tpot", "e2e"]
 Role = Literal["aggregated", "prefill", "decode"]
 Disaggregation = Literal["off", "auto", "only"]
 EngineName = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
-"""What serves a model, which decides the layouts that exist (engines.py); `any-layout` runs whatever can be drawn."""
+"""What serves a model, which decides the layouts that exist (candidates/engines.py); `any-layout` runs whatever can
+be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,17 @@ class ServedModel:
         return tuple(self.at(precision) for precision in self.precisions)
 
     def at(self, precision: Precision | None) -> "ServedModel":
-        """As a replica at one precision runs it; None: the first.
+        """The model as a replica at one precision runs it; None: the first.
 
         What runs may be at one that the model no longer lists, with the KV cache of the first.
         """
         weights = precision or self.precision
         cache = dict(self.more_precisions).get(weights, self.kv_precision)
         return replace(self, precision=weights, kv_precision=cache, more_precisions=())
+
+    def with_workload(self, index: int, workload: Workload) -> "ServedModel":
+        """The model with another workload in place of number `index`."""
+        return replace(self, workloads=(*self.workloads[:index], workload, *self.workloads[index + 1 :]))
 
     def limits_of(self, workload: Workload) -> tuple[LatencyLimit, ...]:
         """What its requests must keep."""
@@ -146,6 +151,10 @@ class Offer:
     disk_usd_per_gb_month: float = 0.0
     inet_down_gb_per_s: float | None = None
     held: bool = False
+
+    def on_its_own(self) -> "Offer":
+        """The offer without what else is on its machine."""
+        return replace(self, machine_id=None, machine_gpus=None, gpu_ids=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +255,11 @@ class Problem:
     derated: tuple[Derating, ...] = ()
     calibration: "Calibration | None" = None
     estimates: Estimates = "narrowest_band"
+
+    def with_model(self, index: int, model: ServedModel) -> "Problem":
+        """The problem with another model in place of number `index`."""
+        return replace(self, models=(*self.models[:index], model, *self.models[index + 1 :]))
+
+    def with_headroom(self, fraction: float) -> "Problem":
+        """The problem whose plans carry so much more than the load."""
+        return replace(self, objective=replace(self.objective, headroom_fraction=fraction))

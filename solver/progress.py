@@ -1,6 +1,13 @@
-"""What a running solve reports: where it is and how good the best plan so far is."""
+"""What a running solve is told of time, and what it reports: where it is and how good the best plan so far is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+SecondsLeft = Callable[[], float]
+"""The seconds that are left of a time limit now; 0 or less: it is over."""
 
 
 @dataclass(frozen=True, slots=True)

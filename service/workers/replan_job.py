@@ -48,7 +48,7 @@ from sutler.service.workers.errors import StoppingError
 from sutler.service.workers.solver_process import SolverProcess
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Problem
-from sutler.solver.replanning import Consideration, Considered, Option
+from sutler.solver.replanning import Consideration, Considered, ReplanOption
 
 T = TypeVar("T")
 
@@ -391,7 +391,7 @@ def state_json(state: State) -> dict[str, Any]:
     }
 
 
-def option_json(option: Option) -> dict[str, Any]:
+def option_json(option: ReplanOption) -> dict[str, Any]:
     """What an option comes to, without its plan."""
     return {
         "kind": option.kind,

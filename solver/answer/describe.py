@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from sutler.solver import throughput
 from sutler.solver.answer.caveats import caveats
 from sutler.solver.answer.engine_args import checkpoint_of, engine_args, engine_env
-from sutler.solver.answer.packing import PlacedReplica, Placement, pack
+from sutler.solver.answer.packing import PackedReplica, Placement, pack
 from sutler.solver.answer.pairing import combos_of, handed_over
 from sutler.solver.answer.routing import Routing, balanced
 from sutler.solver.arrays import FloatArray
@@ -17,6 +17,7 @@ from sutler.solver.candidates.engines import engine_of
 from sutler.solver.candidates.enumerate import DECODE, ROLES, layouts_of
 from sutler.solver.candidates.power import power_watts
 from sutler.solver.plan import (
+    FIGURE_OF,
     Combo,
     Evidence,
     KvTransfer,
@@ -39,8 +40,8 @@ from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """The parts of a plan that describe what is rented, run and routed, with their totals."""
+class DescribedFleet:
+    """The parts of a plan that describe what is rented, run and routed, with their totals; named as there."""
 
     rentals: tuple[Rental, ...]
     replicas: tuple[Replica, ...]
@@ -57,13 +58,7 @@ class Fleet:
 
     def value(self, kind: ObjectiveKind) -> float:
         """The objective's value: requests/s, seconds, $/h or watts."""
-        by_kind = {
-            "max_throughput": self.throughput_rps,
-            "min_makespan": self.makespan_s,
-            "min_cost": self.cost_usd_per_hour,
-            "min_power": self.power_watts,
-        }
-        value = by_kind[kind]
+        value: float | None = getattr(self, FIGURE_OF[kind])
         if value is None:
             raise ValueError(f"{kind} has no value: checks.py lets no problem with unknown watts through")
         return value
@@ -77,7 +72,7 @@ def placed_anew(polytope: Polytope, allocation: Allocation) -> Placement:
 
 def describe(
     polytope: Polytope, allocation: Allocation, routing: Routing, placement: Placement | None = None
-) -> Fleet:
+) -> DescribedFleet:
     """Pack (unless it is given), name and add up an allocation under its routing."""
     problem = polytope.problem
     placement = placement or placed_anew(polytope, allocation)
@@ -96,12 +91,12 @@ def describe(
     cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
     routes = _routes(polytope, allocation, routing, names, placed)
     transfers = handed_over(polytope, allocation, routing, placement)
-    return Fleet(
+    return DescribedFleet(
         rentals=rentals,
         replicas=tuple(replicas),
         routing=routes,
         kv_transfers=transfers,
-        combos=combos_of(problem, rentals, replicas, transfers),
+        combos=combos_of(problem, rentals, replicas),
         evidence=tuple(evidence),
         throughput_rps=whole_rps,
         makespan_s=total_demand(problem) / lam_rps if problem.objective.kind == "min_makespan" else None,
@@ -132,7 +127,8 @@ def as_split(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -
 
 
 def load_multiple(replicas: Sequence[Replica]) -> float:
-    """By how much the load may grow, its mix and routing the same, until the first replica is at its ceiling."""
+    """The multiple to which the load may grow, its mix and routing the same, until the first replica is at its
+    ceiling."""
     room = [
         (replica.max_load_fraction or 0.0) / replica.utilisation_fraction
         for replica in replicas
@@ -142,7 +138,12 @@ def load_multiple(replicas: Sequence[Replica]) -> float:
 
 
 def plan_of(
-    problem: Problem, fleet: Fleet, *, bound: float | None, solver: SolveReport, optimum_value: float | None = None
+    problem: Problem,
+    fleet: DescribedFleet,
+    *,
+    bound: float | None,
+    solver: SolveReport,
+    optimum_value: float | None = None,
 ) -> Plan:
     """The plan of a fleet; `bound` in the objective's unit is what is proven of every plan, None if nothing is.
 
@@ -160,21 +161,7 @@ def plan_of(
         value=value,
         bound=bound,
         relative_gap=_gap(bound, value),
-        throughput_rps=fleet.throughput_rps,
-        makespan_s=fleet.makespan_s,
-        load_multiple=fleet.load_multiple,
-        cost_usd_per_hour=fleet.cost_usd_per_hour,
-        power_watts=fleet.power_watts,
-        usd_per_million_tokens=fleet.usd_per_million_tokens,
-        rentals=fleet.rentals,
-        replicas=fleet.replicas,
-        routing=fleet.routing,
-        kv_transfers=fleet.kv_transfers,
-        combos=fleet.combos,
-        binding=(),
-        alternatives=(),
-        conflicts=(),
-        evidence=fleet.evidence,
+        **{each.name: getattr(fleet, each.name) for each in fields(fleet)},
         warnings=caveats(problem, fleet.rentals, fleet.replicas),
         solver=solver,
         optimum_value=optimum_value,
@@ -198,7 +185,7 @@ def in_unit(polytope: Polytope, value: float) -> float | None:
     return total_demand(polytope.problem) / rps if rps > 0 else None
 
 
-def _replica_names(polytope: Polytope, placed: Sequence[PlacedReplica]) -> list[str]:
+def _replica_names(polytope: Polytope, placed: Sequence[PackedReplica]) -> list[str]:
     numbers: dict[int, int] = {}
     names = []
     for replica in placed:
@@ -236,7 +223,8 @@ class _Known:
 
 
 def _what_is_known(polytope: Polytope, given: dict[int, FloatArray]) -> dict[int, _Known]:
-    """By candidate; `given` [W] requests/s of one replica. Those alike in what layouts share are rated at once."""
+    """What is known, by candidate; `given` [W]: requests/s of one replica. Those alike in what layouts share are
+    rated at once."""
     of = polytope.candidates
     alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for c in given:
@@ -270,7 +258,7 @@ def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]
 
 
 def _describe_replica(
-    name: str, placed: PlacedReplica, rates: FloatArray, known: _Known
+    name: str, placed: PackedReplica, rates: FloatArray, known: _Known
 ) -> tuple[Replica, list[Evidence]]:
     """A replica with its load `rates` [W], and the evidence behind each rate it is counted on for."""
     model, sustained, row = known.model, known.rates, known.row
@@ -316,7 +304,7 @@ def _describe_replica(
 
 
 def _with_links(stages: Sequence[Stage], known: _Known) -> tuple[Stage, ...]:
-    """With the bandwidths of its layout, and what its GPUs are capped to."""
+    """The stages with the bandwidths of the layout, and what its GPUs are capped to."""
     layouts, row = known.layouts, known.row
     links = zip(layouts.intra_gb_per_s[row].tolist(), layouts.hop_gb_per_s[row].tolist(), strict=True)
     tdp_watts = {gpu.slug: gpu.tdp_watts for gpu in layouts.gpus}  # of capped GPUs what they are capped to
@@ -337,7 +325,7 @@ def _routes(
     allocation: Allocation,
     routing: Routing,
     names: Sequence[str],
-    placed: Sequence[PlacedReplica],
+    placed: Sequence[PackedReplica],
 ) -> tuple[Route, ...]:
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     routes = []

@@ -33,7 +33,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedReplica:
+class PackedReplica:
     """One running replica: its candidate and its stages where they stand; `stays`: where it was pinned to."""
 
     candidate: int
@@ -49,7 +49,7 @@ class Placement:
     """
 
     rentals: tuple[Rental, ...]
-    replicas: tuple[PlacedReplica, ...]
+    replicas: tuple[PackedReplica, ...]
     names: tuple[str, ...]
     handed_over: tuple[KvTransfer, ...] = ()
 
@@ -73,7 +73,7 @@ class PinnedReplica:
 
 @dataclass(slots=True)
 class _Machine:
-    """`free`: its free GPUs in ascending order; `copy` counts the machines of its offer.
+    """A rented machine. `free`: its free GPUs in ascending order; `copy` counts the machines of its offer.
 
     Storage is charged as if every piece had a checkpoint of its own; pieces that share one rent no more than the
     disk.
@@ -108,7 +108,7 @@ class PackingError(Exception):
 
 def pack(
     polytope: Polytope, allocation: Allocation, pinned: Sequence[PinnedReplica] = ()
-) -> tuple[tuple[Rental, ...], tuple[PlacedReplica, ...]]:
+) -> tuple[tuple[Rental, ...], tuple[PackedReplica, ...]]:
     """Rentals and placed replicas of an allocation, replicas in candidate order.
 
     Replicas that run already stay where they are as long as larger pieces leave them their place.
@@ -126,14 +126,14 @@ def pack(
     rentals, position = _rentals(polytope, machines)
     stay = {replica for replica, _ in pins} - moved
     replicas = [
-        PlacedReplica(c, _stages_of(polytope, replica, c, placed, position), replica in stay)
+        PackedReplica(c, _stages_of(polytope, replica, c, placed, position), replica in stay)
         for replica, c in enumerate(owners)
     ]
     return rentals, tuple(replicas)
 
 
 def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tuple[int, int], Pin]:
-    """By (replica, piece), in the order given as far as there are replicas of the candidate."""
+    """The pins by (replica, piece), in the order given as far as there are replicas of the candidate."""
     waiting: dict[int, list[PinnedReplica]] = defaultdict(list)
     for one in pinned:
         waiting[one.candidate].append(one)
@@ -148,7 +148,8 @@ def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tup
 def _placed(
     polytope: Polytope, pieces: Sequence[Piece], machines: Sequence[_Machine], pins: Mapping[tuple[int, int], Pin]
 ) -> tuple[dict[tuple[int, int], tuple[int, tuple[int, ...]]], set[int]]:
-    """(machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were pinned."""
+    """Returns (machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were
+    pinned."""
     by_pool: dict[int, list[int]] = defaultdict(list)
     by_copy = {}
     for index, machine in enumerate(machines):

@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from sutler.solver.throughput.architecture import KV_BYTES, WEIGHT_BYTES
 from sutler.solver.throughput.roles import exposed
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP, SECONDS_PER_HOUR
 
-_LEAST_FRACTION = 1e-12
+_LEAST_FRACTION = 1e-12  # of the requests: what differences of floats leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def handed_over(
 
 
 def in_order(
-    prefill: Sequence[Side], decode: Sequence[Side], before: Mapping[tuple[str, str], float] = MappingProxyType({})
+    prefill: Sequence[Side], decode: Sequence[Side], before: Mapping[tuple[str, str], float]
 ) -> Iterator[tuple[Side, Side, float]]:
     """Both sides filled one after the other (the north-west corner of the transport problem).
 
@@ -120,7 +119,8 @@ class _Links:
         self._found = throughput.handover(polytope.problem, self._model, layouts)
 
     def to(self, other: "_Links", workload: int) -> tuple[float | None, float | None]:
-        """(10^9 bytes of a prompt, seconds that its prefill does not hide) over the slower of the two links."""
+        """Returns (10^9 bytes of a prompt, seconds that its prefill does not hide) over the slower of the two
+        links."""
         if self._found is None or other._found is None or self._model.spec is None:
             return None, None
         transfer_s = np.maximum(self._found.kv_s[:, workload], other._found.kv_s[:, workload])
@@ -128,9 +128,7 @@ class _Links:
         return float(self._found.kv_gb[workload]), float(seconds[0])
 
 
-def combos_of(
-    problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica], transfers: Sequence[KvTransfer]
-) -> tuple[Combo, ...]:
+def combos_of(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[Combo, ...]:
     """One per model and network on which some replicas prefill and others decode."""
     apart: dict[tuple[str, str], list[Replica]] = defaultdict(list)
     for replica in replicas:
@@ -183,7 +181,7 @@ def _gpus(replicas: Sequence[Replica]) -> tuple[tuple[str, int], ...]:
 
 
 def _usd_per_hour(rentals: Sequence[Rental], replicas: Sequence[Replica]) -> float:
-    """Of the GPUs that they use, at their share of the machines' prices."""
+    """The $/h of the GPUs that they use, at their share of the machines' prices."""
     stages = [stage for replica in replicas for stage in replica.stages]
     return sum(rentals[s.rental].price_usd_per_hour / rentals[s.rental].gpus * s.gpus for s in stages)
 
@@ -197,8 +195,9 @@ def _tokens_per_s(model: ServedModel, replicas: Sequence[Replica]) -> float:
 
 
 def _coefficients(model: ServedModel, decode: Sequence[Replica]) -> tuple[float, float] | None:
-    """(A1 in tokens/FLOP, A2 in tokens/byte) of the mean request that is handed over (Cauchy, eqs. 1, 2, 6, 7, 12
-    and 13), at the decode replicas' mean batch. None where the architecture or a batch is unknown, or all idle."""
+    """Returns (A1 in tokens/FLOP, A2 in tokens/byte) of the mean request that is handed over (Cauchy, eqs. 1, 2, 6,
+    7, 12 and 13), at the decode replicas' mean batch. None where the architecture or a batch is unknown, or all
+    idle."""
     spec, batches = model.spec, [replica.max_batch for replica in decode if replica.max_batch]
     if spec is None or not batches:
         return None

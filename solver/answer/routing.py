@@ -15,8 +15,8 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import demand_matrix, lam_column
 from sutler.solver.polytope.rows import Polytope
 
-_LEAST_FRACTION = 1e-7
-_IDLE_SHARE = 1e-9
+_LEAST_FRACTION = 1e-7  # of a demand: HiGHS's tolerance
+_IDLE_SHARE = 1e-9  # of a replica's time, or of lam: what sums of floats may be off by
 _OUT_OF_PROPORTION = 1e-5  # of what goes to a mix; less is the LP's rounding
 
 
@@ -141,7 +141,8 @@ def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
 def _fractions(
     polytope: Polytope, candidate: IntArray, workload: int, rate: FloatArray, served: FloatArray
 ) -> FloatArray | None:
-    """[n] of one demand: what serves it adds up to 1, and on every network prefill to what is decoded there.
+    """Returns the fractions [n] of one demand: what serves it adds up to 1, and on every network prefill to what is
+    decoded there.
 
     None where nothing can serve it. A demand may be too small for the LP's tolerance to see.
     """
@@ -163,7 +164,7 @@ def _fractions(
 
 
 def _shares_of(able: FloatArray, served: FloatArray) -> FloatArray | None:
-    """Of what is served where it can be; of the fastest where nothing is; None where nothing can."""
+    """Shares by what is served where it can be; by the fastest where nothing is; None where nothing can."""
     weights = np.where(able > 0, served, 0.0)
     if weights.sum() <= 0:
         weights = np.where(able == able.max(initial=0.0), able, 0.0)

@@ -24,8 +24,8 @@ from sutler.solver.market.pools import PIECE_SIZES
 
 UintArray = NDArray[np.uint64]
 
-_TOLERANCE = 1e-12
-_COMPARED_AT_ONCE = 1 << 21
+_TOLERANCE = 1e-12  # relative: what sums of a few floats may be off by
+_COMPARED_AT_ONCE = 1 << 21  # comparisons of two rates, chosen: some megabytes of memory at a time
 _MEMBERS_COMPARED = 4  # layouts per signature tried as a dominator; more would only drop a little more
 
 
@@ -55,7 +55,7 @@ def signatures(candidates: Candidates) -> UintArray:
 
 
 def _owner_tokens(candidates: Candidates) -> UintArray:
-    """[C] of model, role and cap; no piece has size 0, so that none has the same token."""
+    """Returns [C] a hash of model, role and cap; no piece has size 0, so that none has the same token."""
     values, cap = np.unique(candidates.power_cap_fraction, return_inverse=True)
     owner = (candidates.model * len(ROLES) + candidates.role) * len(values) + cap.reshape(-1)
     return _token(owner, np.zeros_like(owner))
@@ -98,7 +98,7 @@ class _SignatureIndex:
 
 
 def _best_of_equal_pieces(candidates: Candidates) -> BoolArray:
-    """Of the layouts of one signature keep those that no other matches on every workload (the first of equals)."""
+    """Keeps of the layouts of one signature those that no other matches on every workload (the first of equals)."""
     index = _SignatureIndex(candidates)
     kept = np.ones(len(candidates), dtype=np.bool_)
     for count in np.unique(index.count):

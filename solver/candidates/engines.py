@@ -15,9 +15,10 @@ ANY_LAYOUT: Final = "any-layout"
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """`unequal_degrees`: stages of one pipeline may differ in tensor parallelism. `mixed_gpus`: in GPU type, without
-    being asked to. `hands_over_pipelines`: prefill and decode replicas may have several stages. `spreads_experts`:
-    attention may be data parallel while the experts are spread over all GPUs of a replica."""
+    """What an engine can run. `unequal_degrees`: stages of one pipeline may differ in tensor parallelism.
+    `mixed_gpus`: in GPU type, without being asked to. `hands_over_pipelines`: prefill and decode replicas may have
+    several stages. `spreads_experts`: attention may be data parallel while the experts are spread over all GPUs of a
+    replica."""
 
     unequal_degrees: bool
     mixed_gpus: bool

@@ -1,6 +1,6 @@
 """Configurations that a replica can have on this market, with their rates.
 
-Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> rows.py.
+Flow: shapes.py -> layouts (here) -> throughput.rates -> candidates (here) -> dominance.py -> polytope/rows.py.
 
 A candidate is a model, a pipeline of stages (pool and tensor-parallel degree each), of one stage perhaps on several
 ranks of attention (data_parallel) between which the experts are spread, the way its stages fall into
@@ -11,13 +11,14 @@ the model lists several precisions one of them.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from sutler.solver import throughput
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
-from sutler.solver.candidates.shapes import Shapes, pipeline_shapes, widened
+from sutler.solver.candidates.shapes import FILLERS, Pipelines, Shapes, pipeline_shapes, widened
 from sutler.solver.catalog.entries import PRECISIONS, Precision
 from sutler.solver.catalog.power_caps import capped
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, Pool, checkpoint_disk_gb
@@ -32,7 +33,7 @@ AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Pipelines):
     """C candidates of all models; arrays are padded to the longest pipeline S and the most columns of rates V, one
     for each workload and then for each fixed mix of a model (throughput/mixes.py).
 
@@ -51,17 +52,13 @@ class Candidates:
     model: IntArray
     role: IntArray
     power_cap_fraction: FloatArray
-    pool: IntArray
-    tensor_parallel: IntArray
     layers: IntArray
-    one_piece: BoolArray
     piece_pool: IntArray
     piece_size: IntArray
     rps: FloatArray
     low_rps: FloatArray
     storage_usd_per_hour: FloatArray
     max_batch: IntArray
-    data_parallel: IntArray
     precision: IntArray
 
     def __len__(self) -> int:
@@ -69,11 +66,18 @@ class Candidates:
 
     @property
     def gpus(self) -> IntArray:
-        """[C, S] of each stage."""
+        """[C, S] the GPUs of each stage."""
         return self.tensor_parallel * self.data_parallel[:, None]
 
-    def take(self, rows: IntArray | BoolArray) -> "Candidates":
-        return Candidates(*(getattr(self, name)[rows] for name in Candidates.__slots__))
+    @property
+    def is_one_stage(self) -> BoolArray:
+        """[C] whether it is no pipeline."""
+        return np.asarray((self.pool >= 0).sum(axis=1) == 1)
+
+    def summed(self, per_gpu_of_pool: Sequence[float] | FloatArray) -> FloatArray:
+        """[C] what all pieces of each come to, at so much for a GPU of each pool."""
+        each = np.array([*per_gpu_of_pool, 0.0])  # the last is for padding
+        return np.asarray((each[self.piece_pool] * self.piece_size).sum(axis=1))
 
     def is_mix(self, problem: Problem) -> BoolArray:
         """[C] whether all that it serves comes in fixed proportions."""
@@ -88,9 +92,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """(pool, tensor_parallel, layers) of each stage, layers 0 where they are unknown; `one_piece` as above.
-    `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as of Shapes. `precision`
-    None: the first of its model."""
+    """A pipeline as it stands. `stages`: (pool, tensor_parallel, layers) of each, layers 0 where they are unknown;
+    `one_piece` as above. `max_batch`: of the engine, 0 where that is unknown. `data_parallel`: as above; `size`: as
+    of Shapes. `precision` None: the first of its model."""
 
     stages: tuple[tuple[int, int, int], ...]
     one_piece: bool
@@ -118,7 +122,7 @@ def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks
 
 
 def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
-    """All of one model, whether there is anything to hand over to or not."""
+    """Returns all candidates of one model, whether there is anything to hand over to or not."""
     each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
     return joined(each, problem)
 
@@ -132,7 +136,7 @@ def _at_precision(
     power_cap_fraction: float = 1.0,
     unlimited_networks: Collection[str] = (),
 ) -> Candidates:
-    """`model`: number `index` of the problem at one of its precisions."""
+    """Returns the candidates of `model`, which is number `index` of the problem at one of its precisions."""
     if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
         return _no_candidates(problem)
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
@@ -172,7 +176,7 @@ def kv_network(candidates: Candidates, supply: Supply) -> IntArray:
 
 
 def paired(candidates: Candidates, supply: Supply) -> Candidates:
-    """Without prefill of what nothing decodes on the same network, and the other way round."""
+    """Drops prefill of what nothing decodes on the same network, and the other way round."""
     if (candidates.role == AGGREGATED).all():
         return candidates
     network = kv_network(candidates, supply)
@@ -206,7 +210,7 @@ def candidates_of_pipelines(
 def _of_pipelines(
     problem: Problem, supply: Supply, model: int, pipelines: Sequence[Pipeline]
 ) -> tuple[Candidates, IntArray]:
-    """All in one role, under one cap and at one precision."""
+    """Rates pipelines that are all in one role, under one cap and at one precision."""
     longest = max(len(pipeline.stages) for pipeline in pipelines)
     shapes = Shapes(
         np.array([_padded([pool for pool, _, _ in p.stages], longest, -1) for p in pipelines], dtype=np.int64),
@@ -230,14 +234,14 @@ def _of_pipelines(
 
 
 def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
-    """All of them, in order."""
-    return _concatenate(parts) if parts else _no_candidates(problem)
+    """Returns the candidates of all parts, in order."""
+    return Candidates.joined(parts) if parts else _no_candidates(problem)
 
 
 def layouts_of(
     problem: Problem,
     pools: Sequence[Pool],
-    shapes: "Shapes | Candidates",
+    shapes: Pipelines,
     layers: IntArray | None,
     role: Role = "aggregated",
     power_cap_fraction: float = 1.0,
@@ -285,8 +289,8 @@ def _rated(
     caps: IntArray | None = None,
     unlimited_networks: Collection[str] = (),
 ) -> tuple[Candidates, IntArray]:
-    """Operating points of the shapes of one model, number `index` of the problem at a precision, in a role; of given
-    ones, at their caps, at least one each. And which shape each is of."""
+    """Returns the operating points of the shapes of one model, number `index` of the problem at a precision, in a
+    role; of given ones, at their caps, at least one each. And which shape each is of."""
     layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
     if layouts.kv_gb_per_s is not None and unlimited_networks:
         unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
@@ -341,35 +345,9 @@ def _padded(row: list[int], width: int, filler: int) -> list[int]:
     return row + [filler] * (width - len(row))
 
 
-def _concatenate(parts: Sequence[Candidates]) -> Candidates:
-    stages = max(part.pool.shape[1] for part in parts)
-    widths = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
-    columns = []
-    for name in Candidates.__slots__:
-        arrays = [getattr(part, name) for part in parts]
-        if name in widths:
-            arrays = [widened(array, stages, widths[name]) for array in arrays]
-        columns.append(np.concatenate(arrays))
-    return Candidates(*columns)
-
-
 def _no_candidates(problem: Problem) -> Candidates:
-    whole, stages = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
-    flags = np.zeros(0, dtype=np.bool_)
-    return Candidates(
-        model=whole,
-        role=whole,
-        power_cap_fraction=np.zeros(0),
-        pool=stages,
-        tensor_parallel=stages,
-        layers=stages,
-        one_piece=flags,
-        piece_pool=stages,
-        piece_size=stages,
-        rps=np.zeros((0, most_columns(problem))),
-        low_rps=np.zeros((0, most_columns(problem))),
-        storage_usd_per_hour=np.zeros(0),
-        max_batch=whole,
-        data_parallel=whole,
-        precision=whole,
-    )
+    integers, rates = np.zeros(0, dtype=np.int64), np.zeros((0, most_columns(problem)))
+    arrays: dict[str, Any] = dict.fromkeys((each.name for each in fields(Candidates)), integers)
+    arrays |= dict.fromkeys(FILLERS, integers.reshape(0, 1))
+    arrays |= dict.fromkeys(("power_cap_fraction", "storage_usd_per_hour"), np.zeros(0))
+    return Candidates(**arrays | {"rps": rates, "low_rps": rates, "one_piece": np.zeros(0, dtype=np.bool_)})

@@ -14,7 +14,7 @@ _SAME_CAP = 2e-6  # watts are rounded
 
 
 def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> float | None:
-    """Of all rented GPUs; None where the TDP of one of them is unknown."""
+    """The watts of all rented GPUs; None where the TDP of one of them is unknown."""
     lowest = min(power_cap_fractions(problem))
     watts = 0.0
     for rental in rentals:
@@ -31,7 +31,8 @@ def power_watts(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[
 
 
 def power_cap_fraction(replica: Replica, problem: Problem) -> float:
-    """Of the TDP, of all GPUs of a replica, as the problem has it where it allows this cap; 1: not capped."""
+    """The share of the TDP that the GPUs of a replica are capped to, as the problem states it where it allows this
+    cap; 1: not capped."""
     stage = replica.stages[0]
     tdp_watts = problem.gpus[stage.gpu].tdp_watts
     if stage.power_cap_watts is None or not tdp_watts:

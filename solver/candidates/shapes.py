@@ -1,6 +1,6 @@
 """The pipelines that a model could run as on this market, before anything is known of their rates.
 
-Flow: supply.py -> shapes (here) -> enumerate.py rates them.
+Flow: market/supply.py -> shapes (here) -> enumerate.py rates them.
 
 Two kinds exist: the whole replica inside one machine (one piece of 1, 2, 4 or 8 GPUs, or of all that the machine
 has), and pipelines across the machines of a networked site (every stage a piece of its own). Tensor parallelism never
@@ -11,8 +11,8 @@ stages. What the model's engine cannot run is left out (engines.py), but for wha
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +25,40 @@ from sutler.solver.market.supply import Supply
 from sutler.solver.problem import MeasuredRate, Problem, Role, ServedModel
 from sutler.solver.throughput.measured import measured_of
 
+FILLERS = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
+"""What arrays by stage are padded with beyond a pipeline's own stages."""
+
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
-    """Pipelines without a model: pool, tensor_parallel [N, S]; one_piece, data_parallel [N].
-
-    size [N]: GPUs that the piece of a replica inside one machine keeps to itself; 0 of others.
-    """
+class Pipelines:
+    """N pipelines: pool, tensor_parallel [N, S]; one_piece, data_parallel [N]."""
 
     pool: IntArray
     tensor_parallel: IntArray
     one_piece: BoolArray
     data_parallel: IntArray
-    size: IntArray
 
-    def take(self, rows: BoolArray) -> "Shapes":
-        return Shapes(*(getattr(self, name)[rows] for name in Shapes.__slots__))
+    def take(self, rows: IntArray | BoolArray) -> Self:
+        return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """All of the parts, in order, padded to the longest."""
+        longest, columns = max(part.pool.shape[1] for part in parts), []
+        for name in (each.name for each in fields(cls)):
+            arrays = [getattr(part, name) for part in parts]
+            if name in FILLERS:
+                arrays = [widened(array, longest, FILLERS[name]) for array in arrays]
+            columns.append(np.concatenate(arrays))
+        return cls(*columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes(Pipelines):
+    """Pipelines without a model. size [N]: GPUs that the piece of a replica inside one machine keeps to itself; 0 of
+    others."""
+
+    size: IntArray
 
 
 def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_gb: float, role: Role) -> Shapes:
@@ -65,24 +83,13 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
     if role != "aggregated":
         has_network = np.array([pool.network is not None for pool in supply.pools])
         parts = [part.take(has_network[part.pool[:, 0]]) for part in parts]
-    return _together(parts or [_shapes_from([], one_piece=True)])
-
-
-def _together(parts: Sequence[Shapes]) -> Shapes:
-    longest = max(part.pool.shape[1] for part in parts)
-    return Shapes(
-        np.concatenate([widened(part.pool, longest, -1) for part in parts]),
-        np.concatenate([widened(part.tensor_parallel, longest, 0) for part in parts]),
-        np.concatenate([part.one_piece for part in parts]),
-        np.concatenate([part.data_parallel for part in parts]),
-        np.concatenate([part.size for part in parts]),
-    )
+    return Shapes.joined(parts or [_shapes_from([], one_piece=True)])
 
 
 def _inside(
     rows: Sequence[Sequence[tuple[int, int]]], sizes: Sequence[int], ranks: Sequence[int] | None = None
 ) -> Shapes:
-    """Each inside one machine, on a piece of so many GPUs."""
+    """Shapes inside one machine each, on a piece of so many GPUs."""
     alone = replace(_shapes_from(rows, one_piece=True), size=np.array(sizes, dtype=np.int64))
     return alone if ranks is None else replace(alone, data_parallel=np.array(ranks, dtype=np.int64))
 
@@ -243,7 +250,7 @@ def _shapes_of_measured(row: MeasuredRate, supply: Supply, need_gb: float) -> Sh
     networks = sorted({pool.network for pool in supply.pools if pool.network is not None})
     if len(row.stages) > 1:
         parts += [_shapes_from(_on_network(row, network, supply, need_gb), one_piece=False) for network in networks]
-    return _together(parts)
+    return Shapes.joined(parts)
 
 
 def _on_network(row: MeasuredRate, network: str, supply: Supply, need_gb: float) -> list[tuple[tuple[int, int], ...]]:

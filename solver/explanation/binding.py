@@ -1,26 +1,25 @@
-"""Why a plan is what it is: what binds and what one more unit would bring, and the next-best fleets."""
+"""Why a plan is what it is: what binds, and what one more unit of it would bring."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Final
 
-import numpy as np
-
-from sutler.solver.answer.describe import describe
-from sutler.solver.answer.routing import without_idle
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.market.supply import room_of
-from sutler.solver.methods import exact
-from sutler.solver.plan import Alternative, Binding
-from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import LEAST_LAM, first_goal, maximises_rate, total_demand
+from sutler.solver.plan import Binding
+from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import ObjectiveKind
+
+VALUE_UNITS: Final[dict[ObjectiveKind, str]] = {
+    "max_throughput": "rps",
+    "min_makespan": "s",
+    "min_cost": "usd_per_hour",
+    "min_power": "watts",
+}
 
 _LEAST_SHARE = 1e-6  # shadow prices below this share of the largest are noise
-_ALTERNATIVE_RELATIVE_GAP = 0.005
-_ALTERNATIVE_NODES = 20
-_ALTERNATIVE_SECONDS = 5.0
-_MOST_ALTERNATIVES = 6
 
 
 def binding(polytope: Polytope, relaxation: Relaxation) -> tuple[Binding, ...]:
@@ -46,11 +45,11 @@ def _unit(polytope: Polytope, relaxation: Relaxation) -> tuple[float, str]:
     """What to multiply a dual of the minimised goal by, and the unit of the result."""
     kind = polytope.problem.objective.kind
     if kind == "max_throughput":
-        return -polytope.scale_rps, "rps"
+        return -polytope.scale_rps, VALUE_UNITS[kind]
     if kind == "min_makespan":
         makespan_s = total_demand(polytope.problem) / (relaxation.lam * polytope.scale_rps)
-        return makespan_s / relaxation.lam, "s"
-    return 1.0, "usd_per_hour" if kind == "min_cost" else "watts"
+        return makespan_s / relaxation.lam, VALUE_UNITS[kind]
+    return 1.0, VALUE_UNITS[kind]
 
 
 def _resource_unit(name: str) -> str:
@@ -76,7 +75,7 @@ def _row_prices(polytope: Polytope, relaxation: Relaxation) -> Iterator[tuple[st
 
 
 def _offered_gpus(polytope: Polytope) -> dict[tuple[int, int], int]:
-    """(pool, size) -> GPUs that pieces of the size could use if budget and limits allowed."""
+    """Returns (pool, size) -> GPUs that pieces of the size could use if budget and limits allowed."""
     offered: dict[tuple[int, int], int] = defaultdict(int)
     for offer, pool in zip(polytope.problem.offers, polytope.supply.pool_of_offer, strict=True):
         for size in PIECE_SIZES:
@@ -113,42 +112,3 @@ def _what_cut(
     most = {key: limit / key[1] for key, limit in limits.items() if limit is not None and key[1] > 0}
     name, per_unit = min(most, key=lambda key: most[key], default=("budget", 1.0))
     return name, per_gpu / per_unit
-
-
-def alternatives(
-    polytope: Polytope, allocation: Allocation, seconds_left: Callable[[], float]
-) -> tuple[Alternative, ...]:
-    """The best plan found without each rented GPU type in turn; good, not proven."""
-    found = []
-    for slug in gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]:
-        if seconds_left() <= 0:
-            break
-        found.append(_without(polytope, slug, min(seconds_left(), _ALTERNATIVE_SECONDS)))
-    return tuple(found)
-
-
-def gpus_used(polytope: Polytope, allocation: Allocation) -> list[str]:
-    """The GPU types of an allocation's replicas."""
-    used = polytope.candidates.pool[allocation.candidate]
-    return list(dict.fromkeys(polytope.supply.pools[p].gpu for p in used.ravel().tolist() if p >= 0))
-
-
-def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:
-    forbidden = np.array([pool.gpu == slug for pool in polytope.supply.pools] + [False])
-    reduced = polytope.without(np.any(forbidden[polytope.candidates.pool], axis=1, keepdims=True)[:, 0])
-    if len(reduced.candidates) == 0:
-        return Alternative(slug, None, None, ())
-    found = exact.first_incumbent(
-        reduced,
-        first_goal(reduced),
-        relative_gap=_ALTERNATIVE_RELATIVE_GAP,
-        seconds=seconds,
-        nodes=_ALTERNATIVE_NODES,
-    )
-    if found is None:
-        return Alternative(slug, None, None, ())
-    allocation, routing = without_idle(reduced, found)
-    if routing.lam <= LEAST_LAM:
-        return Alternative(slug, None, None, ())
-    fleet = describe(reduced, allocation, routing)
-    return Alternative(slug, fleet.value(polytope.problem.objective.kind), fleet.cost_usd_per_hour, fleet.rentals)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sutler.solver.explanation.elastic import Raised, SecondsLeft, least_raised, with_share
+from sutler.solver.explanation.elastic import Raised, least_raised, with_share
 from sutler.solver.explanation.granting import granted, more_of
 from sutler.solver.explanation.unserved_conflicts import (
     demands_of,
@@ -29,18 +29,19 @@ from sutler.solver.polytope.objectives import LEAST_LAM, first_goal, maximises_r
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Offer, Problem
+from sutler.solver.progress import SecondsLeft
 
-_ROUNDS = 6
+_ROUNDS = 6  # chosen: problems that contradict themselves in more ways than this are corrected step by step
 _RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
 _FOUND_GAP = 0.5  # where all that counts is that there is a fleet
-_CARRIED_GAP = 0.002
-_CARRIED_NODES = 500
+_CARRIED_GAP = 0.002  # chosen: how much is carried is stated with a few digits
+_CARRIED_NODES = 500  # chosen: some seconds; what is found is carried whether it is proven or not
 _ROUNDING = 1e-6  # relative: shares and loads that are stated can be had in spite of the solvers' tolerances
-_DIGITS = 4
+_DIGITS = 4  # as people are shown
 _LEFT_TO_LIMITS = 1e-3  # of a load that the market just carries, so that it need not be met to the last digit
-_UTILISATION_TRIES = 6
-_UTILISATION_CLOSE = 1.005
-_MORE_MACHINES_PER_MODEL = 16
+_UTILISATION_TRIES = 6  # a MILP each
+_UTILISATION_CLOSE = 1.005  # relative: half a percent of utilisation is nothing that anybody sets
+_MORE_MACHINES_PER_MODEL = 16  # of each kind, chosen: enough for one replica of a model on small machines
 
 
 def find_conflicts(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
@@ -77,7 +78,7 @@ def _lowers(conflict: Conflict) -> bool:
 
 
 def _rounded(conflict: Conflict) -> Conflict:
-    """With as many digits as people are shown, on the safe side."""
+    """The conflict with as many digits as people are shown, on the safe side."""
     if _lowers(conflict):
         return replace(conflict, available=_floored(conflict.available))
     return conflict if conflict.unit == "gpu" else replace(conflict, needed=-_floored(-conflict.needed))
@@ -92,7 +93,7 @@ def _floored(value: float) -> float:
 
 
 def _distance(conflict: Conflict) -> float:
-    """By which share of what there is it falls short."""
+    """The share of what there is by which it falls short."""
     if conflict.available <= 0:
         return np.inf
     return abs(conflict.needed - conflict.available) / conflict.available
@@ -129,18 +130,15 @@ def _serving(polytope: Polytope) -> Polytope:
 
 
 def _stated_limit(problem: Problem, row: str) -> float | None:
-    """The caller's value of a row."""
-    limits = problem.limits
+    """The caller's value of a row; None: it is no limit of the caller's."""
+    if row == "budget":
+        return problem.budget_usd_per_hour
+    if not row.startswith("limit/"):
+        return None
     kind, _, key = row.removeprefix("limit/").partition("/")
-    stated: dict[str, float | None] = {
-        "budget": problem.budget_usd_per_hour,
-        "max_power_watts": limits.max_power_watts,
-    }
-    if kind in stated:
-        return stated[kind]
-    if kind == "max_gpus":
-        return float(limits.max_gpus[key])
-    return float(limits.max_gpus_per_provider[key]) if kind == "max_gpus_per_provider" else None
+    by_key = getattr(problem.limits, kind)
+    stated: float | None = by_key[key] if key else by_key
+    return None if stated is None else float(stated)
 
 
 def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]) -> Iterable[Conflict]:

@@ -5,7 +5,7 @@ are as dear as ten percent more watts. What the exact search then minimises is t
 provider stands in rows that rates stand in, and is found by halving.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,15 +14,14 @@ from scipy.sparse import csr_array, hstack
 from sutler.solver.methods import exact
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.progress import SecondsLeft
 
-SecondsLeft = Callable[[], float]
-
-_GAP = 1e-4
-_NODES = 2000
+_GAP = 1e-4  # a step, so that what is asked for is the least by that
+_NODES = 2000  # chosen: what has to give is worth seconds, and time_limit_s ends what takes longer
 _STEPS = 1e4  # in which a limit, or the least that is needed if that is more, is raised
-_MOST_STEPS = 1e7
-_HALVINGS = 7
-_NOTHING = 1e-9
+_MOST_STEPS = 1e7  # a thousand times the limit: more is none that anybody raises it by
+_HALVINGS = 7  # a MILP each; they find the share to within a 128th of what is between it and 1
+_NOTHING = 1e-9  # what sums of floats may be off by
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ Flow: conflicts.py finds what has to give -> here, to see whether it is enough; 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from sutler.solver.market.pools import group_offers
 from sutler.solver.plan import Conflict
-from sutler.solver.problem import LatencyLimit, Limits, Offer, Problem, ServedModel, Workload
+from sutler.solver.problem import LatencyLimit, Offer, Problem, ServedModel, Workload
 
 _ROUNDING = 1e-6  # of a GPU: what counts as a whole number of them
 
@@ -34,7 +35,7 @@ def _with(problem: Problem, conflict: Conflict) -> Problem | None:
     if kind == "budget":
         changed = replace(problem, budget_usd_per_hour=conflict.needed)
     elif kind == "headroom":
-        changed = replace(problem, objective=replace(problem.objective, headroom_fraction=conflict.available))
+        changed = problem.with_headroom(conflict.available)
     elif kind == "limit":
         changed = _with_limit(problem, key, conflict.needed)
     elif kind == "supply":
@@ -56,21 +57,8 @@ def _with_limit(problem: Problem, name: str, needed: float) -> Problem:
     if kind == "slo_split":
         return _with_models(problem, lambda m: replace(m, prefill_share_fraction=needed) if m.name == key else m)
     limits = problem.limits
-    if kind == "max_gpus":
-        return replace(problem, limits=replace(limits, max_gpus={**limits.max_gpus, key: _whole(needed)}))
-    if kind == "max_gpus_per_provider":
-        most = {**limits.max_gpus_per_provider, key: _whole(needed)}
-        return replace(problem, limits=replace(limits, max_gpus_per_provider=most))
-    return replace(problem, limits=_with_number(limits, kind, needed))
-
-
-def _with_number(limits: Limits, kind: str, needed: float) -> Limits:
-    if kind == "max_power_watts":
-        return replace(limits, max_power_watts=needed)
-    if kind == "max_share_per_provider_fraction":
-        return replace(limits, max_share_per_provider_fraction=needed)
-    assert kind == "max_utilisation_fraction", kind
-    return replace(limits, max_utilisation_fraction=needed)
+    raised: dict[str, Any] = {kind: {**getattr(limits, kind), key: _whole(needed)} if key else needed}
+    return replace(problem, limits=replace(limits, **raised))
 
 
 def _with_models(problem: Problem, change: Callable[[ServedModel], ServedModel]) -> Problem:
@@ -78,7 +66,7 @@ def _with_models(problem: Problem, change: Callable[[ServedModel], ServedModel])
 
 
 def _with_seconds(model: ServedModel, owner: str, name: str, seconds: float) -> ServedModel:
-    """`owner`: the model, or one of its workloads."""
+    """Loosens a limit of `owner`: the model, or one of its workloads."""
 
     def loosened(slo: tuple[LatencyLimit, ...]) -> tuple[LatencyLimit, ...]:
         return tuple(
@@ -144,18 +132,10 @@ def _with_supply(problem: Problem, key: str, conflict: Conflict) -> Problem | No
 
 
 def more_of(alike: Iterable[Offer], machines: int) -> Offer:
-    """So many more machines like the cheapest of some offers, whole and on their own."""
+    """An offer of so many more machines like the cheapest of some offers, whole and on their own."""
     cheapest = min(alike, key=lambda offer: offer.price_usd_per_hour)
-    return replace(
-        cheapest,
-        offer_id=f"{cheapest.offer_id} (more)",
-        available=machines,
-        divisible=False,
-        machine_id=None,
-        machine_gpus=None,
-        gpu_ids=None,
-        held=False,
-    )
+    name = f"{cheapest.offer_id} (more)"
+    return replace(cheapest.on_its_own(), offer_id=name, available=machines, divisible=False, held=False)
 
 
 def _whole(gpus: float) -> int:

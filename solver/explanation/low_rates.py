@@ -5,7 +5,6 @@ What is dominated depends on the rates, so the candidates are those enumerated, 
 Flow: robustness.py asks whether a plan is beaten there -> polytope, search and description of what beats it (here).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,33 +13,30 @@ from sutler.solver.answer.describe import describe, in_unit
 from sutler.solver.answer.routing import Routing, route, without_idle
 from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.methods import exact
-from sutler.solver.methods.exact import Outcome
+from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
 from sutler.solver.plan import RobustAlternative
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal, maximises_rate, total_demand
 from sutler.solver.polytope.preparation import prepare_at_low, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.progress import SecondsLeft
 
-SecondsLeft = Callable[[], float]
-
-GOOD_GAP = 0.005  # as of the alternatives: near enough to the best for a plan that is better than another
-
-_NODES = 300
-_MOST_CARRIED_NODES = 20
-_MOST_CARRIED_SECONDS = 5.0
+_GOOD_GAP = 0.005  # as of the alternatives: near enough to the best for a plan that is better than another
+_NODES = 300  # as of the first plans of methods/exact.py
+_MOST_CARRIED_SECONDS = 5.0  # as of the alternatives
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAtLow:
     """What a search ended with, in the scale of its polytope, which counts on the low rates."""
 
     low: Polytope
-    outcome: Outcome
+    outcome: SearchOutcome
 
     @property
     def carried_rps(self) -> float:
-        """Requests/s of the mix; 0 where nothing was found."""
+        """The requests/s of the mix; 0 where nothing was found."""
         return 0.0 if self.outcome.allocation is None else self.outcome.allocation.lam * self.low.scale_rps
 
     @property
@@ -57,7 +53,7 @@ def widest_share(enumerated: Candidates) -> float:
 
 def best_from(
     polytope: Polytope, allocation: Allocation, enumerated: Candidates, *, least_rps: float, seconds_left: SecondsLeft
-) -> Found:
+) -> FoundAtLow:
     """The most that is carried at low rates, searched from an allocation of the nominal polytope.
 
     Within the good gap where that is more than `least_rps`, else within the gap that is asked for.
@@ -67,22 +63,22 @@ def best_from(
     assert low is not None  # the allocation carries something
     start = replace(allocation, candidate=np.arange(len(own)))
     routing = route(low, start)
-    found = _searched(low, GOOD_GAP, seconds_left, replace(start, share=routing.share, lam=routing.lam))
+    found = _searched(low, _GOOD_GAP, seconds_left, replace(start, share=routing.share, lam=routing.lam))
     settled = not found.outcome.proven or max(found.carried_rps, -found.outcome.bound * low.scale_rps) <= least_rps
     if found.carried_rps > least_rps or settled:
         return found
     return _searched(low, low.problem.options.relative_gap, seconds_left, found.outcome.allocation)
 
 
-def cheapest(polytope: Polytope, enumerated: Candidates, seconds_left: SecondsLeft) -> Found:
+def cheapest(polytope: Polytope, enumerated: Candidates, seconds_left: SecondsLeft) -> FoundAtLow:
     """The least cost or power that carries the load and its headroom at low rates."""
     low = scaled_to_one(prepare_at_low(polytope.problem, polytope.supply, enumerated))
     assert low is not None  # scaled by the demand
-    return _searched(low, GOOD_GAP, seconds_left)
+    return _searched(low, _GOOD_GAP, seconds_left)
 
 
-def _searched(low: Polytope, gap: float, seconds_left: SecondsLeft, start: Allocation | None = None) -> Found:
-    """To most of the gap, which leaves the rest to the finish."""
+def _searched(low: Polytope, gap: float, seconds_left: SecondsLeft, start: Allocation | None = None) -> FoundAtLow:
+    """Searches to most of the gap, which leaves the rest to the finish."""
     outcome = exact.minimise(
         low,
         first_goal(low),
@@ -91,32 +87,25 @@ def _searched(low: Polytope, gap: float, seconds_left: SecondsLeft, start: Alloc
         node_limit=_NODES,
         start=start,
     )
-    return Found(low, outcome)
+    return FoundAtLow(low, outcome)
 
 
 def most_carried(low: Polytope, seconds_left: SecondsLeft) -> float:
     """The largest lam found; good, not proven."""
-    found = exact.first_incumbent(
-        low,
-        low.goal_throughput(),
-        relative_gap=GOOD_GAP,
-        seconds=min(seconds_left(), _MOST_CARRIED_SECONDS),
-        nodes=_MOST_CARRIED_NODES,
-    )
+    found = exact.first_incumbent(low, low.goal_throughput(), min(seconds_left(), _MOST_CARRIED_SECONDS))
     return 0.0 if found is None else without_idle(low, found)[1].lam
 
 
-def alternative_of(found: Found, least_rps: float, seconds_left: SecondsLeft) -> RobustAlternative:
+def alternative_of(found: FoundAtLow, least_rps: float, seconds_left: SecondsLeft) -> RobustAlternative:
     """The plan found, after the finish, with what its fleet does at the low rates and at the rates themselves."""
     low = found.low
     assert found.outcome.allocation is not None
-    least_lam = least_rps / low.scale_rps
     end = finished(
         low,
         found.outcome.allocation,
         relaxation=found.outcome.relaxation,
         seconds_left=seconds_left,
-        least_lam=least_lam,
+        least_lam=least_rps / low.scale_rps,
     )
     return stated_at_low(low, *without_idle(low, end.allocation))
 

@@ -9,26 +9,22 @@ Flow: planner.py, once the plan is known -> the same problem at fp8, few candida
 from dataclasses import replace
 from typing import Final
 
-from sutler.solver.answer.describe import describe
+from sutler.solver.answer.describe import DescribedFleet
 from sutler.solver.answer.engine_args import checkpoint_of
-from sutler.solver.answer.routing import without_idle
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.errors import EngineError
-from sutler.solver.methods import exact
+from sutler.solver.explanation.alternatives import quick_fleet
 from sutler.solver.plan import Plan, PrecisionAlternative
-from sutler.solver.polytope.objectives import LEAST_LAM, first_goal
-from sutler.solver.polytope.preparation import enumerated, scaled_to_one
+from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.problem import Problem
 
 TO: Final[Precision] = "fp8"
 
-_LEAST_FRACTION: Final = 0.01  # less is not worth a change of quality
-_RELATIVE_GAP: Final = 0.005
-_NODES: Final = 20
+_LEAST_FRACTION: Final = 0.01  # chosen: less is not worth a change of quality
 
 
 def precision_alternative(problem: Problem, plan: Plan, seconds: float) -> PrecisionAlternative | None:
-    """None where nothing is at 16 bits, or nothing better was found in time."""
+    """The better fleet at 8 bits; None where nothing is at 16 bits, or nothing better was found in time."""
     names = _at_16_bits(problem)
     best = plan.optimum_value if problem.objective.give_up_fraction else plan.value
     if not names or not best or seconds <= 0:
@@ -40,12 +36,12 @@ def precision_alternative(problem: Problem, plan: Plan, seconds: float) -> Preci
         return None
     if found is None:
         return None
-    value, usd_per_hour = found
+    value = found.value(problem.objective.kind)
     better = value / best - 1 if plan.objective == "max_throughput" else 1 - value / best
     if better < _LEAST_FRACTION:
         return None
     checkpoints = tuple((model.name, checkpoint_of(model)) for model in models if model.name in names)
-    return PrecisionAlternative(TO, checkpoints, value, usd_per_hour, better)
+    return PrecisionAlternative(TO, checkpoints, value, found.cost_usd_per_hour, better)
 
 
 def _at_16_bits(problem: Problem) -> set[str]:
@@ -63,19 +59,8 @@ def _at_16_bits(problem: Problem) -> set[str]:
     }
 
 
-def _found(problem: Problem, seconds: float) -> tuple[float, float] | None:
-    """(value in the objective's unit, $/h) of a good fleet."""
-    polytope = enumerated(problem).polytope(problem)
+def _found(problem: Problem, seconds: float) -> DescribedFleet | None:
+    """A good fleet; None where none was found in time."""
+    polytope = prepare(problem)
     scaled = scaled_to_one(polytope) if polytope.servable().all() else None
-    if scaled is None:
-        return None
-    allocation = exact.first_incumbent(
-        scaled, first_goal(scaled), relative_gap=_RELATIVE_GAP, seconds=seconds, nodes=_NODES
-    )
-    if allocation is None:
-        return None
-    used, routing = without_idle(scaled, allocation)
-    if routing.lam <= LEAST_LAM:
-        return None
-    fleet = describe(scaled, used, routing)
-    return fleet.value(problem.objective.kind), fleet.cost_usd_per_hour
+    return None if scaled is None else quick_fleet(scaled, seconds)

@@ -14,8 +14,7 @@ from sutler.solver.answer.routing import route
 from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.errors import EngineError
 from sutler.solver.explanation.low_rates import (
-    Found,
-    SecondsLeft,
+    FoundAtLow,
     alternative_of,
     best_from,
     cheapest,
@@ -30,10 +29,11 @@ from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
+from sutler.solver.progress import SecondsLeft
 
 NEAR_FRACTION = 0.01  # of the objective: what many would give up unasked for a plan that is surer
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
 _CARRIES = 1e-6  # relative shortage below which the load counts as carried
 _LONGEST_SHARE = 1 / 3  # of the time limit: a plan should not wait much longer for what might be better elsewhere
 
@@ -47,7 +47,7 @@ def robustness_of(
     *,
     seconds_left: SecondsLeft,
 ) -> Robustness:
-    """Of the plan that this allocation of the polytope is; `verdict` is `unknown` where time or HiGHS gave out.
+    """Values the plan that this allocation of the polytope is; `verdict` is `unknown` where time or HiGHS gave out.
 
     `relaxation`: of the plan's objective, over the candidates of the polytope; `enumerated`: all of the market.
     """
@@ -73,7 +73,7 @@ def robustness_of(
 def _with_near_optimum(
     own: "_Own", known: Robustness, relaxation: Relaxation, seconds_left: SecondsLeft
 ) -> Robustness:
-    """With the fleet that carries the most there for a small fraction of the objective; unless that is what the plan
+    """Adds the fleet that carries the most there for a small fraction of the objective; unless that is what the plan
     is, or rates are taken as given."""
     objective, value = own.problem.objective, own.plan.value
     assert value is not None
@@ -136,7 +136,7 @@ class _Own:
         return worse(self.value_of(self.low_rps), nominal)
 
     def value_of(self, rps: float) -> float:
-        """Requests/s of the mix, or the seconds that the requests take."""
+        """The requests/s of the mix, or the seconds that the requests take."""
         return rps if self.problem.objective.kind == "max_throughput" else self.demand / rps
 
     @property
@@ -151,14 +151,14 @@ class _Own:
         return f"time limit of {self.problem.options.time_limit_s:g} s"
 
     def bound_rps(self, share: float) -> float:
-        """`share` of what is proven of every plan."""
+        """The requests/s that are `share` of what is proven of every plan."""
         bound = self.plan.bound
         assert bound is not None
         return share * (bound if self.problem.objective.kind == "max_throughput" else self.demand / bound)
 
 
 def _compared(own: _Own, known: Robustness, enumerated: Candidates, seconds_left: SecondsLeft) -> Robustness:
-    """With what another plan would bring."""
+    """Adds what another plan would bring."""
     if not own.is_rate and own.low_rps >= own.least_rps * (1 - _CARRIES):
         return replace(known, verdict="none_better", reason="this plan carries the load there")
     if own.is_rate and own.bound_rps(1.0) <= own.least_rps * (1 + _ROUNDING):
@@ -174,8 +174,8 @@ def _compared(own: _Own, known: Robustness, enumerated: Candidates, seconds_left
     return _against_best(own, known, found, seconds_left)
 
 
-def _against_best(own: _Own, known: Robustness, found: Found, seconds_left: SecondsLeft) -> Robustness:
-    """Under max_throughput and min_makespan."""
+def _against_best(own: _Own, known: Robustness, found: FoundAtLow, seconds_left: SecondsLeft) -> Robustness:
+    """Compares under max_throughput and min_makespan."""
     if found.carried_rps > own.least_rps:
         return _better(own, known, found, seconds_left)
     most_rps = -found.outcome.bound * found.low.scale_rps
@@ -195,8 +195,8 @@ def _none_by_more(own: _Own, most_rps: float) -> str:
     return f"no plan is better there by more than {100 * most_fraction:.2g} %"
 
 
-def _against_cheapest(own: _Own, known: Robustness, found: Found, seconds_left: SecondsLeft) -> Robustness:
-    """Under min_cost and min_power, where the plan does not carry the load at low rates."""
+def _against_cheapest(own: _Own, known: Robustness, found: FoundAtLow, seconds_left: SecondsLeft) -> Robustness:
+    """Compares under min_cost and min_power, where the plan does not carry the load at low rates."""
     if found.outcome.allocation is not None:
         return _better(own, known, found, seconds_left)
     if not found.outcome.proven:
@@ -208,7 +208,7 @@ def _against_cheapest(own: _Own, known: Robustness, found: Found, seconds_left: 
     return replace(known, verdict="cannot_carry", reason=reason, most_load_multiple_at_low=most)
 
 
-def _better(own: _Own, known: Robustness, found: Found, seconds_left: SecondsLeft) -> Robustness:
+def _better(own: _Own, known: Robustness, found: FoundAtLow, seconds_left: SecondsLeft) -> Robustness:
     other = alternative_of(found, own.least_rps, seconds_left)
     bound = other.value_at_low if found.bound is None else found.bound
     more_fraction = abs(bound - other.value_at_low) / other.value_at_low if other.value_at_low else 0.0

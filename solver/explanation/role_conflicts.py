@@ -18,12 +18,14 @@ from sutler.solver.throughput.roles import prefill_share
 
 CanServe = Callable[[Problem, Demand], bool]
 
+# An enumeration each: doublings up to what networks could become, then whether bandwidth is the reason at all.
 _FASTER = (2.0, 4.0, 8.0, 16.0, 32.0, 100.0, 1000.0, 1e5)
 _SHARES = tuple(np.linspace(0.05, 0.95, 19))
 
 
 def why_not_apart(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:
-    """`problem`: without budget and limits. None where the reason has nothing to do with running apart."""
+    """Says what keeps them together; None where the reason has nothing to do with that. `problem`: without budget and
+    limits."""
     if problem.search.disaggregation != "only":
         return None
     fastest = max((offer.inter_machine_gb_per_s or 0.0 for offer in problem.offers if offer.site), default=0.0)
@@ -67,9 +69,8 @@ def _contradictory_split(problem: Problem, demand: Demand, can_serve: CanServe) 
         return None
     present = float(prefill_share(model)[demand.workload])
     for share in sorted(_SHARES, key=lambda share: abs(share - present)):
-        models = list(problem.models)
-        models[demand.model] = replace(model, prefill_share_fraction=float(share))
-        if can_serve(replace(problem, models=tuple(models)), demand):
+        split = replace(model, prefill_share_fraction=float(share))
+        if can_serve(problem.with_model(demand.model, split), demand):
             remedy = (
                 f"prefill and KV transfer get {present:.2g} of the end-to-end limit of {model.name}, which leaves "
                 f"{demand.name} without a replica for one of the two: set prefill_share_fraction to about {share:.2g}"
@@ -81,10 +82,8 @@ def _contradictory_split(problem: Problem, demand: Demand, can_serve: CanServe) 
 def _missing_role(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:
     """One of the two has no replica on any network, or not on the other's, whatever the limits."""
     model = problem.models[demand.model]
-    models = list(problem.models)
     workloads = tuple(replace(workload, slo=None) for workload in model.workloads)
-    models[demand.model] = replace(model, slo=(), workloads=workloads)
-    free = replace(problem, models=tuple(models))
+    free = problem.with_model(demand.model, replace(model, slo=(), workloads=workloads))
     if can_serve(free, demand):
         return None
     supply = build_supply(free)

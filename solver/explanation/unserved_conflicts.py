@@ -20,16 +20,16 @@ from sutler.solver.market.supply import build_supply
 from sutler.solver.plan import Conflict
 from sutler.solver.polytope.rows import Demand, Polytope, build_polytope
 from sutler.solver.problem import LatencyLimit, Problem, ServedModel
+from sutler.solver.progress import SecondsLeft
 
+# An enumeration each: close together where limits are nearly met, then to where none is one.
 _FACTORS = (1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 1e2, 1e3, 1e4, 1e6, 1e9)
 _CLOSE = 1.01  # how near the least that is enough a stated limit has to be
-_WITHOUT_LIMIT = 1e9
+_WITHOUT_LIMIT = 1e9  # GPUs or watts: more than any market has
 _MOST_EXPLAINED = 6  # workloads: every one takes up to some dozen enumerations
 
 
-def why_unserved(
-    problem: Problem, unserved: Sequence[Demand], seconds_left: Callable[[], float]
-) -> tuple[Conflict, ...]:
+def why_unserved(problem: Problem, unserved: Sequence[Demand], seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
     """What has to give for the longest of the workloads that nothing serves; one entry per constraint, the one that
     asks for the most."""
     explained = _longest(problem, unserved)
@@ -81,7 +81,7 @@ def polytope_of(problem: Problem) -> Polytope:
 
 
 def demands_of(problem: Problem) -> list[Demand]:
-    """With requests/s, or requests, in place of fractions."""
+    """The demands of a problem, with requests/s, or requests, in place of fractions."""
     return [
         Demand(f"demand/{model.name}/{workload.name}", m, w, workload.demand)
         for m, model in enumerate(problem.models)
@@ -90,12 +90,12 @@ def demands_of(problem: Problem) -> list[Demand]:
 
 
 def unserved_among(polytope: Polytope, demands: Sequence[Demand]) -> list[Demand]:
-    """Those that nothing serves."""
+    """The demands that nothing serves."""
     served = {d.name for d, able in zip(polytope.demands, polytope.servable(), strict=True) if able}
     return [d for d in demands if d.name not in served]
 
 
-def _why_unserved(problem: Problem, demand: Demand, seconds_left: Callable[[], float]) -> list[Conflict]:
+def _why_unserved(problem: Problem, demand: Demand, seconds_left: SecondsLeft) -> list[Conflict]:
     """No configuration on this market can serve the workload: the latency limits or the hardware."""
     model = problem.models[demand.model]
     free = without_limits(problem)
@@ -125,9 +125,7 @@ def _of_roles(problem: Problem, model: ServedModel) -> str:
     return "; a prefill row counts beside a decode row for a GPU on the same network, and the other way round"
 
 
-def _hardware_conflict(
-    problem: Problem, demand: Demand, spec: ModelSpec, seconds_left: Callable[[], float]
-) -> Conflict:
+def _hardware_conflict(problem: Problem, demand: Demand, spec: ModelSpec, seconds_left: SecondsLeft) -> Conflict:
     """Disk, context length or memory: the first whose lifting makes the workload servable."""
     model = problem.models[demand.model]
     roomy = replace(problem, offers=tuple(replace(offer, disk_gb=None) for offer in problem.offers))
@@ -141,10 +139,8 @@ def _hardware_conflict(
     if tokens > spec.max_context_tokens:
         remedy = f"longer than the context of {spec.id}: shorten the requests of {demand.name} or use another model"
         return Conflict(demand.name, tokens, float(spec.max_context_tokens), "tokens per request", remedy)
-    shorter = [replace(w, input_tokens=1.0, output_tokens=1.0) for w in model.workloads]
-    models = list(problem.models)
-    models[demand.model] = replace(model, workloads=tuple(shorter))
-    if _serves(replace(problem, models=tuple(models)), demand, ()):
+    shorter = tuple(replace(w, input_tokens=1.0, output_tokens=1.0) for w in model.workloads)
+    if _serves(problem.with_model(demand.model, replace(model, workloads=shorter)), demand, ()):
         most_tokens = tokens * _shortest_cut(problem, demand, seconds_left)
         remedy = "the KV cache of one such request fits no replica here: shorten it, or offer more GPU memory"
         return Conflict(demand.name, tokens, most_tokens, "tokens per request", remedy)
@@ -163,7 +159,7 @@ def _hardware_conflict(
     return Conflict(demand.name, needed, largest, "GB of GPU memory in one machine", remedy)
 
 
-def _shortest_cut(problem: Problem, demand: Demand, seconds_left: Callable[[], float]) -> float:
+def _shortest_cut(problem: Problem, demand: Demand, seconds_left: SecondsLeft) -> float:
     """The share of its tokens, on both sides, with which the market can still serve a request."""
     model = problem.models[demand.model]
     present = model.workloads[demand.workload]
@@ -171,21 +167,16 @@ def _shortest_cut(problem: Problem, demand: Demand, seconds_left: Callable[[], f
     def is_enough(cut: float) -> bool:
         tokens = (present.input_tokens / cut, present.output_tokens / cut)
         short = replace(present, input_tokens=tokens[0], output_tokens=tokens[1])
-        workloads = (*model.workloads[: demand.workload], short, *model.workloads[demand.workload + 1 :])
-        models = list(problem.models)
-        models[demand.model] = replace(model, workloads=workloads)
-        return _serves(replace(problem, models=tuple(models)), demand, ())
+        return _serves(problem.with_model(demand.model, model.with_workload(demand.workload, short)), demand, ())
 
     return 1 / (_least_factor(is_enough, seconds_left) or np.inf)
 
 
 def _serves(problem: Problem, demand: Demand, slo: tuple[LatencyLimit, ...]) -> bool:
-    """With limits of its own."""
-    models = list(problem.models)
-    model = models[demand.model]
-    workloads = tuple(replace(w, slo=slo) if i == demand.workload else w for i, w in enumerate(model.workloads))
-    models[demand.model] = replace(model, workloads=workloads)
-    return _can_serve(replace(problem, models=tuple(models)), demand)
+    """Whether the market serves the workload within these limits."""
+    model = problem.models[demand.model]
+    limited = model.with_workload(demand.workload, replace(model.workloads[demand.workload], slo=slo))
+    return _can_serve(problem.with_model(demand.model, limited), demand)
 
 
 def _can_serve(problem: Problem, demand: Demand) -> bool:
@@ -193,7 +184,7 @@ def _can_serve(problem: Problem, demand: Demand) -> bool:
 
 
 def _latency_conflicts(
-    problem: Problem, demand: Demand, model: ServedModel, seconds_left: Callable[[], float]
+    problem: Problem, demand: Demand, model: ServedModel, seconds_left: SecondsLeft
 ) -> list[Conflict]:
     """The first limit whose removal makes the workload servable, or else all, and the loosening that would do."""
     workload = model.workloads[demand.workload]
@@ -228,7 +219,7 @@ def _latency_conflicts(
 
 
 def _least_factor(
-    is_enough: Callable[[float], bool], seconds_left: Callable[[], float], *, most: float = np.inf
+    is_enough: Callable[[float], bool], seconds_left: SecondsLeft, *, most: float = np.inf
 ) -> float | None:
     """The least factor that is enough, 1 % above it at most if there is time; None: none is.
 

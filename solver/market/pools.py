@@ -1,6 +1,6 @@
 """What is interchangeable on the market: offers fall into pools.
 
-Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> allocation.
+Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> polytope.
 
 A pool is a set of offers whose GPUs a replica cannot tell apart: GPU type, contract, link bandwidth inside the
 machine, disk terms, the provider if the share per provider is limited, and the site only where the offer has a
@@ -46,10 +46,12 @@ INTER_STEPS_GB_PER_S = (
     200,
     400,
 )
+# Steps of a few cents where clouds ask some, of a quarter and more above: storage is a small part of what is paid.
 STORAGE_PRICE_STEPS_USD_PER_GB_MONTH = (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 5)
+# Coarse, as little is lost below a step: free storage is cheap beside a GPU.
 INCLUDED_DISK_STEPS_GB_PER_GPU = (0, 16, 64, 256, 1024)
 
-# Room for tokenizer, index and temporary files beside the weights.
+# Room for tokenizer, index and temporary files beside the weights; chosen: none takes a tenth of a checkpoint.
 CHECKPOINT_DISK_FACTOR = 1.1
 
 

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from math import isfinite
 from typing import TypeVar
 
 from sutler.solver.arrays import IntArray
@@ -49,7 +50,7 @@ class Coupling:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """The market as the allocation sees it.
+    """The market as the polytope sees it.
 
     `gpu_price_usd_per_hour` holds the pools without rental variables: pool index -> price of one GPU. Their room
     for pieces of each size, in GPUs, is in `room_gpus`: (pool, size) -> GPUs.
@@ -76,6 +77,10 @@ class Supply:
             prices[c.pool] = min(prices[c.pool], c.price_usd_per_hour / c.gpus)
         return prices
 
+    def least_usd_per_gpu_hour(self) -> list[float]:
+        """[pools] The lower bound on what one GPU costs; 0 where there is none."""
+        return [price if isfinite(price) else 0.0 for price in self.cheapest_gpu_usd_per_hour()]
+
 
 def room_of(size: int, machine_gpus: Gpus) -> Gpus:
     """GPUs of one machine, or of each of several, that pieces of `size` can use: what is none of PIECE_SIZES takes a
@@ -92,7 +97,6 @@ def build_supply(problem: Problem) -> Supply:
         offers_of_pool[pool].append(index)
     machines = _shared_machines(problem.offers)
     tied = set(chain.from_iterable(machines))
-    caps = _Caps(problem)
 
     gpu_price: dict[int, float] = {}
     room: dict[tuple[int, int], int] = {}
@@ -106,19 +110,21 @@ def build_supply(problem: Problem) -> Supply:
             gpu_price[pool] = price
             for size in PIECE_SIZES:
                 gpus = sum(room_of(size, offer.gpus) * offer.available for offer in offers)
-                room[pool, size] = min(gpus, size * (caps.most_gpus(offers[0], price) // size))
+                room[pool, size] = min(gpus, size * (_most_gpus(problem, offers[0], price) // size))
             continue
+        loose = []
         for index in members:
             offer = problem.offers[index]
             if offer.divisible and offer.gpus > 1:
-                _add_divisible(index, offer, pool, classes, couplings, caps)
+                _add_divisible(problem, index, pool, classes, couplings)
             elif index in tied:
                 class_of_offer[index] = len(classes)
-                classes.append(_single_class(index, offer, pool, caps))
-        loose = [
-            i for i in members if i not in tied and not (problem.offers[i].divisible and problem.offers[i].gpus > 1)
-        ]
-        classes.extend(_supply_curve(problem, loose, pool, caps))
+                count = min(offer.available, _most_machines(problem, offer, offer.gpus))
+                filling = ((index, offer.available),)
+                classes.append(OfferClass(pool, offer.gpus, offer.price_usd_per_hour, count, offer.provider, filling))
+            else:
+                loose.append(index)
+        classes.extend(_supply_curve(problem, loose, pool))
     for machine in machines:
         _tie_machine(machine, problem.offers, classes, couplings, class_of_offer)
     return _without_empty_classes(Supply(pools, pool_of_offer, tuple(classes), tuple(couplings), gpu_price, room))
@@ -130,26 +136,22 @@ def _rentable(offer: Offer) -> Offer:
     return replace(offer, available=0) if larger else offer
 
 
-class _Caps:
+def _most_gpus(problem: Problem, offer: Offer, price_per_gpu: float) -> int:
     """How many GPUs the budget and the limits could pay for, whatever else is rented."""
+    limits = problem.limits
+    caps = [float(limits.max_gpus.get(offer.gpu, 2**31))]
+    if problem.budget_usd_per_hour is not None and price_per_gpu > 0:
+        caps.append(problem.budget_usd_per_hour / price_per_gpu * (1 + 1e-9))
+    tdp = (problem.gpus[offer.gpu].tdp_watts or 0.0) * min((1.0, *problem.search.power_caps_fraction))
+    if limits.max_power_watts is not None and tdp:
+        caps.append(limits.max_power_watts / tdp * (1 + 1e-9))
+    if offer.provider in limits.max_gpus_per_provider:
+        caps.append(limits.max_gpus_per_provider[offer.provider])
+    return int(min(caps))
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
 
-    def most_gpus(self, offer: Offer, price_per_gpu: float) -> int:
-        limits = self._problem.limits
-        caps = [float(limits.max_gpus.get(offer.gpu, 2**31))]
-        if self._problem.budget_usd_per_hour is not None and price_per_gpu > 0:
-            caps.append(self._problem.budget_usd_per_hour / price_per_gpu * (1 + 1e-9))
-        tdp = (self._problem.gpus[offer.gpu].tdp_watts or 0.0) * min((1.0, *self._problem.search.power_caps_fraction))
-        if limits.max_power_watts is not None and tdp:
-            caps.append(limits.max_power_watts / tdp * (1 + 1e-9))
-        if offer.provider in limits.max_gpus_per_provider:
-            caps.append(limits.max_gpus_per_provider[offer.provider])
-        return int(min(caps))
-
-    def most_machines(self, offer: Offer, gpus: int) -> int:
-        return self.most_gpus(offer, offer.price_usd_per_hour / offer.gpus) // gpus
+def _most_machines(problem: Problem, offer: Offer, gpus: int) -> int:
+    return _most_gpus(problem, offer, offer.price_usd_per_hour / offer.gpus) // gpus
 
 
 def _is_direct(offers: list[Offer]) -> bool:
@@ -162,12 +164,7 @@ def _is_direct(offers: list[Offer]) -> bool:
     )
 
 
-def _single_class(index: int, offer: Offer, pool: int, caps: _Caps) -> OfferClass:
-    count = min(offer.available, caps.most_machines(offer, offer.gpus))
-    return OfferClass(pool, offer.gpus, offer.price_usd_per_hour, count, offer.provider, ((index, offer.available),))
-
-
-def _supply_curve(problem: Problem, members: Iterable[int], pool: int, caps: _Caps) -> list[OfferClass]:
+def _supply_curve(problem: Problem, members: Iterable[int], pool: int) -> list[OfferClass]:
     """Independent offers: equal (GPUs, price, provider) merge, and what lies beyond the budget is dropped.
 
     A machine is rented only when all cheaper ones of its kind are: the curve is cut where their sum passes the
@@ -186,7 +183,7 @@ def _supply_curve(problem: Problem, members: Iterable[int], pool: int, caps: _Ca
         kind = (held, gpus, provider if limited else "")
         left = budget - spent[kind]
         affordable = available if price == 0 or left == float("inf") else int(max(0.0, left) / price)
-        count = min(available, affordable, caps.most_machines(problem.offers[indices[0]], gpus))
+        count = min(available, affordable, _most_machines(problem, problem.offers[indices[0]], gpus))
         spent[kind] += price * available
         filling = tuple((i, problem.offers[i].available) for i in indices)
         curve.append(OfferClass(pool, gpus, price, count, provider, filling, held))
@@ -194,22 +191,16 @@ def _supply_curve(problem: Problem, members: Iterable[int], pool: int, caps: _Ca
 
 
 def _add_divisible(
-    index: int,
-    offer: Offer,
-    pool: int,
-    classes: list[OfferClass],
-    couplings: list[Coupling],
-    caps: _Caps,
+    problem: Problem, index: int, pool: int, classes: list[OfferClass], couplings: list[Coupling]
 ) -> None:
     """Slices of 1, 2, 4, 8 GPUs; for each size s, slices of at least s fit the s-aligned room of the machines."""
+    offer, first = problem.offers[index], len(classes)
     sizes = [size for size in PIECE_SIZES if size <= offer.gpus]
-    first = len(classes)
     for size in sizes:
-        count = min(offer.available * (offer.gpus // size), caps.most_machines(offer, size))
+        available = offer.available * (offer.gpus // size)
+        count = min(available, _most_machines(problem, offer, size))
         price = offer.price_usd_per_hour * size / offer.gpus
-        classes.append(
-            OfferClass(pool, size, price, count, offer.provider, ((index, offer.available * (offer.gpus // size)),))
-        )
+        classes.append(OfferClass(pool, size, price, count, offer.provider, ((index, available),)))
     for position, size in enumerate(sizes):
         terms = tuple((first + larger, sizes[larger]) for larger in range(position, len(sizes)))
         couplings.append(Coupling(terms, room_of(size, offer.gpus) * offer.available))
@@ -229,7 +220,8 @@ def _shared_machines(offers: tuple[Offer, ...]) -> list[list[int]]:
 
 
 def machine_gpus(offers: Iterable[Offer]) -> int:
-    """GPUs of one machine that its offers can use together."""
+    """GPUs of one machine that its offers can use together: what is stated; without it the union of the cards if all
+    offers name theirs, else the largest offer."""
     offers = list(offers)
     stated = [offer.machine_gpus for offer in offers if offer.machine_gpus is not None]
     if stated:

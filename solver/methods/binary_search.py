@@ -7,30 +7,30 @@ workload; a first feasible plan always gives one. A check that runs into the tim
 search stops and the answer is feasible, not optimal.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from sutler.solver.answer.routing import route
-from sutler.solver.methods.exact import Outcome
+from sutler.solver.methods.exact import Report, SearchOutcome, untold
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, build_milp
 from sutler.solver.polytope.objectives import LEAST_LAM
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.progress import SecondsLeft
 
-_FEASIBILITY_GAP = 1e-6
-_FIRST_PLAN_GAP = 0.5
+_FEASIBILITY_GAP = 1e-6  # of a goal that is 0 everywhere: any point closes it
+_FIRST_PLAN_GAP = 0.5  # chosen: a first plan is enough, and the halving does the rest
 
 
 def minimise(
     polytope: Polytope,
     goal: Goal,
     *,
-    seconds_left: Callable[[], float],
-    report: Callable[[str, float, float], None] = lambda phase, value, bound: None,
-) -> Outcome:
+    seconds_left: SecondsLeft,
+    report: Report = untold,
+) -> SearchOutcome:
     """Maximise lam (goal: -lam) by bisecting T = 1/lam until it is known within `tolerance_fraction` of T."""
     tolerance = polytope.problem.options.tolerance_fraction
     relaxation = solve_relaxation(polytope, goal)
@@ -38,12 +38,9 @@ def minimise(
     milp = build_milp(polytope, Goal(0.0, np.zeros_like(goal.use_cost), np.zeros_like(goal.rent_cost)), everything)
 
     def feasible_at(makespan: float) -> tuple[str, Allocation | None]:
-        program = milp.program
-        lower, upper = program.lower.copy(), program.upper.copy()
+        lower, upper = milp.program.lower.copy(), milp.program.upper.copy()
         lower[0] = upper[0] = 1.0 / makespan
-        fixed = type(program)(
-            program.cost, program.matrix, program.row_lower, program.row_upper, lower, upper, program.integer
-        )
+        fixed = replace(milp.program, lower=lower, upper=upper)
         solution = solve_milp(fixed, relative_gap=_FEASIBILITY_GAP, time_limit_s=seconds_left())
         found = None if solution.x is None else milp.read(solution, polytope.rate.shape[1])
         return solution.status, found
@@ -55,7 +52,7 @@ def minimise(
     best = None if first.x is None else milp.read(first, polytope.rate.shape[1])
     best = None if best is None else _routed(polytope, best)
     if best is None or best.lam <= LEAST_LAM:
-        return Outcome(None, np.inf, -1.0 / shortest, first.status != "unknown", relaxation)
+        return SearchOutcome(None, np.inf, -1.0 / shortest, first.status != "unknown", relaxation)
     longest = 1.0 / best.lam
     while longest - shortest > tolerance * longest:
         makespan = (longest + shortest) / 2
@@ -66,9 +63,9 @@ def minimise(
         elif status == "infeasible":
             shortest = makespan
         else:
-            return Outcome(best, -1.0 / longest, -1.0 / shortest, False, relaxation)
+            return SearchOutcome(best, -1.0 / longest, -1.0 / shortest, False, relaxation)
         report("binary search", -1.0 / longest, -1.0 / shortest)
-    return Outcome(best, -1.0 / longest, -1.0 / shortest, True, relaxation)
+    return SearchOutcome(best, -1.0 / longest, -1.0 / shortest, True, relaxation)
 
 
 def _routed(polytope: Polytope, allocation: Allocation) -> Allocation:

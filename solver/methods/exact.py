@@ -7,8 +7,8 @@
 3. Whatever has a reduced cost above (cutoff - Z) is provably absent from every plan better than the cutoff and
    is dropped. The cutoff may be better than z by most of the allowed gap: then "nothing left" proves z as well.
 4. What is left runs to the gap as a MILP. Its bound, or the cutoff if that is lower, bounds the whole problem.
-   Where much is left, the MILP has no routing variables but inequalities on the fleet (fleet_bounds.py), found
-   first on few columns, then on all that are left, until bound and incumbent meet.
+   Where much is left, the MILP has no routing variables but inequalities on the fleet
+   (polytope/fleet_bounds.py), found first on few columns, then on all that are left, until bound and incumbent meet.
 
 Everything is minimised; throughput is minimised as -lam.
 """
@@ -26,46 +26,58 @@ from sutler.solver.polytope.linear import MilpSolution, solve_lp, solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
+from sutler.solver.progress import SecondsLeft
 
 Report = Callable[[str, float, float], None]
 
+# What follows steers the searches. None of it decides what is right: bounds and gaps hold with any value. Unless a
+# source is named a value was chosen: a larger one finds better plans, or closes the gap in fewer steps, on hard
+# problems and costs time on easy ones.
+
+# Columns of the MILPs that look for a plan: the best reduced costs overall, and so many of each model at least, that
+# no model is left with the layouts of the relaxation alone.
 _INCUMBENT_COLUMNS = 60
-_INCUMBENT_COLUMNS_PER_MODEL = 12
-_INCUMBENT_NODES = 300
-_QUICK_COLUMNS = 30
-_QUICK_COLUMNS_PER_MODEL = 6
-_MANY_NETWORKS = 3
-_NETWORKS_TRIED = 2
-_ONE_NETWORK_COLUMNS = 80
-_COLUMNS_PER_WIDEST = 3
-_FEW_CANDIDATES = 400  # so few that the first MILP may as well have all of them
-_FINISH_COLUMNS = 20
-_FINISH_COLUMNS_PER_MODEL = 4
-RENTAL_HEURISTIC_EFFORT = 0.2  # with rentals and routing in the MILP good plans are found late
-_CUTOFF_SHARE = 0.8  # of the allowed gap
-_MANY_SURVIVORS = 400
-_FLEET_STEPS = (40, 150, 500)  # columns on which inequalities are collected before all survivors are searched
-_FLEET_ROUNDS = 25
-_RELAXED_ROUNDS = 40
-_RELAXED_CLOSE = 1e-5
+_COLUMNS_PER_MODEL = 12
+_QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL = 30, 6  # of alternatives, which are many and need not be the best
+_FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL = 20, 4  # of later goals, whose answers lie near the plan so far
+_COLUMNS_PER_WIDEST = 3  # for so many columns one more that serves the most workloads on its kind of machines
+_MIXED_COLUMNS = 150  # where replicas may serve fixed mixes: kinds of machines have more points that matter
+_INCUMBENT_NODES = 300  # chosen, as all limits on nodes are: the same plan on any machine, some seconds at most
+_QUICK_NODES, _QUICK_GAP = 20, 0.005  # what alternatives are good for: to tell half a percent
+
+_MANY_NETWORKS = 3  # of two networks a search among all columns finds what one of them is good for
+_NETWORKS_TRIED = 2  # each takes a MILP, and the second is for a first that misleads
+_ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes: prefill and decode need both
+
+_ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
+RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
+_CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors; the rest is for HiGHS's tolerances
+
+# Inequalities on fleets take the place of routing in steps: on so many columns first, then on all survivors.
+_FLEET_STEPS = (40, 150, 500)  # about four times as many each, as a MILP takes more than proportionally longer
+_FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched: no more than a step
+_FLEET_ROUNDS = 25  # of MILPs on one set of columns; each adds inequalities, and most sets need a few
+_FLEET_NODES = 500  # of a MILP without routing, whose nodes are quick
+_FLEET_GAP_SHARE = 0.5  # of the gap: the other half is for what the inequalities still claim too much
+_RELAXED_ROUNDS = 40  # of LPs, which are quicker than the MILPs that they spare: solves took half the time with them
+_RELAXED_CLOSE = 1e-5  # of lam, well below any gap that is asked for
 _LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
-_MIXED_COLUMNS = 150  # of the first MILP where replicas may serve fixed mixes
-_NEEDED_ROUNDS = 3
-_ROUNDING = 1e-6
-_POINTS_NEARBY = 8  # of every kind of machines in use
-_NEARBY_TIME_SHARE = 0.3
-_ROUTED_COLUMNS = 400
-_ROUTED_GAP = 0.02  # what is still open where fleets are searched with their routing
-_ROUTED_TIME_SHARE = 0.5
+
+# Fleets with their routing, where replicas serve fixed mixes: inequalities tell such fleets apart late.
+_POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
+_NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that help leave a third for the proof
+_ROUTED_COLUMNS = 400  # as many as a single MILP takes
+_ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
+_ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
-_FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched
-_FLEET_NODES = 500
-_FLEET_GAP_SHARE = 0.5
+
+_NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of one phase. `bound` is a lower limit of the minimum; `allocation` None: none found.
+class SearchOutcome:
+    """What one phase ended with. `bound` is a lower limit of the minimum; `allocation` None: none found.
 
     proven: the search ended by its gap (or by proving infeasibility), not by a limit.
     relaxation: the closest that is known; stated: at the rates as they are, where that is another one.
@@ -80,8 +92,12 @@ class Outcome:
 
     @property
     def prices(self) -> Relaxation:
-        """Whose duals are shadow prices."""
+        """The relaxation whose duals are shadow prices."""
         return self.stated or self.relaxation
+
+
+def untold(phase: str, value: float, bound: float) -> None:
+    """Report to nobody."""
 
 
 def minimise(
@@ -89,33 +105,32 @@ def minimise(
     goal: Goal,
     *,
     relative_gap: float,
-    seconds_left: Callable[[], float],
+    seconds_left: SecondsLeft,
     node_limit: int | None = None,
-    report: Report = lambda phase, value, bound: None,
+    report: Report = untold,
     start: Allocation | None = None,
-) -> Outcome:
+) -> SearchOutcome:
     """Minimise a goal to a relative gap, or as far as time and nodes allow. `start`: known to be feasible."""
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
     if not np.isfinite(relaxation.objective):
-        return Outcome(None, np.inf, np.inf, True, relaxation)
+        return SearchOutcome(None, np.inf, np.inf, True, relaxation)
     stated, (polytope, relaxation) = relaxation, as_busy_as_needed(polytope, goal, relaxation)
     if not np.isfinite(relaxation.objective):
-        return Outcome(None, np.inf, np.inf, True, stated)
+        return SearchOutcome(None, np.inf, np.inf, True, stated)
     report("relaxation", np.nan, relaxation.bound)
-    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report)
-    if start is not None:
-        search.incumbent, search.value = start, objective_of(polytope, goal, start)
+    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start)
+    nodes = node_limit or _INCUMBENT_NODES
     for chosen in _on_one_network(polytope, relaxation):
         if not search.closed():
-            search.improve(chosen, node_limit or _INCUMBENT_NODES)
+            search.improve(chosen, nodes)
     fleet_first, mixed = _routes_last(polytope, goal), bool(polytope.candidates.is_mix(polytope.problem).any())
-    if not search.closed() and len(polytope.candidates) > _FEW_CANDIDATES and (mixed or not fleet_first):
+    if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else _INCUMBENT_COLUMNS
-        chosen = promising(polytope, relaxation, count, _INCUMBENT_COLUMNS_PER_MODEL)
-        search.improve(chosen, node_limit or _INCUMBENT_NODES)
+        chosen = promising(polytope, relaxation, count)
+        search.improve(chosen, nodes)
         if mixed:
-            search.improve_nearby(node_limit or _INCUMBENT_NODES)
-    many = len(search.survivors()[0]) > _MANY_SURVIVORS and not polytope.limited_providers
+            search.improve_nearby(nodes)
+    many = len(search.survivors()[0]) > _ONE_MILP and not polytope.limited_providers
     if not search.closed() and (many or fleet_first) and not (mixed and search.is_routed_sooner()):
         search.prove_without_routing(node_limit)
     if not search.closed() and search.seconds_left() > 0:
@@ -153,29 +168,29 @@ def most_lam(goal: Goal, relaxation: Relaxation) -> float:
     return relaxation.bound / goal.lam_weight
 
 
-def first_incumbent(
-    polytope: Polytope, goal: Goal, *, relative_gap: float, seconds: float, nodes: int
-) -> Allocation | None:
+def first_incumbent(polytope: Polytope, goal: Goal, seconds: float) -> Allocation | None:
     """The best allocation over the relaxation's most promising candidates: quick and good, not proven."""
     relaxation = solve_relaxation(polytope, goal)
     if not np.isfinite(relaxation.objective):
         return None
-    search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds, lambda phase, value, bound: None)
-    search.improve(promising(polytope, relaxation, _QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL), nodes)
+    search = _Search(polytope, goal, relaxation, _QUICK_GAP, lambda: seconds)
+    search.improve(promising(polytope, relaxation, _QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL), _QUICK_NODES)
     return search.incumbent
 
 
 def near_best(
-    polytope: Polytope, goal: Goal, relaxation: Relaxation, *, relative_gap: float, seconds: float, nodes: int
+    polytope: Polytope, goal: Goal, relaxation: Relaxation, *, relative_gap: float, seconds: float
 ) -> Allocation | None:
-    """As `first_incumbent`, over more candidates and from a relaxation that is known: what `minimise` starts from."""
-    search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds, lambda phase, value, bound: None)
-    search.improve(promising(polytope, relaxation, _INCUMBENT_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL), nodes)
+    """Searches as `first_incumbent`, over more candidates and from a known relaxation: what `minimise` starts
+    from."""
+    search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds)
+    search.improve(promising(polytope, relaxation, _INCUMBENT_COLUMNS), _INCUMBENT_NODES)
     return search.incumbent
 
 
 def _routes_last(polytope: Polytope, goal: Goal) -> bool:
-    """Without rental variables the fleet alone is a small MILP: inequalities on it beat routing variables."""
+    """Whether the fleet alone is a small MILP, as without rental variables: inequalities on it beat routing
+    variables."""
     return len(polytope.cost_rent) == 0 and not polytope.limited_providers and goal.lam_weight < 0
 
 
@@ -185,22 +200,21 @@ def finish(
     incumbent: Allocation,
     *,
     relative_gap: float,
-    seconds_left: Callable[[], float],
+    seconds_left: SecondsLeft,
     node_limit: int,
 ) -> Allocation:
     """A better allocation for a later goal, near the incumbent and the goal's own relaxation. Not proven."""
     relaxation = solve_relaxation(polytope, goal, start=incumbent.candidate)
     if not np.isfinite(relaxation.objective):
         return incumbent
-    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, lambda phase, value, bound: None)
-    search.incumbent, search.value = incumbent, objective_of(polytope, goal, incumbent)
+    search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, incumbent=incumbent)
     if not search.closed():
         near = promising(polytope, relaxation, _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL)
         search.improve(np.union1d(near, incumbent.candidate), node_limit)
-    return search.incumbent
+    return search.incumbent or incumbent
 
 
-def objective_of(polytope: Polytope, goal: Goal, allocation: Allocation) -> float:
+def objective_of(goal: Goal, allocation: Allocation) -> float:
     """The goal's value at an allocation."""
     return float(
         goal.lam_weight * allocation.lam
@@ -209,7 +223,9 @@ def objective_of(polytope: Polytope, goal: Goal, allocation: Allocation) -> floa
     )
 
 
-def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model: int) -> IntArray:
+def promising(
+    polytope: Polytope, relaxation: Relaxation, count: int, per_model: int = _COLUMNS_PER_MODEL
+) -> IntArray:
     """The relaxation's support and the best reduced costs: `count` overall, at least `per_model` of each model; and
     of the best machines, however a relaxation of replicas that each suit one workload sees them, what serves most."""
     reduced = relaxation.reduced_cost_use
@@ -223,7 +239,8 @@ def promising(polytope: Polytope, relaxation: Relaxation, count: int, per_model:
 
 
 def _widest(polytope: Polytope, reduced: FloatArray, count: int) -> IntArray:
-    """Of each of the `count` best kinds of machines the candidate that serves the most workloads, by reduced cost."""
+    """Returns of each of the `count` best kinds of machines the candidate that serves the most workloads, by reduced
+    cost."""
     kinds = piece_groups(polytope.candidates)
     best = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
     np.minimum.at(best, kinds, reduced)
@@ -273,8 +290,8 @@ class _Search:
     goal: Goal
     relaxation: Relaxation
     relative_gap: float
-    seconds_left: Callable[[], float]
-    report: Report
+    seconds_left: SecondsLeft
+    report: Report = untold
     incumbent: Allocation | None = None
     value: float = np.inf
     bound: float = -np.inf
@@ -282,6 +299,8 @@ class _Search:
 
     def __post_init__(self) -> None:
         """What costs nothing is the best there is where no cost is negative, however the relaxation is rounded."""
+        if self.incumbent is not None:
+            self.value = objective_of(self.goal, self.incumbent)
         costs = np.concatenate([[self.goal.lam_weight], self.goal.use_cost, self.goal.rent_cost])
         if (costs >= 0).all():
             self.bound = 0.0
@@ -318,7 +337,7 @@ class _Search:
             own = np.zeros(0, dtype=np.int64) if self.incumbent is None else self.incumbent.candidate
             self.improve(np.unique(np.concatenate([*near, own])), node_limit, _NEARBY_TIME_SHARE)
         if not self.closed(_ROUTED_GAP) and self.seconds_left() > 0:
-            few = promising(self.polytope, self.relaxation, _ROUTED_COLUMNS, _INCUMBENT_COLUMNS_PER_MODEL)
+            few = promising(self.polytope, self.relaxation, _ROUTED_COLUMNS)
             self.improve(few, node_limit, _ROUTED_TIME_SHARE)
 
     def is_routed_sooner(self) -> bool:
@@ -360,7 +379,8 @@ class _Search:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
         bounds = FleetBounds(self.polytope)
         bounds.add_relaxed(self.relaxation)
-        self._tighten_at_incumbent(bounds)
+        if self.incumbent is not None:
+            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
         for count in _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
             if self.closed() or self.seconds_left() <= 0:
@@ -374,13 +394,9 @@ class _Search:
             if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
                 return
 
-    def _tighten_at_incumbent(self, bounds: FleetBounds) -> None:
-        if self.incumbent is not None:
-            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
-
     def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
         """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
-        few = promising(self.polytope, self.relaxation, count, _INCUMBENT_COLUMNS_PER_MODEL)
+        few = promising(self.polytope, self.relaxation, count)
         self._cut_relaxed(bounds, np.intersect1d(few, self.survivors()[0]))
         for _ in range(_FLEET_ROUNDS):
             left = bounds.undominated(np.intersect1d(few, self.survivors()[0]))
@@ -452,9 +468,9 @@ class _Search:
         """Take a fleet as the incumbent if it carries what the goal asks for and is better."""
         if carried < self.goal.lam_lower:
             return
-        share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see routing.py
+        share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see answer/routing.py
         fleet = Allocation(candidate, replicas, share, rented, carried)
-        value = objective_of(self.polytope, self.goal, fleet)
+        value = objective_of(self.goal, fleet)
         if value < self.value:
             routed = route(self.polytope, fleet)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
@@ -469,7 +485,7 @@ class _Search:
         """Candidates and machine counts that a plan better than the cutoff can have."""
         return surviving(self.polytope, self.relaxation, self._cutoff() - self.relaxation.bound)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SearchOutcome:
         bound = min(max(self.bound, self.relaxation.bound), self.value)
         proven = self.closed() or self.exhausted
-        return Outcome(self.incumbent, self.value, bound, proven, self.relaxation)
+        return SearchOutcome(self.incumbent, self.value, bound, proven, self.relaxation)

@@ -1,4 +1,5 @@
-"""The later objectives of the lexicographic finish, one after the other; objectives.py says which they are.
+"""The later objectives of the lexicographic finish, one after the other; polytope/objectives.py says
+which they are.
 
 Flow: exact.minimise or binary_search.minimise -> finished (here), low_end.py -> routing.without_idle.
 """
@@ -8,11 +9,12 @@ from dataclasses import dataclass, replace
 
 from sutler.solver.answer.routing import without_idle
 from sutler.solver.methods import exact
-from sutler.solver.methods.low_end import Room, fewest_parts, most_at_low
+from sutler.solver.methods.low_end import Leeway, fewest_parts, most_at_low
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, finishes, held_at, kept_lam
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.progress import SecondsLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def finished(
     allocation: Allocation,
     *,
     relaxation: Relaxation,
-    seconds_left: Callable[[], float],
+    seconds_left: SecondsLeft,
     mark: Callable[[str], None] = lambda phase: None,
     least_lam: float = 0.0,
     widen: Callable[[Polytope, Relaxation], tuple[Polytope, Relaxation]] | None = None,
@@ -59,7 +61,7 @@ def finished(
     if seconds_left() <= 0:
         return Finished(free, allocation, relaxation)
     wide, relaxation = (free, relaxation) if widen is None else widen(free, relaxation)
-    room = Room(held_at(wide, allocation), least_lam, relaxation, seconds_left)
+    room = Leeway(held_at(wide, allocation), least_lam, relaxation, seconds_left)
     allocation = most_at_low(room, allocation)
     mark("low end")
     allocation = fewest_parts(room, allocation)

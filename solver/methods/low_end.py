@@ -8,7 +8,6 @@ Nothing is proven; a fleet that is not better is left.
 Flow: finishing.py holds cost and throughput -> most_at_low, fewest_parts; giving_up.py -> these and cheapest.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,14 +20,15 @@ from sutler.solver.polytope.milp import Allocation, Milp, build_milp, with_kinds
 from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at, maximises_rate
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.progress import SecondsLeft
 
-_WORTH = 1e-3  # less load than this is not worth another fleet
-_ROUNDING = 1e-6
+_WORTH = 1e-3  # of the load, chosen: less is not worth another fleet
+_ROUNDING = 1e-6  # HiGHS's mip_feasibility_tolerance
 _HELD = 1e-9  # of the load at the low end: less for fewer parts is no tie
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SearchEffort:
     """How wide a search is: columns of the best for the objective, as many of the best for the goal, at least so many
     of each model; classes of machines, cheapest first, beside those that the fleet or a relaxation rents; nodes."""
 
@@ -38,13 +38,14 @@ class Effort:
     nodes: int
 
 
-TIES = Effort(columns=8, columns_per_model=2, classes=12, nodes=FINISH_NODE_LIMIT)
-PARTS = Effort(columns=4, columns_per_model=2, classes=12, nodes=10)
-WIDE = Effort(columns=40, columns_per_model=8, classes=40, nodes=300)  # with 8 columns half the gain is missed
+# Chosen: ties are next to the fleet and are looked for in every solve, so that they take a fraction of a second.
+TIES = SearchEffort(columns=8, columns_per_model=2, classes=12, nodes=FINISH_NODE_LIMIT)
+PARTS = SearchEffort(columns=4, columns_per_model=2, classes=12, nodes=10)
+WIDE = SearchEffort(columns=40, columns_per_model=8, classes=40, nodes=300)  # with 8 columns half the gain is missed
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Leeway:
     """Fleets within the limits of `polytope` that carry `least_lam` at the rates themselves.
 
     `relaxation`: of the objective, over the same candidates; it tells which of them no such fleet can have.
@@ -53,8 +54,8 @@ class Room:
     polytope: Polytope
     least_lam: float
     relaxation: Relaxation
-    seconds_left: Callable[[], float]
-    effort: Effort = TIES
+    seconds_left: SecondsLeft
+    effort: SearchEffort = TIES
 
     def at_low(self, allocation: Allocation) -> float:
         """The load that a fleet carries at the low end of all bands."""
@@ -68,7 +69,7 @@ class Room:
         return surviving(self.polytope, self.relaxation, worst - self.relaxation.bound)
 
 
-def most_at_low(room: Room, allocation: Allocation) -> Allocation:
+def most_at_low(room: Leeway, allocation: Allocation) -> Allocation:
     """The fleet in the room that carries the most at the low end."""
     before = room.at_low(allocation)
     if room.seconds_left() <= 0 or _was_the_objective(room):
@@ -84,13 +85,13 @@ def most_at_low(room: Room, allocation: Allocation) -> Allocation:
     return allocation if found is None or room.at_low(found) <= before * (1 + _WORTH / 2) else found
 
 
-def _was_the_objective(room: Room) -> bool:
+def _was_the_objective(room: Leeway) -> bool:
     """The most load has been sought, and low ends are no lower than rates."""
     candidates = room.polytope.candidates
     return maximises_rate(room.polytope.problem.objective) and bool((candidates.low_rps >= candidates.rps).all())
 
 
-def cheapest(room: Room, allocation: Allocation) -> Allocation:
+def cheapest(room: Leeway, allocation: Allocation) -> Allocation:
     """The cheapest fleet in the room that carries as much at the low end; by min_power, of those that draw least."""
     polytope = room.polytope
     goals = [polytope.goal_cost(room.least_lam)]
@@ -98,13 +99,13 @@ def cheapest(room: Room, allocation: Allocation) -> Allocation:
         goals.insert(0, polytope.goal_power(room.least_lam))
     for goal in goals:
         found = _holding(room, goal, allocation)
-        if found is not None and objective_of(polytope, goal, found) < objective_of(polytope, goal, allocation):
+        if found is not None and objective_of(goal, found) < objective_of(goal, allocation):
             allocation = found
         room = replace(room, polytope=held_at(room.polytope, allocation))
     return allocation
 
 
-def fewest_parts(room: Room, allocation: Allocation) -> Allocation:
+def fewest_parts(room: Leeway, allocation: Allocation) -> Allocation:
     """The fleet in the room that has the fewest parts and carries as much at the low end.
 
     Parts are stages, kinds of replica, machines and providers, one as good as the other.
@@ -115,13 +116,13 @@ def fewest_parts(room: Room, allocation: Allocation) -> Allocation:
     def parts(fleet: Allocation) -> float:
         rented = np.flatnonzero(fleet.rented)
         providers = {room.polytope.supply.classes[k].provider for k in rented.tolist()}
-        return objective_of(room.polytope, goal, fleet) + len(fleet.candidate) + len(providers)
+        return objective_of(goal, fleet) + len(fleet.candidate) + len(providers)
 
     found = _holding(replace(room, effort=PARTS), goal, allocation, counts_kinds=True)
     return allocation if found is None or parts(found) >= parts(allocation) - _ROUNDING else found
 
 
-def _holding(room: Room, goal: Goal, allocation: Allocation, *, counts_kinds: bool = False) -> Allocation | None:
+def _holding(room: Leeway, goal: Goal, allocation: Allocation, *, counts_kinds: bool = False) -> Allocation | None:
     """The fleet found for another goal that carries as much at the low end; None: none that does."""
     if room.seconds_left() <= 0:
         return None
@@ -137,7 +138,7 @@ def _holding(room: Room, goal: Goal, allocation: Allocation, *, counts_kinds: bo
     return None if found is None or room.at_low(found) < least_lam * (1 - _ROUNDING) else found
 
 
-def _milp(room: Room, goal: Goal, allocation: Allocation, relaxation: Relaxation) -> Milp:
+def _milp(room: Leeway, goal: Goal, allocation: Allocation, relaxation: Relaxation) -> Milp:
     """Over the fleet's own candidates, and of those that a fleet in the room can have the best for objective and
     goal."""
     (able, rent_lower, rent_upper), model = room.survivors(), room.polytope.candidates.model
@@ -159,7 +160,7 @@ def _milp(room: Room, goal: Goal, allocation: Allocation, relaxation: Relaxation
     )
 
 
-def _found(room: Room, milp: Milp) -> Allocation | None:
+def _found(room: Leeway, milp: Milp) -> Allocation | None:
     """What a MILP finds, without what would be idle."""
     solution = solve_milp(
         milp.program,

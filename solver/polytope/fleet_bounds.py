@@ -24,7 +24,7 @@ from sutler.solver.polytope.linear import LinearProgram, solve_lp
 from sutler.solver.polytope.relaxation import Relaxation, demand_matrix, gains
 from sutler.solver.polytope.rows import Goal, Polytope
 
-_NEW_PRICES = 1e-7
+_NEW_PRICES = 1e-7  # relative: HiGHS's tolerance; prices that cut off less are those that are known
 _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
 
 

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.errors import EngineError
 
-_LARGE = 100.0
+_LARGE = 100.0  # coefficients up to this, or down to its inverse, leave HiGHS's tolerances (1e-7) their meaning
 
 MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
 

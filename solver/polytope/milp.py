@@ -12,6 +12,7 @@ for every whole number y, and cut off the fractions of replicas with which the r
 asked.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
 _RARE = 0.99  # of a replica's time: less than this is worth a row
 _LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
-_ROUNDING = 1e-6
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ class Milp:
         upper: FloatArray,
         integer: BoolArray,
     ) -> "Milp":
-        """With further columns, and rows over all of them that are at most 0."""
+        """Adds further columns, and rows over all of them that are at most 0."""
         program = self.program
-        known = hstack([program.matrix, _none(program.matrix.shape[0], len(cost))], format="csr")
+        known = hstack([program.matrix, csr_array((program.matrix.shape[0], len(cost)))], format="csr")
         return replace(
             self,
             program=LinearProgram(
@@ -132,42 +133,19 @@ def build_milp(
     demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], column)
     of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     top, resources = demand.shape[0], len(polytope.limit)
-    matrix = _stacked(
+    each_rare = np.arange(len(rare))
+    rarely = csr_array((np.ones(len(rare)), (each_rare, rare)), shape=(len(rare), pairs))
+    busy_with = csr_array((-busy[rare], (each_rare, part[rare])), shape=(len(rare), fleet))
+    matrix = _blocks(
+        (1, rent, pairs, fleet, num_groups, num_curves),
         [
-            [
-                csr_array(lam_column(polytope)[:, None]),
-                _none(top, rent),
-                demand,
-                _none(top, fleet + num_groups + num_curves),
-            ],
-            [_none(fleet, 1 + rent), of_part, -_identity(fleet), _none(fleet, num_groups + num_curves)],
-            [
-                _none(len(rare), 1 + rent),
-                csr_array((np.ones(len(rare)), (np.arange(len(rare)), rare)), shape=(len(rare), pairs)),
-                csr_array((-busy[rare], (np.arange(len(rare)), part[rare])), shape=(len(rare), fleet)),
-                _none(len(rare), num_groups + num_curves),
-            ],
-            [
-                _none(resources, 1),
-                own_rent,
-                _none(resources, pairs),
-                own_use,
-                group_use,
-                curve_rent,
-            ],
-            [
-                _none(num_groups, 1 + rent + pairs),
-                _members(groups, num_groups),
-                -_identity(num_groups),
-                _none(num_groups, num_curves),
-            ],
-            [
-                _none(num_curves, 1),
-                _members(curves, num_curves),
-                _none(num_curves, pairs + fleet + num_groups),
-                -_identity(num_curves),
-            ],
-        ]
+            [csr_array(lam_column(polytope)[:, None]), None, demand, None, None, None],
+            [None, None, of_part, -_identity(fleet), None, None],
+            [None, None, rarely, busy_with, None, None],
+            [None, own_rent, None, own_use, group_use, curve_rent],
+            [None, None, None, _members(groups, num_groups), -_identity(num_groups), None],
+            [None, _members(curves, num_curves), None, None, None, -_identity(num_curves)],
+        ],
     )
     most = polytope.rent_upper if rent_upper is None else rent_upper
     least = np.zeros(rent) if rent_lower is None else rent_lower
@@ -200,7 +178,7 @@ def _busy_at_most(polytope: Polytope, candidate: IntArray, column: IntArray, mos
 
 
 def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:
-    """With a second routing of the same fleet, at the rates of `polytope`: columns lam | z [pairs] at the end.
+    """Adds a second routing of the same fleet, at the rates of `polytope`: columns lam | z [pairs] at the end.
 
     Its lam is `weight` in the goal, and at least `least_lam`.
     """
@@ -211,12 +189,9 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
     of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     replicas = milp.replica_columns()
     runs = csr_array((-np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
-    rows = [
-        [_none(top, columns), csr_array(lam_column(polytope)[:, None]), demand],
-        [runs, _none(fleet, 1), of_part],
-    ]
+    lam = csr_array(lam_column(polytope)[:, None])
     return milp.extended(
-        _stacked(rows),
+        _blocks((columns, 1, pairs), [[None, lam, demand], [runs, None, of_part]]),
         row_lower=np.concatenate([np.zeros(demands), np.full(top - demands + fleet, -np.inf)]),
         cost=np.concatenate([[weight], np.zeros(pairs)]),
         lower=np.concatenate([[least_lam], np.zeros(pairs)]),
@@ -226,7 +201,7 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
 
 
 def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
-    """With a 1 in the goal for every candidate that has replicas and every provider that something is rented from.
+    """Adds a 1 to the goal for every candidate that has replicas and every provider that something is rented from.
 
     Columns at the end: used [chosen] | providers. Pools without rental variables do not tell their providers.
     """
@@ -239,9 +214,8 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
     rents = csr_array((np.ones(rent), (np.arange(rent), 1 + np.arange(rent))), shape=(rent, columns))
     most = csr_array((-upper[1 : 1 + rent], (np.arange(rent), provider)), shape=(rent, providers))
     used = csr_array((-upper[replicas], (np.arange(fleet), np.arange(fleet))), shape=(fleet, fleet))
-    rows = [[runs, used, _none(fleet, providers)], [rents, _none(rent, fleet), most]]
     return milp.extended(
-        _stacked(rows),
+        _blocks((columns, fleet, providers), [[runs, used, None], [rents, None, most]]),
         row_lower=np.full(fleet + rent, -np.inf),
         cost=np.ones(fleet + providers),
         lower=np.zeros(fleet + providers),
@@ -251,7 +225,7 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
 
 
 def _with_shares_that_count(polytope: Polytope) -> Polytope:
-    """With rates bounded so that whoever serves a demand spends a share of its time on it that HiGHS can tell from
+    """Bounds the rates so that whoever serves a demand spends a share of its time on it that HiGHS can tell from
     none: of a request in a week it could not, and no replica would serve it."""
     most = polytope.offered / _LEAST_SHARE
     return replace(polytope, rate=np.minimum(polytope.rate, most[polytope.candidates.model]))
@@ -265,12 +239,14 @@ def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:
     return numbers[signature] if len(chosen) else np.zeros(0, dtype=np.int64)
 
 
-def _stacked(rows: list[list[csr_array]]) -> csr_array:
-    return csr_array(vstack([hstack(row, format="csr") for row in rows], format="csr"))
-
-
-def _none(rows: int, columns: int) -> csr_array:
-    return csr_array((rows, columns))
+def _blocks(widths: Sequence[int], rows: Sequence[Sequence[csr_array | None]]) -> csr_array:
+    """One matrix of blocks of these widths; None: nothing but zeros."""
+    stacked = []
+    for row in rows:
+        height = next(block.shape[0] for block in row if block is not None)
+        whole = (csr_array((height, width)) if b is None else b for b, width in zip(row, widths, strict=True))
+        stacked.append(hstack(list(whole), format="csr"))
+    return csr_array(vstack(stacked, format="csr"))
 
 
 def _members(numbers: IntArray, count: int) -> csr_array:

@@ -17,11 +17,11 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Objective, Problem
 
-FIRST_PHASE_GAP_SHARE = 0.9
-HELD_GAP_SHARE = 0.09
-FINISH_RELATIVE_GAP = 0.005
-FINISH_NODE_LIMIT = 30
-_ROUNDING = 1e-9
+FIRST_PHASE_GAP_SHARE = 0.9  # of the gap that is asked for; with HELD_GAP_SHARE it stays below all of it
+HELD_GAP_SHARE = 0.09  # what later phases may give up of the throughput: most of the tenth that is left
+FINISH_RELATIVE_GAP = 0.005  # chosen: nobody rents otherwise for half a percent of a tie
+FINISH_NODE_LIMIT = 30  # chosen: later phases take a fraction of a second each
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by, so that what is held stays feasible
 
 LEAST_LAM = 1e-6  # below this share of what the relaxation carries, a fleet carries nothing
 

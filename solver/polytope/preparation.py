@@ -28,7 +28,7 @@ class Enumerated:
         return of_possible(problem, self.supply, self.candidates.take(self.kept))
 
     def only_kept_at_low(self) -> Candidates:
-        """Those that others replace at the rates themselves, but not at the low end of the bands."""
+        """The candidates that others replace at the rates themselves, but not at the low end of the bands."""
         at_low = undominated(replace(self.candidates, rps=self.candidates.low_rps))
         return self.candidates.take(np.setdiff1d(at_low, self.kept))
 
@@ -60,7 +60,8 @@ def prepare_at_low(
 
 
 def widened(polytope: Polytope, relaxation: Relaxation, more: Candidates) -> tuple[Polytope, Relaxation]:
-    """With those of `more` that market and budget allow at the end, and the relaxation of the first goal over all."""
+    """Adds those of `more` that market and budget allow at the end, and solves the relaxation of the first goal over
+    all."""
     more = more.take(build_polytope(polytope.problem, polytope.supply, more).use_upper >= 1) if len(more) else more
     if not len(more):
         return polytope, relaxation

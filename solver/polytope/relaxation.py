@@ -15,10 +15,12 @@ from sutler.solver.candidates.enumerate import ROLES
 from sutler.solver.polytope.linear import LinearProgram, LpSolution, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
 
-_FIRST_OF_EACH = 12  # model, role and column of rates
+# Columns of each model, role and column of rates, chosen: more make larger LPs, fewer make more of them.
+_FIRST_OF_EACH = 12
 _OF_EACH_AND_ROUND = 10
-_MOST_ROUNDS = 200
-_PRICE_TOLERANCE = 1e-9
+_MOST_ROUNDS = 200  # a guard: columns run out, or duals settle, long before
+_PRICE_TOLERANCE = 1e-9  # relative to lam and scaled costs of order 1: what an LP's rounding makes of 0
+_FREE = 1e-6  # $/h of a GPU, so that of free ones fewer are better
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _columns_that_carry(master: "_Master", pairs: "_Pairs", chosen: IntArray, la
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Of a sparse matrix: arrays [entries]."""
+    """The entries of a sparse matrix, as arrays [entries]."""
 
     values: FloatArray
     rows: IntArray
@@ -160,7 +162,7 @@ class _Pairs:
         return served
 
     def first(self) -> IntArray:
-        """Those that serve at the least price, by a rough price of the pieces."""
+        """The pairs that serve at the least price, by a rough price of the pieces."""
         with np.errstate(divide="ignore", invalid="ignore"):
             value = np.where(
                 self._serves, self._polytope.rate / rough_price_usd_per_hour(self._polytope)[:, None], -np.inf
@@ -170,7 +172,8 @@ class _Pairs:
     def improving(
         self, goal: Goal, demand_duals: FloatArray, resource_duals: FloatArray, chosen: IntArray
     ) -> IntArray:
-        """Those with a negative reduced cost that are not in the LP yet, the best of each model, role and column."""
+        """The pairs with a negative reduced cost that are not in the LP yet, the best of each model, role and
+        column."""
         gain = gains(self._polytope, demand_duals)
         price = goal.use_cost - self._polytope.use.T @ resource_duals
         value = np.where(self._serves, gain - price[:, None], -np.inf)
@@ -190,11 +193,7 @@ class _Pairs:
 
 def rough_price_usd_per_hour(polytope: Polytope) -> FloatArray:
     """[C] least $/h (or GPUs, where prices are zero) that a replica's pieces cost."""
-    supply, candidates = polytope.supply, polytope.candidates
-    prices = supply.cheapest_gpu_usd_per_hour()
-    cheapest = np.array([price if np.isfinite(price) else 0.0 for price in prices] + [0.0])
-    price: FloatArray = ((cheapest[candidates.piece_pool] + 1e-6) * candidates.piece_size).sum(axis=1)
-    return price
+    return polytope.candidates.summed([price + _FREE for price in polytope.supply.least_usd_per_gpu_hour()])
 
 
 def gains(polytope: Polytope, rate_duals: FloatArray) -> FloatArray:
@@ -230,7 +229,7 @@ class _Master:
         self._first_resource = first_resource
 
     def solve(self, goal: Goal, chosen: IntArray) -> LpSolution:
-        """`x` None: infeasible."""
+        """The optimum over these pairs; `x` None: infeasible."""
         polytope, num_pairs = self.polytope, len(chosen)
         num_demands, num_rent = len(polytope.demands), len(polytope.cost_rent)
         candidate, column = np.divmod(chosen, polytope.rate.shape[1])

@@ -17,7 +17,7 @@ Rows, by the names that plans use
                                   a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
     limit/<name>                  GPUs per type, GPUs per provider, watts, requests/s per provider
-    (unnamed)                     slices of one machine, see supply.py
+    (unnamed)                     slices of one machine, see market/supply.py
 
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
 bilinear makespan rows into linear ones. The supply rows are exact machine packing because the piece sizes 1, 2,
@@ -258,12 +258,12 @@ class _Rows:
         self._limits: list[float] = []
 
     def add(self, name: str, use: FloatArray | None, rent: FloatArray, limit: float) -> None:
-        """`use` [C]; None: no candidate uses any."""
+        """Adds a row; `use` [C], None: no candidate uses any."""
         columns = np.flatnonzero(np.zeros(0) if use is None else use)
         self.add_entries(name, columns, np.zeros(0) if use is None else use[columns], rent, limit)
 
     def add_entries(self, name: str, columns: IntArray, values: FloatArray, rent: FloatArray, limit: float) -> None:
-        """`values` of the same column add up."""
+        """Adds a row of entries; `values` of the same column add up."""
         self.names.append(name)
         self._columns.append(columns)
         self._values.append(values)
@@ -397,10 +397,9 @@ def _most_replicas(
     row_of = np.repeat(np.arange(use.shape[0]), np.diff(use.indptr))
     positive = use.data > 0
     np.minimum.at(most, use.indices[positive], room[row_of[positive]] / use.data[positive])
-    cheapest = np.array([*supply.cheapest_gpu_usd_per_hour(), 0.0])
-    direct = np.array([p in supply.gpu_price_usd_per_hour for p in range(len(supply.pools))] + [True])
-    price = np.where(direct, 0.0, cheapest)[candidates.piece_pool] * candidates.piece_size
-    least_cost = price.sum(axis=1) + use[[0]].toarray()[0]
+    cheapest = supply.cheapest_gpu_usd_per_hour()
+    direct = [p in supply.gpu_price_usd_per_hour for p in range(len(supply.pools))]
+    least_cost = candidates.summed(np.where(direct, 0.0, cheapest)) + use[[0]].toarray()[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         affordable = np.where(least_cost > 0, limit[0] / least_cost, np.inf)
     replicas: FloatArray = np.floor(np.minimum(most, affordable) * (1 + 1e-9))

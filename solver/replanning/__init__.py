@@ -7,21 +7,21 @@ steady.py        the best fleet when every change is charged
 considering.py   the front door: the options, least disruptive first
 """
 
-from sutler.solver.replanning.considering import Consideration, Considered, Option, OptionKind, consider
+from sutler.solver.replanning.considering import Consideration, Considered, OptionKind, ReplanOption, consider
 from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
 from sutler.solver.replanning.proof import proven_by
-from sutler.solver.replanning.standing import Standing
-from sutler.solver.replanning.switching import Change, Switching
+from sutler.solver.replanning.standing import StandingDeployment
+from sutler.solver.replanning.switching import FleetChange, Switching
 
 __all__ = [
-    "Change",
     "Consideration",
     "Considered",
+    "FleetChange",
     "Holding",
     "HoldingKey",
-    "Option",
     "OptionKind",
-    "Standing",
+    "ReplanOption",
+    "StandingDeployment",
     "Switching",
     "consider",
     "held_offer",

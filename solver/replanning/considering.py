@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from sutler.solver.answer.describe import Fleet, in_unit, plan_of
+from sutler.solver.answer.describe import DescribedFleet, in_unit, plan_of
 from sutler.solver.answer.routing import Routing
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
@@ -27,10 +27,10 @@ from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
 from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
-from sutler.solver.progress import Progress
+from sutler.solver.progress import Clock, Progress
 from sutler.solver.replanning.proof import bounded
 from sutler.solver.replanning.standing import (
-    Standing,
+    StandingDeployment,
     StandingFleet,
     capacity_rps,
     standing_candidates,
@@ -46,19 +46,18 @@ from sutler.solver.replanning.steady import (
     steady_fleet,
     steady_problem,
 )
-from sutler.solver.replanning.switching import Change, Switching, change_of
+from sutler.solver.replanning.switching import FleetChange, Switching, change_of
 from sutler.solver.units import SECONDS_PER_HOUR
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
-Clock = Callable[[], float]
 OptionKind = Literal["keep", "reroute", "relayout", "refleet"]
 
 _CARRIES = 1e-6  # relative shortage below which a load counts as carried
-_STEADY_GAP = 0.002
-_SAME_CAPACITY = 1e-3
-_FREE_USD_PER_WATT = 0.002
-_NO_CHANGE = Change(0, 0, 0, 0.0, 0.0)
+_STEADY_GAP = 0.002  # chosen: a change that nets less is not worth its risk
+_SAME_CAPACITY = 1e-3  # relative, chosen: what is carried more for as much is no reason for a change
+_FREE_USD_PER_WATT = 0.002  # about 1.4 $/h for a card of 700 W
+_NO_CHANGE = FleetChange(0, 0, 0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Consideration:
     """
 
     problem: Problem
-    standing: Standing
+    standing: StandingDeployment
     switching: Switching
     least_net_usd: float = 0.0
     is_urgent: bool = False
@@ -78,7 +77,7 @@ class Consideration:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ReplanOption:
     """One thing to do. `plan` None: there is nothing to run (all is lost), or only `keep` describes it.
 
     `carries`: the load, where there is one to carry; else, that everything is served at all. `is_valid`: the plan
@@ -91,39 +90,40 @@ class Option:
     load_multiple: float | None
     cost_usd_per_hour: float
     carries: bool
-    change: Change
-    benefit_usd_per_hour: float
-    net_usd: float
+    change: FleetChange
+    benefit_usd_per_hour: float = 0.0
+    net_usd: float = 0.0
     is_valid: bool = True
 
     @property
     def break_even_s(self) -> float | None:
-        """Until the benefit has paid for the change; None: never."""
+        """The seconds until the benefit has paid for the change; None: never."""
         if self.change.usd <= 0:
             return 0.0
-        return (
-            None if self.benefit_usd_per_hour <= 0 else self.change.usd / self.benefit_usd_per_hour * SECONDS_PER_HOUR
-        )
+        if self.benefit_usd_per_hour <= 0:
+            return None
+        return self.change.usd / self.benefit_usd_per_hour * SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """`options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon, proven.
+    """What was found: `options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon,
+    proven.
 
     `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does.
     """
 
-    options: tuple[Option, ...]
+    options: tuple[ReplanOption, ...]
     most_net_usd: float
     searched: bool
     conflicts: tuple[Conflict, ...] = ()
     seconds: float = 0.0
 
-    def option(self, kind: OptionKind) -> Option | None:
+    def option(self, kind: OptionKind) -> ReplanOption | None:
         return next((option for option in self.options if option.kind == kind), None)
 
     @property
-    def keep(self) -> Option:
+    def keep(self) -> ReplanOption:
         return self.options[0]
 
 
@@ -147,7 +147,7 @@ def consider(
 def _nothing(consideration: Consideration) -> Considered:
     """Nothing is held, nothing for rent."""
     cost = consideration.standing.cost_usd_per_hour
-    keep = Option("keep", None, 0.0, 0.0, cost, False, _NO_CHANGE, 0.0, 0.0)
+    keep = ReplanOption("keep", None, 0.0, 0.0, cost, False, _NO_CHANGE)
     missing = Conflict("offers", 1.0, 0.0, "machines for rent", "wait for the market, or widen the market's filter")
     return Considered((keep,), float("-inf"), searched=True, conflicts=(missing,))
 
@@ -157,7 +157,7 @@ class _Run:
     consideration: Consideration
     clock: Clock
     on_progress: Callable[[Progress], None]
-    options: list[Option] = field(default_factory=list)
+    options: list[ReplanOption] = field(default_factory=list)
     started: float = field(init=False)
     switching: Switching = field(init=False)
 
@@ -177,7 +177,8 @@ class _Run:
             return self._ended(float("-inf"), searched=True, conflicts=self._conflicts())
         relaxation = relaxed(steady)
         if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
-            steady = self._steady(_without_headroom(self.problem)) or steady
+            # where no fleet has room to spare, one that just carries the load is better than none
+            steady = self._steady(self.problem.with_headroom(0.0)) or steady
             relaxation = relaxed(steady)
         self._add_standing(running)
         self._tell("routing")
@@ -227,10 +228,12 @@ class _Run:
             if carries_more or (option.plan is not None and option.is_valid):
                 self.options.append(option)
 
-    def _standing_option(self, kind: OptionKind, running: StandingFleet | None, routing: Routing | None) -> Option:
+    def _standing_option(
+        self, kind: OptionKind, running: StandingFleet | None, routing: Routing | None
+    ) -> ReplanOption:
         standing = self.consideration.standing
         if running is None or routing is None or routing.lam <= 0:
-            return self._valued(Option(kind, None, 0.0, 0.0, standing.cost_usd_per_hour, False, _NO_CHANGE, 0.0, 0.0))
+            return self._valued(ReplanOption(kind, None, 0.0, 0.0, standing.cost_usd_per_hour, False, _NO_CHANGE))
         fleet = running.under(routing)
         plan = self._plan(fleet)
         valid = not verify(self.problem, plan, is_standing=True)
@@ -253,7 +256,7 @@ class _Run:
         elif changed.change.restarted or changed.change.recapped:
             self.options.append(replace(changed, kind="relayout"))
 
-    def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> Option | None:
+    def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> ReplanOption | None:
         standing = self.consideration.standing
         if not np.isfinite(relaxation.objective):
             return None
@@ -271,7 +274,8 @@ class _Run:
         return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
     def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:
-        """Of any change against keeping, within the horizon; inf where keeping does not carry the load."""
+        """The most that any change nets against keeping, within the horizon; inf where keeping does not carry the
+        load."""
         if not np.isfinite(relaxation.objective):
             return float("-inf")
         keep = self.options[0]
@@ -285,7 +289,7 @@ class _Run:
             )
         return more * self.switching.horizon_h
 
-    def _usd_per_hour(self, option: Option) -> float:
+    def _usd_per_hour(self, option: ReplanOption) -> float:
         """What the steady goal says of an option, switching aside."""
         kind = self.problem.objective.kind
         if kind == "min_cost":
@@ -301,18 +305,18 @@ class _Run:
         cost = standing.cost_usd_per_hour
         return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
-    def _option(self, kind: OptionKind, fleet: Fleet, plan: Plan, change: Change) -> Option:
+    def _option(self, kind: OptionKind, fleet: DescribedFleet, plan: Plan, change: FleetChange) -> ReplanOption:
         capacity = capacity_rps(fleet, total_demand(self.problem))
         cost, carries = fleet.cost_usd_per_hour, self._carries(fleet)
-        return self._valued(Option(kind, plan, capacity, fleet.load_multiple, cost, carries, change, 0.0, 0.0))
+        return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
-    def _carries(self, fleet: Fleet) -> bool:
+    def _carries(self, fleet: DescribedFleet) -> bool:
         if fleet.load_multiple is None:
             return fleet.throughput_rps > 0
         return fleet.load_multiple >= 1.0 - _CARRIES
 
-    def _valued(self, option: Option) -> Option:
-        """With its benefit against keeping."""
+    def _valued(self, option: ReplanOption) -> ReplanOption:
+        """The option with its benefit against keeping."""
         if not self.options:
             return option
         keep, switching = self.options[0], self.switching
@@ -335,7 +339,7 @@ class _Run:
     def _unserved_usd(self, more_rps: float) -> float:
         return more_rps * self.switching.usd_per_rps * self.switching.unserved_factor
 
-    def _plan(self, fleet: Fleet) -> Plan:
+    def _plan(self, fleet: DescribedFleet) -> Plan:
         return bounded(plan_of(self.problem, fleet, bound=None, solver=self._report()), None, self.problem)
 
     def _verify(self, plan: Plan) -> None:
@@ -355,15 +359,10 @@ class _Run:
         return self.problem.options.time_limit_s - (self.clock() - self.started)
 
     def _tell(self, phase: str) -> None:
-        self.on_progress(Progress(phase, self.clock() - self.started, None, None, None, None))
+        self.on_progress(Progress(phase, self.clock() - self.started))
 
     def _ended(self, most: float, *, searched: bool, conflicts: tuple[Conflict, ...] = ()) -> Considered:
         return Considered(tuple(self.options), most, searched, conflicts, self.clock() - self.started)
-
-
-def _without_headroom(problem: Problem) -> Problem:
-    """Where no fleet has room to spare, one that just carries the load is better than none."""
-    return replace(problem, objective=replace(problem.objective, headroom_fraction=0.0))
 
 
 def _held_only(problem: Problem) -> Problem:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sutler.solver.plan import Plan, Rental, Replica, Stage
 from sutler.solver.problem import Offer
-from sutler.solver.replanning.standing import Standing
+from sutler.solver.replanning.standing import StandingDeployment
 from sutler.solver.verify.view import OfferKey
 
 HoldingKey = OfferKey
@@ -41,25 +41,22 @@ def holdings_of(rentals: Sequence[Rental]) -> tuple[Holding, ...]:
 
 
 def held_offer(holding: Holding, like: Offer | None) -> Offer:
-    """As the solver sees it: `like` is the offer that was rented, for its links and its site."""
+    """The holding as the solver sees it: `like` is the offer that was rented, for its links and its site."""
     provider, offer_id, contract, gpus = holding.key
     known = like or Offer(provider, offer_id, holding.gpu, gpus, holding.count, holding.price_usd_per_hour, contract)
     return replace(
-        known,
+        known.on_its_own(),
         gpus=gpus,
         available=holding.count,
         price_usd_per_hour=holding.price_usd_per_hour,
         divisible=False,
-        machine_id=None,
-        machine_gpus=None,
-        gpu_ids=None,
         disk_usd_per_gb_month=0.0,
         disk_included_gb=0.0,
         held=True,
     )
 
 
-def standing_of(plan: Plan, holdings: Sequence[Holding]) -> Standing:
+def standing_of(plan: Plan, holdings: Sequence[Holding]) -> StandingDeployment:
     """What of the plan stands on these machines.
 
     Where fewer machines of a key are held than the plan has, the first ones stand: they cannot be told apart.
@@ -73,13 +70,13 @@ def standing_of(plan: Plan, holdings: Sequence[Holding]) -> Standing:
     replicas = [_moved(replica, places, position) for replica in plan.replicas]
     standing = [replica for replica in replicas if replica is not None]
     gone = frozenset(replica.id for replica in plan.replicas) - {replica.id for replica in standing}
-    return Standing(rentals, tuple(standing), plan.routing, plan.kv_transfers, gone).without_idle_machines()
+    return StandingDeployment(rentals, tuple(standing), plan.routing, plan.kv_transfers, gone).without_idle_machines()
 
 
 def _places(
     rentals: Sequence[Rental], have: Mapping[HoldingKey, Holding]
 ) -> dict[tuple[int, int], tuple[HoldingKey, int]]:
-    """(rental, machine) of the plan -> (key, which machine of it), for those that are held.
+    """Returns (rental, machine) of the plan -> (key, which machine of it), for those that are held.
 
     What was held when the plan was made is, before what it only wished for.
     """

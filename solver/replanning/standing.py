@@ -1,6 +1,7 @@
 """The fleet that runs, as an allocation of the polytope in which every replica is a candidate of its own.
 
-With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP (routing.py).
+With the fleet fixed, what it carries under a given routing is a ratio, and the best routing is an LP
+(answer/routing.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,8 @@ from itertools import groupby
 
 import numpy as np
 
-from sutler.solver.answer.describe import Fleet, as_split, describe
-from sutler.solver.answer.packing import Pin, PinnedReplica, PlacedReplica, Placement
+from sutler.solver.answer.describe import DescribedFleet, as_split, describe
+from sutler.solver.answer.packing import PackedReplica, Pin, PinnedReplica, Placement
 from sutler.solver.answer.routing import Routing, is_in_proportion, route
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.candidates.engines import ANY_LAYOUT
@@ -37,7 +38,7 @@ from sutler.solver.verify.view import is_measured, offer_key
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingDeployment:
     """What runs on machines that are still there. Every rental is a held offer of the problem.
 
     `names_used`: of replicas that are gone, so that no new one is taken for them.
@@ -53,7 +54,7 @@ class Standing:
     def cost_usd_per_hour(self) -> float:
         return sum(rental.price_usd_per_hour * rental.count for rental in self.rentals)
 
-    def without_idle_machines(self) -> "Standing":
+    def without_idle_machines(self) -> "StandingDeployment":
         """Rentals on which nothing runs are left out; those that stay keep their order."""
         used = sorted({stage.rental for replica in self.replicas for stage in replica.stages})
         renumbered = {rental: index for index, rental in enumerate(used)}
@@ -73,7 +74,7 @@ class StandingFleet:
     replicas: tuple[Replica, ...]
     able: BoolArray
 
-    def under(self, routing: Routing) -> Fleet:
+    def under(self, routing: Routing) -> DescribedFleet:
         """What it does under a routing; engines keep the arguments that they were started with."""
         fleet = describe(self.polytope, self.allocation, routing, self.placement)
         started = {replica.id: replica for replica in self.replicas}
@@ -100,7 +101,8 @@ class StandingFleet:
         return as_split(self.polytope, self.allocation, fraction)
 
     def _in_force(self, row: int, given: Mapping[str, float], taken: Mapping[str, float]) -> FloatArray:
-        """[replicas] of a demand; `given`: shares of aggregated and prefill replicas, `taken`: of decode ones."""
+        """[replicas] the fractions of a demand; `given`: shares of aggregated and prefill replicas, `taken`: of
+        decode ones."""
         names = [replica.id for replica in self.replicas]
         role, flow = self.polytope.candidates.role, self.polytope.flow_of[:, self.polytope.demands[row].workload]
         able = self.able[:, self.polytope.demands[row].workload]
@@ -122,7 +124,7 @@ class StandingFleet:
 
 
 def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
-    """With the arguments of the running engine of that name, if there is one."""
+    """The replica with the arguments of the running engine of that name, if there is one."""
     engine = started.get(replica.id)
     if engine is None:
         return replica
@@ -153,8 +155,8 @@ class StandingCandidates:
     able: BoolArray
 
 
-def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidates) -> StandingFleet | None:
-    """None where nothing runs."""
+def standing_fleet(problem: Problem, standing: StandingDeployment, found: StandingCandidates) -> StandingFleet | None:
+    """The polytope of what runs; None where nothing does."""
     replicas = found.replicas
     if not replicas:
         return None
@@ -167,19 +169,19 @@ def standing_fleet(problem: Problem, standing: Standing, found: StandingCandidat
         np.zeros(len(found.supply.classes), dtype=np.int64),
         0.0,
     )
-    placed = tuple(PlacedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
+    placed = tuple(PackedReplica(index, replica.stages, stays=True) for index, replica in enumerate(replicas))
     names = tuple(replica.id for replica in replicas)
     placement = Placement(standing.rentals, placed, names, standing.kv_transfers)
     return StandingFleet(polytope, allocation, placement, replicas, found.able)
 
 
-def standing_candidates(problem: Problem, standing: Standing) -> StandingCandidates:
+def standing_candidates(problem: Problem, standing: StandingDeployment) -> StandingCandidates:
     """Replicas of models that the problem no longer has are left out.
 
     Raises InvalidProblemError where it runs on offers that the problem does not hold.
     """
     supply = build_supply(problem)
-    pools = _pools_of_rentals(problem, supply, standing)
+    pools = [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
     parts, others, replicas, able = [], [], [], [np.zeros((0, most_columns(problem)), dtype=np.bool_)]
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
@@ -202,8 +204,8 @@ def standing_candidates(problem: Problem, standing: Standing) -> StandingCandida
 def _suited(
     model: ServedModel, members: Sequence[Replica], routing: Sequence[Route], found: Candidates, owner: IntArray
 ) -> IntArray:
-    """Of the points of each replica the one that is the least busy with what it is given, among those that admit all
-    of that; where none does, the one that admits the most."""
+    """Chooses of the points of each replica the one that is the least busy with what it is given, among those that
+    admit all of that; where none does, the one that admits the most."""
     mixes, fractions = mixes_of(model), _fractions(model, members, routing)
     offered = np.array([workload.demand for workload in model.workloads])
     chosen = np.zeros(len(members), dtype=np.int64)
@@ -224,7 +226,7 @@ def _suited(
 
 
 def _fractions(model: ServedModel, members: Sequence[Replica], routing: Sequence[Route]) -> FloatArray:
-    """[members, W] of each workload what goes to each of those that are left."""
+    """[members, W] the share of each workload that goes to each of those that are left."""
     found = np.zeros((len(members), len(model.workloads)))
     column = {workload.name: index for index, workload in enumerate(model.workloads)}
     for one in routing:
@@ -234,8 +236,8 @@ def _fractions(model: ServedModel, members: Sequence[Replica], routing: Sequence
     return np.asarray(found / np.where(found.any(axis=0), found.sum(axis=0), 1.0))
 
 
-def within_search(problem: Problem, standing: Standing) -> Standing:
-    """Without replicas that the search leaves out by now: they run, but no change of the fleet keeps them.
+def within_search(problem: Problem, standing: StandingDeployment) -> StandingDeployment:
+    """Drops replicas that the search leaves out by now: they run, but no change of the fleet keeps them.
 
     So it is with those on another engine or at a precision that is not listed any more, and those that accept too
     little context. No layout is left out because of its engine: it runs.
@@ -270,8 +272,8 @@ def _is_sought(problem: Problem, replica: Replica) -> bool:
     return is_searched or is_measured(problem, replica)
 
 
-def pinned(standing: Standing, problem: Problem, replicas: Sequence[Replica]) -> list[PinnedReplica]:
-    """Where the replicas stand; `candidate` is their position."""
+def pinned(standing: StandingDeployment, problem: Problem, replicas: Sequence[Replica]) -> list[PinnedReplica]:
+    """The places where the replicas stand; `candidate` is their position."""
     offers = _offers_of_rentals(problem, standing)
     first = _first_copies(standing)
     return [PinnedReplica(index, tuple(_pins(replica, offers, first))) for index, replica in enumerate(replicas)]
@@ -286,7 +288,7 @@ def _pins(replica: Replica, offers: Sequence[int], first: Sequence[int]) -> list
     return pins
 
 
-def _first_copies(standing: Standing) -> list[int]:
+def _first_copies(standing: StandingDeployment) -> list[int]:
     """Two rentals of one offer count its machines on."""
     seen: dict[object, int] = {}
     first = []
@@ -297,7 +299,7 @@ def _first_copies(standing: Standing) -> list[int]:
     return first
 
 
-def _offers_of_rentals(problem: Problem, standing: Standing) -> list[int]:
+def _offers_of_rentals(problem: Problem, standing: StandingDeployment) -> list[int]:
     held = {offer_key(offer): index for index, offer in enumerate(problem.offers) if offer.held}
     found = []
     for number, rental in enumerate(standing.rentals):
@@ -307,10 +309,6 @@ def _offers_of_rentals(problem: Problem, standing: Standing) -> list[int]:
             raise InvalidProblemError(f"standing.rentals[{number}]", rental.offer_id, remedy)
         found.append(index)
     return found
-
-
-def _pools_of_rentals(problem: Problem, supply: Supply, standing: Standing) -> list[int]:
-    return [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
 
 
 def _pipeline(replica: Replica, pools: Sequence[int], rentals: Sequence[Rental], problem: Problem) -> Pipeline:
@@ -324,7 +322,7 @@ def _pipeline(replica: Replica, pools: Sequence[int], rentals: Sequence[Rental],
 
 
 def _under_other_caps(problem: Problem, model: ServedModel, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """Each once. What GPUs do under a cap is only known of estimates."""
+    """The pipelines under every other cap, each once. What GPUs do under a cap is only known of estimates."""
     is_estimated = not problem.measured_only and model.spec is not None
     caps = [cap for cap in power_cap_fractions(problem) if cap == 1 or is_estimated]
     others = [replace(one, power_cap_fraction=cap) for one in pipelines for cap in caps]
@@ -341,25 +339,14 @@ def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
 def engines_of(candidates: Candidates) -> list[tuple[object, ...]]:
     """What candidates have in common that need no other engine: model, role, stages, pieces, sequences at most and
     precision."""
-    return [
-        (
-            int(candidates.model[c]),
-            int(candidates.role[c]),
-            tuple(candidates.pool[c].tolist()),
-            tuple(candidates.tensor_parallel[c].tolist()),
-            tuple(candidates.layers[c].tolist()),
-            bool(candidates.one_piece[c]),
-            int(candidates.max_batch[c]),
-            int(candidates.data_parallel[c]),
-            tuple(candidates.piece_size[c].tolist()),
-            int(candidates.precision[c]),
-        )
-        for c in range(len(candidates))
-    ]
+    of = candidates
+    layouts = (of.pool, of.tensor_parallel, of.layers, of.one_piece, of.data_parallel, of.piece_size)
+    columns = np.column_stack([of.model, of.role, *layouts, of.max_batch, of.precision])
+    return [tuple(row) for row in columns.tolist()]
 
 
-def capacity_rps(fleet: Fleet, demand_rps: float) -> float:
-    """Requests/s that it carries: of the whole mix, or of a load that is to be carried."""
+def capacity_rps(fleet: DescribedFleet, demand_rps: float) -> float:
+    """The requests/s that it carries: of the whole mix, or of a load that is to be carried."""
     if fleet.load_multiple is None:
         return fleet.throughput_rps
     return demand_rps * min(1.0, fleet.load_multiple)

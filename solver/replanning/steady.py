@@ -12,13 +12,13 @@ their bound. The first phase leaves the restarts out; the second, near its answe
 columns of its own, one per power cap, that cost no restart and together have as many replicas as run.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from sutler.solver.answer.describe import Fleet, describe
+from sutler.solver.answer.describe import DescribedFleet, describe
 from sutler.solver.answer.packing import PinnedReplica, Placement, pack
 from sutler.solver.answer.routing import without_idle
 from sutler.solver.arrays import FloatArray, IntArray
@@ -34,27 +34,33 @@ from sutler.solver.polytope.preparation import scaled_to_one
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
 from sutler.solver.problem import Problem
-from sutler.solver.replanning.standing import Standing, StandingCandidates, as_started, engines_of, pinned, shapes_of
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.replanning.standing import (
+    StandingCandidates,
+    StandingDeployment,
+    as_started,
+    engines_of,
+    pinned,
+    shapes_of,
+)
 from sutler.solver.replanning.switching import Switching
 
-_NODES = 300
-_FINISH_NODES = 60
-_FINISH_GAP = 0.001
-_TIE = 0.003  # of its price: what runs is kept where nothing else speaks for change
+_FINISH_NODES = 60  # chosen: twice those of a plan's finish, since restarts and caps are decided here
+_FINISH_GAP = 0.001  # chosen: a third of _TIE, so that ties are seen
+_TIE = 0.003  # of its price, chosen: what runs is kept where nothing else speaks for change
 
 
 @dataclass(frozen=True, slots=True)
-class LeastSwitching:
-    """What no change is cheaper than, USD/h over the horizon: start, stop [K], start_per_use [C].
-
-    Of the smallest model over the fastest line. `stop` holds where something starts; `stop_alone` where nothing does,
-    so that what stops has nothing to wait for.
-    """
+class Charges:
+    """What changes cost, USD/h over the horizon: start, stop [K], start_per_use, restart [C]."""
 
     start: FloatArray
     stop: FloatArray
-    stop_alone: FloatArray
     start_per_use: FloatArray
+    restart: FloatArray
+
+    def times(self, factor: float) -> "Charges":
+        return Charges(*(getattr(self, each.name) * factor for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +69,18 @@ class SteadyProblem:
 
     replicas: those that run; of_replica [replicas]: the candidate of each
     engine [V]: the last V candidates are the running engines under every power cap; equal numbers: the same engine
-    start, stop [K], restart [C]: USD/h over the horizon
+    least: what no change is cheaper than, of the smallest model over the fastest line, where something starts
+    least_alone: the same where nothing does, so that what stops has nothing to wait for
     """
 
     polytope: Polytope
     replicas: tuple[Replica, ...]
     of_replica: IntArray
     engine: IntArray
-    start: FloatArray
-    stop: FloatArray
-    start_per_use: FloatArray
-    restart: FloatArray
+    charges: Charges
     usd_per_unit: float
-    least: "LeastSwitching"
+    least: Charges
+    least_alone: Charges
 
     @property
     def variants(self) -> IntArray:
@@ -88,18 +93,9 @@ class SteadyProblem:
         return np.bincount(self.of_replica - first, minlength=len(self.engine))
 
     def weighed(self, factor: float) -> "SteadyProblem":
-        """With changes that cost so many times as much."""
-        least = self.least
-        return replace(
-            self,
-            start=self.start * factor,
-            stop=self.stop * factor,
-            start_per_use=self.start_per_use * factor,
-            restart=self.restart * factor,
-            least=LeastSwitching(
-                least.start * factor, least.stop * factor, least.stop_alone * factor, least.start_per_use * factor
-            ),
-        )
+        """The problem with changes that cost so many times as much."""
+        charges, least, alone = (one.times(factor) for one in (self.charges, self.least, self.least_alone))
+        return replace(self, charges=charges, least=least, least_alone=alone)
 
     def goal(self) -> Goal:
         """The first phase."""
@@ -107,8 +103,8 @@ class SteadyProblem:
         lam_weight = base.lam_weight * self.usd_per_unit * (self.polytope.scale_rps if base.lam_weight else 1.0)
         return Goal(
             lam_weight,
-            base.use_cost * self.usd_per_unit + self.start_per_use,
-            base.rent_cost * self.usd_per_unit + self.start - self.stop,
+            base.use_cost * self.usd_per_unit + self.charges.start_per_use,
+            base.rent_cost * self.usd_per_unit + self.charges.start - self.charges.stop,
             base.lam_lower,
         )
 
@@ -116,7 +112,7 @@ class SteadyProblem:
 def steady_problem(
     problem: Problem, found: StandingCandidates, switching: Switching, *, usd_per_watt: float
 ) -> SteadyProblem | None:
-    """None where nothing that is for rent or held carries anything."""
+    """Builds the problem; None where nothing that is for rent or held carries anything."""
     supply = found.supply
     enumerated = prune_dominated(enumerate_candidates(problem, supply))
     known = joined([part for part in (found.candidates, found.others) if len(part)], problem)
@@ -130,31 +126,33 @@ def steady_problem(
         return None
     per_hour = switching.weight / switching.horizon_h
     start_s, least_s = switching.start_s(max(disk_needed_gb(problem))), _least_start_s(problem, switching)
-    start = _start_usd(supply, switching, _class_start_s(problem, supply, switching))
-    stop = _stop_usd(supply, switching, overlap_s=start_s if may_start(problem) else 0.0)
-    least_start = _start_usd(supply, switching, [least_s] * len(supply.classes))
-    least_stop = _stop_usd(supply, switching, overlap_s=least_s)
-    stop_alone = _stop_usd(supply, switching, overlap_s=0.0)
-    per_use = _start_usd_per_use(supply, candidates, switching, start_s)
-    least_per_use = _start_usd_per_use(supply, candidates, switching, least_s)
+    charges = Charges(
+        _start_usd(supply, switching, _class_start_s(problem, supply, switching)),
+        _stop_usd(supply, switching, overlap_s=start_s if may_start(problem) else 0.0),
+        _start_usd_per_use(supply, candidates, switching, start_s),
+        _restart_usd(supply, candidates, switching),
+    )
+    least = Charges(
+        _start_usd(supply, switching, [least_s] * len(supply.classes)),
+        _stop_usd(supply, switching, overlap_s=least_s),
+        _start_usd_per_use(supply, candidates, switching, least_s),
+        charges.restart,
+    )
+    alone = replace(least, stop=_stop_usd(supply, switching, overlap_s=0.0))
     return SteadyProblem(
         polytope=polytope,
         replicas=found.replicas,
         of_replica=len(enumerated) + variant[: len(found.candidates)],
         engine=_distinct(engines_of(variants)),
-        start=start * per_hour,
-        stop=stop * per_hour,
-        start_per_use=per_use * per_hour,
-        restart=_restart_usd(supply, candidates, switching) * per_hour,
+        charges=charges.times(per_hour),
         usd_per_unit=_usd_per_unit(problem, switching, usd_per_watt),
-        least=LeastSwitching(
-            least_start * per_hour, least_stop * per_hour, stop_alone * per_hour, least_per_use * per_hour
-        ),
+        least=least.times(per_hour),
+        least_alone=alone.times(per_hour),
     )
 
 
 def relaxed(steady: SteadyProblem) -> Relaxation:
-    """Where the search starts."""
+    """The relaxation that the search starts from."""
     return solve_relaxation(steady.polytope, steady.goal())
 
 
@@ -173,7 +171,12 @@ def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: fl
     return min(
         _least(
             case,
-            Goal(0.0, polytope.cost_use + case.start_per_use, polytope.cost_rent + case.start - case.stop, lam),
+            Goal(
+                0.0,
+                polytope.cost_use + case.charges.start_per_use,
+                polytope.cost_rent + case.charges.start - case.charges.stop,
+                lam,
+            ),
             columns,
         )
         for case in _cases(steady)
@@ -182,31 +185,30 @@ def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: fl
 
 def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
     """Something starts, or what is held is all there is."""
-    least, polytope = steady.least, steady.polytope
-    starting = replace(steady, start=least.start, stop=least.stop, start_per_use=least.start_per_use)
+    polytope = steady.polytope
     held = np.array([c.held for c in polytope.supply.classes], dtype=np.bool_)
     on_held = replace(polytope, rent_upper=np.where(held, polytope.rent_upper, 0))
-    return starting, replace(starting, polytope=on_held, stop=least.stop_alone)
+    return replace(steady, charges=steady.least), replace(steady, charges=steady.least_alone, polytope=on_held)
 
 
 def _least(case: SteadyProblem, goal: Goal, columns: IntArray) -> float:
     found = solve_relaxation(case.polytope, goal, columns=columns)
     counts = np.array([float(c.count) for c in case.polytope.supply.classes])
-    return found.bound + float(case.stop @ counts) if np.isfinite(found.objective) else float("inf")
+    return found.bound + float(case.charges.stop @ counts) if np.isfinite(found.objective) else float("inf")
 
 
 def steady_fleet(
     steady: SteadyProblem,
-    standing: Standing,
+    standing: StandingDeployment,
     relaxation: Relaxation,
     *,
     relative_gap: float,
-    seconds_left: Callable[[], float],
-) -> Fleet | None:
+    seconds_left: SecondsLeft,
+) -> DescribedFleet | None:
     """The fleet of the two phases; None where none carries what is asked for, or none was found in time."""
     polytope = steady.polytope
     allocation = exact.near_best(
-        polytope, steady.goal(), relaxation, relative_gap=relative_gap, seconds=seconds_left(), nodes=_NODES
+        polytope, steady.goal(), relaxation, relative_gap=relative_gap, seconds=seconds_left()
     )
     if allocation is None or allocation.lam < LEAST_LAM:
         return None
@@ -246,14 +248,14 @@ def _least_start_s(problem: Problem, switching: Switching) -> float:
 
 
 def _class_start_s(problem: Problem, supply: Supply, switching: Switching) -> list[float]:
-    """[K] of the largest model, over the slowest line that machines of the class have."""
+    """[K] the seconds until the largest model serves, over the slowest line that machines of the class have."""
     weights_gb = max(disk_needed_gb(problem))
     lines = [[problem.offers[index].inet_down_gb_per_s for index, _ in c.offers] for c in supply.classes]
     return [max(switching.start_s(weights_gb, line) for line in each) for each in lines]
 
 
 def _start_usd(supply: Supply, switching: Switching, start_s: Sequence[float]) -> FloatArray:
-    """[K] of machines that are for rent."""
+    """[K] what it costs to start machines that are for rent."""
     usd = [
         0.0 if c.held else switching.start_usd(c.price_usd_per_hour, seconds)
         for c, seconds in zip(supply.classes, start_s, strict=True)
@@ -262,25 +264,20 @@ def _start_usd(supply: Supply, switching: Switching, start_s: Sequence[float]) -
 
 
 def _stop_usd(supply: Supply, switching: Switching, *, overlap_s: float) -> FloatArray:
-    """[K] of machines that are held."""
+    """[K] what it costs to stop machines that are held."""
     usd = [switching.stop_usd(c.price_usd_per_hour, overlap_s) if c.held else 0.0 for c in supply.classes]
     return np.array(usd, dtype=np.float64)
 
 
 def _start_usd_per_use(supply: Supply, candidates: Candidates, switching: Switching, start_s: float) -> FloatArray:
-    """[C] in pools without rental variables; nothing there is held."""
+    """[C] what it costs to start in pools without rental variables; nothing there is held."""
     prices = [supply.gpu_price_usd_per_hour.get(pool, 0.0) for pool in range(len(supply.pools))]
-    usd = np.array([switching.start_usd(price, start_s) for price in prices] + [0.0])
-    per_use: FloatArray = (usd[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
-    return per_use
+    return candidates.summed([switching.start_usd(price, start_s) for price in prices])
 
 
 def _restart_usd(supply: Supply, candidates: Candidates, switching: Switching) -> FloatArray:
-    """[C] at the cheapest price of each pool's GPUs."""
-    prices = supply.cheapest_gpu_usd_per_hour()
-    usd = np.array([switching.restart_usd(price) if np.isfinite(price) else 0.0 for price in prices] + [0.0])
-    restart: FloatArray = (usd[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
-    return restart
+    """[C] what a restart costs, at the cheapest price of each pool's GPUs."""
+    return candidates.summed([switching.restart_usd(price) for price in supply.least_usd_per_gpu_hour()])
 
 
 def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tuple[Polytope, Allocation, int]:
@@ -310,7 +307,7 @@ def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tupl
 
 
 def _with_engines(wide: Polytope, engine: IntArray, most: IntArray) -> Polytope:
-    """With a row for each engine of which there are columns under several caps: no more of them than run."""
+    """Adds a row for each engine of which there are columns under several caps: no more of them than run."""
     several = np.flatnonzero(np.bincount(engine, minlength=len(most)) > 1)
     if not len(several):
         return wide
@@ -334,32 +331,28 @@ def _with_engines(wide: Polytope, engine: IntArray, most: IntArray) -> Polytope:
 def _finish_goal(steady: SteadyProblem, wide: Polytope, allocation: Allocation, kept_from: int) -> Goal:
     """Least cost with restarts charged, at the throughput of the first phase; among equals, what runs."""
     objective = wide.problem.objective
-    first, variants = steady.goal(), steady.variants
+    first, variants, charges = steady.goal(), steady.variants, steady.charges
     prices = _TIE * _gpu_prices(wide)
     tie = _TIE * wide.cost_use[:kept_from] + prices[:kept_from]
     recapped = np.where(steady.running() > 0, 0.0, prices[kept_from:])
-    restart = np.concatenate([steady.restart + tie, recapped])
-    start = np.concatenate([steady.start_per_use, steady.start_per_use[variants]])
+    restart = np.concatenate([charges.restart + tie, recapped])
+    start = np.concatenate([charges.start_per_use, charges.start_per_use[variants]])
     new = np.array([0.0 if c.held else _TIE * c.price_usd_per_hour for c in wide.supply.classes])
     if maximises_rate(objective):
         held = allocation.lam * (1 - HELD_GAP_SHARE * wide.problem.options.relative_gap)
-        return Goal(0.0, wide.cost_use + start + restart, wide.cost_rent + steady.start - steady.stop + new, held)
+        return Goal(0.0, wide.cost_use + start + restart, wide.cost_rent + charges.start - charges.stop + new, held)
     use = np.concatenate([first.use_cost, first.use_cost[variants]])
     return Goal(0.0, use + restart, first.rent_cost + new, first.lam_lower)
 
 
 def _gpu_prices(polytope: Polytope) -> FloatArray:
     """[C] what a replica's GPUs cost at least, USD/h."""
-    supply, candidates = polytope.supply, polytope.candidates
-    cheapest = supply.cheapest_gpu_usd_per_hour()
-    prices = np.array([price if np.isfinite(price) else 0.0 for price in cheapest] + [0.0])
-    total: FloatArray = (prices[candidates.piece_pool] * candidates.piece_size).sum(axis=1)
-    return total
+    return polytope.candidates.summed(polytope.supply.least_usd_per_gpu_hour())
 
 
 def _described(
-    steady: SteadyProblem, standing: Standing, wide: Polytope, allocation: Allocation, kept_from: int
-) -> Fleet | None:
+    steady: SteadyProblem, standing: StandingDeployment, wide: Polytope, allocation: Allocation, kept_from: int
+) -> DescribedFleet | None:
     allocation, routing = without_idle(wide, allocation)
     if routing.lam <= LEAST_LAM:
         return None
@@ -373,9 +366,9 @@ def _described(
 
 
 def _pins(
-    steady: SteadyProblem, standing: Standing, wide: Polytope, allocation: Allocation, kept_from: int
+    steady: SteadyProblem, standing: StandingDeployment, wide: Polytope, allocation: Allocation, kept_from: int
 ) -> list[tuple[PinnedReplica, str]]:
-    """Where the running replicas stand, as replicas of the columns that cost no restart, with their names.
+    """The places of the running replicas, as replicas of the columns that cost no restart, with their names.
 
     Those of an engine go to the caps that it is to have, as far as they can to their own.
     """
@@ -401,7 +394,7 @@ def _pins(
 def _names(
     polytope: Polytope,
     allocation: Allocation,
-    standing: Standing,
+    standing: StandingDeployment,
     pins: list[tuple[PinnedReplica, str]],
     stays: list[bool],
 ) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sutler.solver.market.pools import checkpoint_disk_gb
 from sutler.solver.plan import Plan, Rental, Replica, Stage
 from sutler.solver.problem import Problem
-from sutler.solver.replanning.standing import Standing
+from sutler.solver.replanning.standing import StandingDeployment
 from sutler.solver.units import SECONDS_PER_HOUR
 from sutler.solver.verify.view import OfferKey, offer_key
 
@@ -43,26 +43,26 @@ class Switching:
         return self.horizon_s / SECONDS_PER_HOUR
 
     def start_s(self, weights_gb: float, inet_down_gb_per_s: float | None = None) -> float:
-        """Until a new machine serves. Nothing takes any time where `startup_s` is 0."""
+        """The seconds until a new machine serves. Nothing takes any time where `startup_s` is 0."""
         if self.startup_s == 0:
             return 0.0
         return self.startup_s + weights_gb / (inet_down_gb_per_s or self.download_gb_per_s)
 
     def start_usd(self, usd_per_hour: float, start_s: float) -> float:
-        """Of a new machine: it does not serve yet, and may have to be paid for longer than it is needed."""
+        """The cost of a new machine: it does not serve yet, and may have to be paid for longer than it is needed."""
         return usd_per_hour * (start_s + max(0.0, self.min_rental_s - self.horizon_s)) / SECONDS_PER_HOUR
 
     def stop_usd(self, usd_per_hour: float, overlap_s: float) -> float:
-        """Of an old machine: it runs until the new ones serve, and then drains."""
+        """The cost of an old machine: it runs until the new ones serve, and then drains."""
         return usd_per_hour * (overlap_s + self.drain_s) / SECONDS_PER_HOUR
 
     def restart_usd(self, usd_per_hour: float) -> float:
-        """Of GPUs whose engine starts anew."""
+        """The cost of GPUs whose engine starts anew."""
         return usd_per_hour * self.restart_s / SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FleetChange:
     """What a plan changes about the fleet: machines started and stopped, engines started anew, and what that costs.
 
     `ready_s`: until the last of it serves. `recapped`: replicas that run on with other power caps, at no cost.
@@ -81,12 +81,12 @@ class Change:
 
     @property
     def is_of_caps(self) -> bool:
-        """Alone."""
+        """Whether power caps are all that changes."""
         return self.recapped > 0 and self.started == self.stopped == self.restarted == 0
 
 
-def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switching) -> Change:
-    """From what stands to the plan. Engines of the same name run on."""
+def change_of(problem: Problem, standing: StandingDeployment, plan: Plan, switching: Switching) -> FleetChange:
+    """Returns what leads from what stands to the plan. Engines of the same name run on."""
     offers = {offer_key(offer): offer for offer in problem.offers}
     models = {model.name: model for model in problem.models}
     start_usd, ready_s = 0.0, 0.0
@@ -104,7 +104,7 @@ def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switc
     running = {replica.id: replica for replica in standing.replicas}
     anew = [r for r in plan.replicas if r.id not in running and any(plan.rentals[s.rental].held for s in r.stages)]
     restart_usd = sum(switching.restart_usd(_gpu_usd_per_hour(plan, replica.stages)) for replica in anew)
-    return Change(
+    return FleetChange(
         started=sum(rental.count for rental in plan.rentals if not rental.held),
         stopped=sum(max(0, count) for count in stopped.values()),
         restarted=len(anew),
@@ -115,7 +115,7 @@ def change_of(problem: Problem, standing: Standing, plan: Plan, switching: Switc
 
 
 def _caps(replica: Replica) -> tuple[float | None, ...]:
-    """In whole watts, as they are set."""
+    """The caps in whole watts, as they are set."""
     return tuple(None if s.power_cap_watts is None else round(s.power_cap_watts) for s in replica.stages)
 
 

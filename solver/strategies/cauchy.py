@@ -22,31 +22,30 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import block_array, csr_array, vstack
 
-from sutler.solver.answer.routing import balanced
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import enumerate_candidates
 from sutler.solver.market.supply import build_supply
-from sutler.solver.planner import Run
+from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope, build_polytope
 from sutler.solver.problem import Disaggregation, Problem
+from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.combos import Combos, combos_of
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
-from sutler.solver.strategies.straight_line import Ruled, refuse_provider_shares, refused, ruled, started
+from sutler.solver.strategies.comparing import StrategyPlan
+from sutler.solver.strategies.straight_line import Ruled, answered, refuse_provider_shares, started
 
 Rule = Literal["mce-lp", "mc-lp", "co-lp"]
 
 _REMEDY = "it rents whole combos, each for one workload: add offers, raise the budget, or use sutler"
-_GAP = 1e-4
+_GAP = 1e-4  # a tenth of what sutler is asked for by default, so that the rule is not blamed for its ILP
 _HELD = 1e-6  # of what an earlier objective found, a later one may give up
-_CARRIES = 1 - 1e-6
+_CARRIES = 1 - 1e-6  # of the load: HiGHS's tolerances hide the rest
 _MOST_LAM = 1.01  # no combos carry more than the relaxation, which is 1
 
 
-def plan(rule: Rule, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(rule: Rule, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The combos that a rule deploys. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     disaggregation: Disaggregation = "only" if problem.search.disaggregation == "only" else "auto"
@@ -59,16 +58,14 @@ def plan(rule: Rule, problem: Problem, seconds_left: SecondsLeft) -> Planned:
         combos = combos_of(polytope)
         if len(combos):
             found = _Allocator(run, polytope, combos).deployed(rule)
-    if found is None:
-        return Planned(refused(run, own, f"cauchy/{rule}", carried=0.0, remedy=_REMEDY), own)
-    return Planned(ruled(run, own, found), own)
+    return answered(run, own, f"cauchy/{rule}", found, remedy=_REMEDY)
 
 
 def _plain(problem: Problem) -> Polytope | None:
-    """Of replicas inside one machine, without pipelines. None: they do not serve everything."""
+    """The polytope of replicas inside one machine, without pipelines. None: they do not serve everything."""
     supply = build_supply(problem)
     enumerated = enumerate_candidates(problem, supply)
-    plain = np.flatnonzero(((enumerated.pool >= 0).sum(axis=1) == 1) & enumerated.one_piece)
+    plain = np.flatnonzero(enumerated.is_one_stage & enumerated.one_piece)
     polytope = of_possible(problem, supply, enumerated.take(plain))
     return scaled_to_one(polytope) if polytope.servable().all() else None
 
@@ -77,7 +74,7 @@ def _plain(problem: Problem) -> Polytope | None:
 class _Allocator:
     """The ILP over columns lam | served s [N] | combos x [N] | machines u [K], and the objectives held so far."""
 
-    run: Run
+    run: SolveRun
     polytope: Polytope
     combos: Combos
     held: list[tuple[FloatArray, float]] = field(default_factory=list)
@@ -187,15 +184,13 @@ class _Allocator:
             return None
         fraction = np.zeros((len(polytope.demands), len(combo)))
         fraction[combos.demand[combo], np.arange(len(combo))] = (goodput / total[combos.demand])[combo]
-        share = np.zeros((len(combo), polytope.rate.shape[1]))
-        fleet = Allocation(np.arange(len(combo)), replicas, share, machines, 0.0)
-        routing = balanced(polytope, fleet, fraction)
+        fleet = Ruled.of(polytope, np.arange(len(combo)), replicas, machines, fraction)
         objective = polytope.problem.objective
         least = LEAST_LAM if maximises_rate(objective) else objective.carried_load * _CARRIES
-        return Ruled(polytope, replace(fleet, lam=routing.lam), routing) if routing.lam >= least else None
+        return fleet if fleet.routing.lam >= least else None
 
     def _polytope_of(self, candidate: IntArray) -> Polytope:
-        """Of these candidates alone, once for each time that they are named."""
+        """The polytope of these candidates alone, once for each time that they are named."""
         polytope = self.polytope
         own = build_polytope(polytope.problem, polytope.supply, polytope.candidates.take(candidate))
         return own.scaled(polytope.scale_rps)

@@ -23,8 +23,8 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import AGGREGATED, DECODE, PREFILL, kv_network
-from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.strategies.rules import least_expense
 from sutler.solver.units import SECONDS_PER_HOUR
 
 COUNTS = tuple((i, j) for i in (1, 2) for j in range(1, 7) if gcd(i, j) == 1)
@@ -72,7 +72,11 @@ def _of_demand(polytope: Polytope, row: int, price: FloatArray) -> Iterator[_Com
     worth = rate * polytope.scale_rps * SECONDS_PER_HOUR / price
     prompts, answers = worth * workload.input_tokens, worth * workload.output_tokens
     chosen = _layouts(polytope, row)
-    network, role, pool = kv_network(polytope.candidates, polytope.supply), polytope.candidates.role, _pool(polytope)
+    network, role, pool = (
+        kv_network(polytope.candidates, polytope.supply),
+        polytope.candidates.role,
+        polytope.candidates.pool[:, 0],
+    )
     for c in chosen[role[chosen] == AGGREGATED].tolist():
         yield row, c, c, 1, 0, rate[c], price[c], 2.0 * (prompts[c] + answers[c])
     for site in np.unique(network[chosen][network[chosen] >= 0]):
@@ -88,10 +92,10 @@ def _of_demand(polytope: Polytope, row: int, price: FloatArray) -> Iterator[_Com
 
 
 def _layouts(polytope: Polytope, row: int) -> IntArray:
-    """Of every pool and role the candidate with the most requests/s of the workload per GPU."""
+    """Returns of every pool and role the candidate with the most requests/s of the workload per GPU."""
     demand, candidates = polytope.demands[row], polytope.candidates
     rate = polytope.rate[:, demand.workload]
-    pool = _pool(polytope)
+    pool = polytope.candidates.pool[:, 0]
     best: dict[tuple[int, int], int] = {}
     for c in np.flatnonzero((candidates.model == demand.model) & (rate > 0)).tolist():
         key = (int(candidates.role[c]), int(pool[c]))
@@ -104,17 +108,8 @@ def _per_gpu(polytope: Polytope, rate: FloatArray, candidate: int) -> float:
     return float(rate[candidate] / polytope.candidates.piece_size[candidate, 0])
 
 
-def _pool(polytope: Polytope) -> IntArray:
-    pool: IntArray = polytope.candidates.pool[:, 0]
-    return pool
-
-
 def _price(polytope: Polytope) -> FloatArray:
-    """[C] of one replica by the cheapest GPUs of its pool: what it has to be worth, in $/h or watts."""
-    price: FloatArray = rough_price_usd_per_hour(polytope) + polytope.candidates.storage_usd_per_hour
-    if polytope.problem.objective.kind == "min_power":
-        watts = np.array([polytope.problem.gpus[pool.gpu].tdp_watts or 0.0 for pool in polytope.supply.pools])
-        price = watts[_pool(polytope)] * polytope.candidates.piece_size[:, 0]
+    """[C] the price of one replica by the cheapest GPUs of its pool: what it has to be worth, in $/h or watts."""
+    price = least_expense(polytope)
     dearest = float(price.max(initial=0.0)) or 1.0
-    floored: FloatArray = np.maximum(price, _FREE_SHARE * dearest)
-    return floored
+    return np.maximum(price, _FREE_SHARE * dearest)

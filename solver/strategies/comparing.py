@@ -10,8 +10,8 @@ from typing import Final, Literal
 from sutler.solver.candidates.engines import ANY_LAYOUT
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Disaggregation, Problem, Search
+from sutler.solver.progress import SecondsLeft
 
-SecondsLeft = Callable[[], float]
 Family = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy"]
 
 
@@ -27,7 +27,7 @@ class NotApplicableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class StrategyPlan:
     """A plan and the problem that it is verified against: the caller's, or one with the strategy's own market."""
 
     plan: Plan
@@ -46,7 +46,7 @@ class Strategy:
     title: str
     family: Family
     source: str
-    plan: Callable[[Problem, SecondsLeft], Planned]
+    plan: Callable[[Problem, SecondsLeft], StrategyPlan]
     own_market: bool = False
 
 
@@ -62,7 +62,7 @@ class Ran:
     """
 
     strategy: Strategy
-    planned: Planned | None
+    planned: StrategyPlan | None
     reason: str | None
     seconds: float
     violations: tuple[str, ...] = ()

@@ -20,14 +20,14 @@ from sutler.solver.polytope.objectives import first_goal, maximises_rate
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.problem import Offer, Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.straight_line import (
     CARRIES,
     Ruled,
+    answered,
     best_fleet,
     for_the_most_load,
-    refused,
-    ruled,
     solved,
     started,
 )
@@ -35,22 +35,20 @@ from sutler.solver.strategies.straight_line import (
 _REMEDY = "it rents as many GPUs of every type: take the types that are of no use off the market, or raise the budget"
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The best plan on the uniform composition."""
     if maximises_rate(problem.objective):
         most = most_affordable(problem)
         if most == 0:
-            return Planned(unaffordable(problem, seconds_left), problem)
-        return Planned(solved(with_at_most(problem, uniform(problem, most)), seconds_left), problem)
+            return StrategyPlan(unaffordable(problem, seconds_left), problem)
+        return StrategyPlan(solved(with_at_most(problem, uniform(problem, most)), seconds_left), problem)
     run, most_load = started(problem, seconds_left), for_the_most_load(problem)
 
     def deployed(k: int) -> Ruled | None:
         return best_fleet(run, prepare(with_at_most(most_load, uniform(problem, k))))
 
     found, carried = smallest_that_carries(problem, deployed)
-    if found is None:
-        return Planned(refused(run, problem, "uniform-composition", carried=carried, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, problem, "uniform-composition", found, remedy=_REMEDY, carried=carried)
 
 
 def uniform(problem: Problem, most: int) -> dict[str, int]:
@@ -133,7 +131,8 @@ def _available(problem: Problem) -> dict[str, int]:
 
 
 def _offers(problem: Problem) -> dict[str, list[tuple[Offer, int]]]:
-    """By GPU type the offers, cheapest per GPU first, and how often each can be rented beside those before it."""
+    """Returns by GPU type the offers, cheapest per GPU first, and how often each can be rented beside those before
+    it."""
     by_gpu: dict[str, list[tuple[Offer, int]]] = defaultdict(list)
     on_machine: dict[tuple[str, str], list[Offer]] = defaultdict(list)
     for offer in problem.offers:

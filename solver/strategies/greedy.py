@@ -12,46 +12,46 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
-from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
-from sutler.solver.strategies.rules import by_weight, mixed_rates
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
+from sutler.solver.strategies.rules import by_weight, least_expense, mixed_rates
 from sutler.solver.strategies.straight_line import (
     CARRIES,
     Ruled,
     aggregated,
+    answered,
     machines_for,
     refuse_provider_shares,
-    refused,
-    ruled,
     started,
 )
 
+_NAME = "greedy-cheapest"
 _REMEDY = "it buys the best value first and gives nothing back: add offers or raise the budget"
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-9  # relative: what sums of floats may be off by
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The fleet that grows by the best value. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     run = started(problem, seconds_left)
     scaled = scaled_to_one(prepare(aggregated(problem)))
     if scaled is None:
-        return Planned(refused(run, problem, "greedy-cheapest", carried=0.0, remedy=_REMEDY), problem)
+        return answered(run, problem, _NAME, None, remedy=_REMEDY)
     run.candidates = len(scaled.candidates)
     wanted = np.inf if maximises_rate(problem.objective) else problem.objective.carried_load
     rates = mixed_rates(scaled)
     growing = _Fleet(scaled, run.seconds_left)
-    carried = _grow(growing, rates, _price(scaled), wanted, run.seconds_left)
+    carried = _grow(growing, rates, least_expense(scaled), wanted, run.seconds_left)
     candidate = np.flatnonzero(growing.replicas)
     short = carried < CARRIES * wanted if np.isfinite(wanted) else carried == 0
     if short:
-        return Planned(refused(run, problem, "greedy-cheapest", carried=carried, remedy=_REMEDY), problem)
+        return answered(run, problem, _NAME, None, remedy=_REMEDY, carried=carried)
     share = np.zeros((len(candidate), scaled.rate.shape[1]))
     fleet = Allocation(candidate, growing.replicas[candidate], share, growing.machines, carried)
     routing = by_weight(scaled, fleet, rates[candidate])
-    return Planned(ruled(run, problem, Ruled(scaled, fleet, routing)), problem)
+    return answered(run, problem, _NAME, Ruled(scaled, fleet, routing), remedy=_REMEDY)
 
 
 def _grow(fleet: "_Fleet", rates: FloatArray, price: FloatArray, wanted: float, seconds_left: SecondsLeft) -> float:
@@ -68,15 +68,6 @@ def _grow(fleet: "_Fleet", rates: FloatArray, price: FloatArray, wanted: float, 
             break
         carried[model] += rates[waiting[model][0]]
     return float(carried.min())
-
-
-def _price(polytope: Polytope) -> FloatArray:
-    """[C] $/h at the cheapest GPU of each pool, or watts."""
-    if polytope.problem.objective.kind != "min_power":
-        return rough_price_usd_per_hour(polytope) + polytope.candidates.storage_usd_per_hour
-    watts = np.array([polytope.problem.gpus[pool.gpu].tdp_watts or 0.0 for pool in polytope.supply.pools] + [0.0])
-    price: FloatArray = (watts[polytope.candidates.piece_pool] * polytope.candidates.piece_size).sum(axis=1)
-    return price
 
 
 class _Fleet:

@@ -28,19 +28,19 @@ from sutler.solver.market.supply import build_supply
 from sutler.solver.polytope.objectives import cost_of, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, prepare
 from sutler.solver.problem import MeasuredRate, Problem, ServedModel, Workload
+from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies import composition
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import by_weight
 from sutler.solver.strategies.straight_line import (
     Ruled,
     aggregated,
+    answered,
     best_fleet,
     bought,
     for_the_most_load,
     raised_until_carried,
     refuse_provider_shares,
-    refused,
-    ruled,
     started,
 )
 from sutler.solver.throughput.memory import MAX_SEQUENCES
@@ -49,8 +49,8 @@ _MEAN = "mean"
 _REMEDY = "its replicas take every kind of request, whatever they are good at: add offers or raise the budget"
 
 
-def plan_even(problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    """On the uniform composition. Raises NotApplicableError."""
+def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
+    """Plans on the uniform composition. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     problem = _on_its_engine(problem)
     own = aggregated(problem)
@@ -62,24 +62,21 @@ def plan_even(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     if maximises_rate(problem.objective):
         most = composition.most_affordable(problem)
         if most == 0:
-            return Planned(composition.unaffordable(problem, seconds_left), problem)
+            return StrategyPlan(composition.unaffordable(problem, seconds_left), problem)
         found = deployed(most)
     else:
         found, carried = composition.smallest_that_carries(own, deployed)
-    if found is None:
-        return Planned(refused(run, problem, "hexgen/even", carried=carried, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, problem, "hexgen/even", found, remedy=_REMEDY, carried=carried)
 
 
-def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    """On the GPUs that sutler rents. Raises NotApplicableError."""
+def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
+    """Plans on the GPUs that sutler rents. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     own = aggregated(problem)
     run, polytope, carried = started(problem, seconds_left), prepare(own), 0.0
 
     def deployed(load: float) -> Ruled | None:
-        objective = replace(own.objective, headroom_fraction=load - 1.0)
-        fleet = bought(run, replace(polytope, problem=replace(own, objective=objective)))
+        fleet = bought(run, replace(polytope, problem=own.with_headroom(load - 1.0)))
         return None if fleet is None else _deployed(run, _on_its_engine(_on_the_gpus_of(own, fleet)))
 
     wanted = own.objective.carried_load
@@ -87,10 +84,7 @@ def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> Planned:
         found = deployed(wanted)
     else:
         found, carried = raised_until_carried(wanted, deployed, own, run.first_phase_seconds_left)
-    problem = _on_its_engine(problem)
-    if found is None:
-        return Planned(refused(run, problem, "hexgen/ours", carried=carried, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, _on_its_engine(problem), "hexgen/ours", found, remedy=_REMEDY, carried=carried)
 
 
 def _on_its_engine(problem: Problem) -> Problem:
@@ -111,7 +105,7 @@ def _on_the_gpus_of(problem: Problem, fleet: Ruled) -> Problem:
     return composition.with_at_most(problem, gpus, cost_of(polytope, allocation) * (1 + 1e-9))
 
 
-def _deployed(run: planner.Run, problem: Problem) -> Ruled | None:
+def _deployed(run: planner.SolveRun, problem: Problem) -> Ruled | None:
     """All that is for rent deployed for the mean request, and routed by it. None: nothing serves every workload."""
     blind_problem = for_the_most_load(problem)
     supply = build_supply(blind_problem)

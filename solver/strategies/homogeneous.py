@@ -12,7 +12,8 @@ import numpy as np
 from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Contract, Offer, Problem
-from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
 from sutler.solver.strategies.straight_line import optimum, refused, solved, started
 
 _MOST_REPLICAS = 2000  # are packed, described and verified in about a second, twice as many in three
@@ -20,14 +21,14 @@ _REMEDY = "no number of GPUs of the type carries the load: use another type as w
 _ENOUGH_TO_RATE = 64  # machines of an offer with which every configuration is possible
 
 
-def plan_limited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Planned:
-    """On the caller's offers of one GPU type."""
+def plan_limited(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
+    """Plans on the caller's offers of one GPU type."""
     own = tuple(offer for offer in problem.offers if offer.gpu == gpu)
-    return Planned(solved(replace(problem, offers=own), seconds_left), problem)
+    return StrategyPlan(solved(replace(problem, offers=own), seconds_left), problem)
 
 
-def plan_unlimited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Planned:
-    """On the same offers with more machines than budget and limits could pay for.
+def plan_unlimited(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
+    """Plans on the same offers with more machines than budget and limits could pay for.
 
     Raises NotApplicableError where nothing bounds what an unlimited market carries, or only what is too many to list.
     """
@@ -38,8 +39,8 @@ def plan_unlimited(problem: Problem, gpu: str, seconds_left: SecondsLeft) -> Pla
     run = started(own, seconds_left)
     found = optimum(run, prepare(own), most_replicas=_MOST_REPLICAS)
     if found is None:
-        found = refused(run, own, f"homogeneous-unlimited/{gpu}", carried=0.0, remedy=_REMEDY)
-    return Planned(found, own)
+        found = refused(run, own, f"homogeneous-unlimited/{gpu}", remedy=_REMEDY)
+    return StrategyPlan(found, own)
 
 
 def _one_of_each(problem: Problem, gpu: str) -> tuple[Offer, ...]:
@@ -47,7 +48,7 @@ def _one_of_each(problem: Problem, gpu: str) -> tuple[Offer, ...]:
     replicated, and what is held is no better than what is for rent."""
     kinds: dict[tuple[str, str, Contract], Offer] = {}
     for offer in sorted((o for o in problem.offers if o.gpu == gpu), key=lambda o: o.held):
-        free = replace(offer, held=False, machine_id=None, machine_gpus=None, gpu_ids=None)
+        free = replace(offer.on_its_own(), held=False)
         kinds.setdefault((offer.provider, offer.offer_id, offer.contract), free)
     return tuple(kinds.values())
 

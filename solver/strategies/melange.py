@@ -12,32 +12,29 @@ spread evenly over its replicas.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import block_array, csr_array
 
-from sutler.solver.answer.routing import balanced
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
 from sutler.solver.market.supply import build_supply
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
-from sutler.solver.strategies.straight_line import Ruled, aggregated, refuse_provider_shares, refused, ruled, started
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
+from sutler.solver.strategies.straight_line import Ruled, aggregated, answered, refuse_provider_shares, started
 
-SLICE_FACTOR = 8
+SLICE_FACTOR = 8  # as in its release
 
 _REMEDY = "each of its slices goes whole to one GPU type without pipelines: add offers or raise the budget"
-_GAP = 1e-4
-_CARRIES = 1 - 1e-6
-_NO_SLICE = 1e-9
-_CARRIES = 1 - 1e-6
-_NO_SLICE = 1e-9
+_GAP = 1e-4  # a tenth of what sutler is asked for by default, so that the rule is not blamed for its ILP
+_CARRIES = 1 - 1e-6  # of the load: HiGHS's tolerances hide the rest
+_NO_SLICE = 1e-9  # of a workload
 _MOST_SLICES_SECONDS = 5.0  # of one ILP in the bisection
 
 
@@ -50,7 +47,7 @@ class _Bins:
     rate: FloatArray
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLICE_FACTOR) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLICE_FACTOR) -> StrategyPlan:
     """The plan of the ILP. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     run, bins = started(problem, seconds_left), _bins(aggregated(problem))
@@ -62,17 +59,14 @@ def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLI
         else:
             wanted = problem.objective.carried_load
             found = _packed(bins, wanted, slice_factor, run.first_phase_seconds_left())
-    if found is None:
-        return Planned(refused(run, problem, "melange", carried=0.0, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, problem, "melange", found, remedy=_REMEDY)
 
 
 def _bins(problem: Problem) -> _Bins | None:
-    """None: not even slices of no size could serve everything."""
+    """The GPU types to buy; None: not even slices of no size could serve everything."""
     supply = build_supply(problem)
     enumerated = enumerate_candidates(problem, supply)
-    plain = ((enumerated.pool >= 0).sum(axis=1) == 1) & enumerated.one_piece
-    plain = np.flatnonzero(plain & ~enumerated.is_mix(problem))
+    plain = np.flatnonzero(enumerated.is_one_stage & enumerated.one_piece & ~enumerated.is_mix(problem))
     gpus = [pool.gpu for pool in supply.pools]
     chosen = _profiled(problem, enumerated.take(plain), gpus)
     polytope = scaled_to_one(of_possible(problem, supply, enumerated.take(plain[chosen])))
@@ -95,7 +89,7 @@ def _bins(problem: Problem) -> _Bins | None:
 
 
 def _profiled(problem: Problem, candidates: Candidates, gpus: list[str]) -> IntArray:
-    """Of each model and GPU type the candidates of the best degree, in all pools."""
+    """Returns of each model and GPU type the candidates of the best degree, in all pools."""
     worth: dict[tuple[int, str], dict[int, tuple[int, float]]] = defaultdict(dict)
     keys = [
         (int(model), gpus[pool]) for model, pool in zip(candidates.model, candidates.pool[:, 0].tolist(), strict=True)
@@ -167,13 +161,10 @@ def _packed(bins: _Bins, load: float, slice_factor: int, seconds: float) -> Rule
 
 def _spread(bins: _Bins, part: FloatArray, replicas: IntArray, machines: IntArray) -> Ruled:
     """part [D, J]: of each workload to each type; replicas of a type that is sent nothing are left out."""
-    polytope = bins.polytope
     useful: BoolArray = np.any(part > 0, axis=0)
     candidate = np.flatnonzero((replicas > 0) & useful[bins.of_candidate])
     kind, counts = bins.of_candidate[candidate], replicas[candidate]
     of_type = np.bincount(kind, weights=counts, minlength=part.shape[1])
     fraction = part[:, kind] * counts / of_type[kind]
     fraction /= np.maximum(fraction.sum(axis=1, keepdims=True), _NO_SLICE)
-    fleet = Allocation(candidate, counts, np.zeros((len(candidate), polytope.rate.shape[1])), machines, 0.0)
-    routing = balanced(polytope, fleet, fraction)
-    return Ruled(polytope, replace(fleet, lam=routing.lam), routing)
+    return Ruled.of(bins.polytope, candidate, counts, machines, fraction)

@@ -13,8 +13,8 @@ from typing import Final
 from sutler.solver import planner
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError, UnknownNameError
-from sutler.solver.planner import Clock
 from sutler.solver.problem import Disaggregation, Problem
+from sutler.solver.progress import Clock, SecondsLeft
 from sutler.solver.strategies import (
     cauchy,
     composition,
@@ -28,10 +28,9 @@ from sutler.solver.strategies import (
 )
 from sutler.solver.strategies.comparing import (
     NotApplicableError,
-    Planned,
     Ran,
-    SecondsLeft,
     Strategy,
+    StrategyPlan,
     engines_beyond,
     settings_beyond,
 )
@@ -64,7 +63,7 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
                 f"{gpu} alone",
                 "homogeneous",
                 f"{_MILP_PAPER}, section 5.1",
-                partial(_homogeneous, gpu),
+                partial(homogeneous.plan_limited, gpu),
             )
             for gpu in gpus
         ),
@@ -74,7 +73,7 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
                 f"{gpu} alone, as many as money buys",
                 "homogeneous",
                 f"{_MILP_PAPER}, section 5.1 and Appendix K",
-                partial(_homogeneous_unlimited, gpu),
+                partial(homogeneous.plan_unlimited, gpu),
                 own_market=True,
             )
             for gpu in gpus
@@ -134,7 +133,7 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
                 title,
                 "disaggregated",
                 "Cauchy, sections 3.3 and 4.3",
-                partial(_plan_combos, rule),
+                partial(cauchy.plan, rule),
             )
             for rule, title in _CAUCHY.items()
         ),
@@ -144,7 +143,7 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
                 design.title(problem),
                 "disaggregated",
                 "Patel et al., arXiv 2311.18677, section IV.D",
-                partial(_plan_pools, design),
+                partial(splitwise.plan, design),
             )
             for design in splitwise.DESIGNS
         ),
@@ -236,26 +235,10 @@ def _ratio(sutler: Ran, ran: Ran) -> float | None:
     return better / worse if worse else None
 
 
-def _plan_sutler(problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    return Planned(planner.solve(problem, clock=lambda: -seconds_left()), problem)
+def _plan_sutler(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
+    return StrategyPlan(planner.solve(problem, clock=lambda: -seconds_left()), problem)
 
 
-def _homogeneous(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    return homogeneous.plan_limited(problem, gpu, seconds_left)
-
-
-def _homogeneous_unlimited(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    return homogeneous.plan_unlimited(problem, gpu, seconds_left)
-
-
-def _plan_with_roles(disaggregation: Disaggregation, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def _plan_with_roles(disaggregation: Disaggregation, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     own = replace(problem, search=replace(problem.search, disaggregation=disaggregation))
-    return Planned(solved(own, seconds_left), own)
-
-
-def _plan_combos(rule: cauchy.Rule, problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    return cauchy.plan(rule, problem, seconds_left)
-
-
-def _plan_pools(design: splitwise.Design, problem: Problem, seconds_left: SecondsLeft) -> Planned:
-    return splitwise.plan(design, problem, seconds_left)
+    return StrategyPlan(solved(own, seconds_left), own)

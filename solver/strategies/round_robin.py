@@ -10,17 +10,17 @@ from dataclasses import replace
 from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import spread_evenly
 from sutler.solver.strategies.straight_line import (
     Ruled,
     aggregated,
+    answered,
     best_fleet,
     bought,
     raised_until_carried,
     refuse_provider_shares,
-    refused,
-    ruled,
     started,
 )
 
@@ -29,7 +29,7 @@ _REMEDY = (
 )
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Sutler's fleet, its requests spread evenly. Raises NotApplicableError."""
     refuse_provider_shares(problem)
     own = aggregated(problem)
@@ -37,9 +37,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
     run.candidates = len(polytope.candidates)
 
     def spread(load: float) -> Ruled | None:
-        asked = replace(
-            polytope, problem=replace(own, objective=replace(own.objective, headroom_fraction=load - 1.0))
-        )
+        asked = replace(polytope, problem=own.with_headroom(load - 1.0))
         fleet = best_fleet(run, asked) if maximises_rate(own.objective) else bought(run, asked)
         if fleet is None:
             return None
@@ -51,6 +49,4 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
         found, carried = spread(wanted), 0.0
     else:
         found, carried = raised_until_carried(wanted, spread, own, run.first_phase_seconds_left)
-    if found is None:
-        return Planned(refused(run, problem, "round-robin-assignment", carried=carried, remedy=_REMEDY), problem)
-    return Planned(ruled(run, problem, found), problem)
+    return answered(run, problem, "round-robin-assignment", found, remedy=_REMEDY, carried=carried)

@@ -1,4 +1,5 @@
-"""Routing by rule instead of by LP: what routers do that know replicas but not what each is good at."""
+"""Routing by rule instead of by LP: what routers do that know replicas but not what each is good at; and what rules
+rate replicas by."""
 
 import numpy as np
 
@@ -6,9 +7,10 @@ from sutler.solver.answer.describe import as_split
 from sutler.solver.answer.routing import Routing
 from sutler.solver.arrays import FloatArray
 from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
 from sutler.solver.polytope.rows import Polytope
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
 
 
 def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:
@@ -25,6 +27,14 @@ def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) ->
         if share.sum() > 0:
             fraction[row] = share / share.sum()
     return as_split(polytope, allocation, fraction)
+
+
+def least_expense(polytope: Polytope) -> FloatArray:
+    """[C] $/h of a replica on the cheapest GPUs of its pools, or its watts where the objective is power."""
+    if polytope.problem.objective.kind != "min_power":
+        return rough_price_usd_per_hour(polytope) + polytope.candidates.storage_usd_per_hour
+    gpus = polytope.problem.gpus
+    return polytope.candidates.summed([gpus[pool.gpu].tdp_watts or 0.0 for pool in polytope.supply.pools])
 
 
 def mixed_rates(polytope: Polytope) -> FloatArray:

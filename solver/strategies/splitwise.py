@@ -23,12 +23,13 @@ from sutler.solver.candidates.enumerate import DECODE, PREFILL, Candidates, enum
 from sutler.solver.market.supply import Supply, build_supply
 from sutler.solver.polytope.preparation import of_possible
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
 from sutler.solver.strategies.straight_line import optimum, refused, started
 
 Letter = Literal["A", "H"]
 
-_HALF_OF_TDP = 0.5
+_HALF_OF_TDP = 0.5  # section IV.D
 _REMEDY = "it puts all prompts on one GPU type and all answers on one: use sutler with search.disaggregation auto"
 
 
@@ -42,7 +43,7 @@ class Design:
     decode_cap_fraction: float = 1.0
 
     def title(self, problem: Problem) -> str:
-        """With the GPUs that the letters stand for on this market, as far as they do."""
+        """Names the design with the GPUs that the letters stand for on this market, as far as they do."""
         try:
             types = machine_types(problem)
         except NotApplicableError:
@@ -60,7 +61,7 @@ DESIGNS = (
 )
 
 
-def plan(design: Design, problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(design: Design, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The best pools of a design. Raises NotApplicableError."""
     types = machine_types(problem)
     if design.prefill not in types:
@@ -74,8 +75,8 @@ def plan(design: Design, problem: Problem, seconds_left: SecondsLeft) -> Planned
     )
     found = optimum(run, of_possible(own, supply, prune_dominated(paired(pools, supply))))
     if found is None:
-        found = refused(run, own, design.name, carried=0.0, remedy=_REMEDY)
-    return Planned(found, own)
+        found = refused(run, own, design.name, remedy=_REMEDY)
+    return StrategyPlan(found, own)
 
 
 def machine_types(problem: Problem) -> Mapping[Letter, str]:

@@ -1,7 +1,7 @@
 """What all strategies share: sutler's own line from a polytope to a verified plan, entered where each needs it.
 
 A strategy that restricts the problem is `solved`; one with rules of its own searches a polytope with planner.search,
-or counts replicas itself, and is `ruled` by a routing. None of them has a solver of its own.
+or counts replicas itself, and is `answered` under a routing of its own. None of them has a solver.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ import numpy as np
 
 from sutler.solver import planner
 from sutler.solver.answer.describe import in_unit
-from sutler.solver.answer.routing import Routing, without_idle
-from sutler.solver.arrays import IntArray
+from sutler.solver.answer.routing import Routing, balanced, without_idle
+from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.plan import Conflict, Plan
-from sutler.solver.planner import Run
+from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import cost_of, first_goal, maximises_rate, power_of, total_demand
@@ -22,14 +22,15 @@ from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Objective, Problem
-from sutler.solver.strategies.comparing import NotApplicableError, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
 
 CARRIES = 1 - 1e-9  # what of the wanted load counts as all of it
 
-_MACHINES_GAP = 1e-6
-_ROUNDING = 1e-9
-_MOST_PURCHASES = 12
-_LOAD_STEP = 0.01
+_MACHINES_GAP = 1e-6  # of a small MILP: as good as none
+_ROUNDING = 1e-9  # relative: what sums of floats may be off by
+_MOST_PURCHASES = 12  # a whole search each; halving from the double to _LOAD_STEP takes seven
+_LOAD_STEP = 0.01  # chosen: a rival is not judged by a percent of its load
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ class Ruled:
     polytope: Polytope
     allocation: Allocation
     routing: Routing
+
+    @classmethod
+    def of(
+        cls, polytope: Polytope, candidate: IntArray, replicas: IntArray, machines: IntArray, fraction: FloatArray
+    ) -> "Ruled":
+        """So many replicas of some candidates, with these fractions [D, n] of the demands."""
+        share = np.zeros((len(candidate), polytope.rate.shape[1]))
+        fleet = Allocation(candidate, replicas, share, machines, 0.0)
+        routing = balanced(polytope, fleet, fraction)
+        return cls(polytope, replace(fleet, lam=routing.lam), routing)
 
     @property
     def load_multiple(self) -> float:
@@ -51,12 +62,12 @@ class Ruled:
         return worth(self.polytope, self.allocation)
 
 
-def started(problem: Problem, seconds_left: SecondsLeft) -> Run:
+def started(problem: Problem, seconds_left: SecondsLeft) -> SolveRun:
     """A run that ends with the problem's time limit or with the strategy's, whichever comes first."""
-    return Run(_limited(problem, seconds_left), lambda: -seconds_left(), lambda progress: None)
+    return SolveRun(_limited(problem, seconds_left), lambda: -seconds_left(), lambda progress: None)
 
 
-def half_of(seconds_left: SecondsLeft) -> SecondsLeft:
+def _half_of(seconds_left: SecondsLeft) -> SecondsLeft:
     """Half of the time that is left now, for a search that others have to follow."""
     kept_s = seconds_left() / 2
     return lambda: seconds_left() - kept_s
@@ -67,24 +78,24 @@ def solved(problem: Problem, seconds_left: SecondsLeft) -> Plan:
     return planner.solve(_limited(problem, seconds_left), clock=lambda: -seconds_left())
 
 
-def best_fleet(run: Run, polytope: Polytope) -> Ruled | None:
+def best_fleet(run: SolveRun, polytope: Polytope) -> Ruled | None:
     """Sutler's own fleet and routing on a polytope, by the objective of the polytope's problem; None: none found."""
     found = planner.search(run, polytope)
-    if not isinstance(found, planner.Found):
+    if not isinstance(found, planner.FoundFleet):
         return None
     return Ruled(found.polytope, *without_idle(found.polytope, found.allocation))
 
 
-def bought(run: Run, polytope: Polytope) -> Ruled | None:
+def bought(run: SolveRun, polytope: Polytope) -> Ruled | None:
     """The same within half of the time that is left, where other searches may have to follow."""
-    buying = started(polytope.problem, half_of(run.first_phase_seconds_left))
+    buying = started(polytope.problem, _half_of(run.first_phase_seconds_left))
     fleet = best_fleet(buying, polytope)
     if buying.limit is not None:
         run.end_early()
     return fleet
 
 
-def optimum(run: Run, polytope: Polytope, *, most_replicas: int | None = None) -> Plan | None:
+def optimum(run: SolveRun, polytope: Polytope, *, most_replicas: int | None = None) -> Plan | None:
     """Sutler's plan on a polytope of its own making; None: none found.
 
     Raises NotApplicableError for more than `most_replicas`.
@@ -92,7 +103,7 @@ def optimum(run: Run, polytope: Polytope, *, most_replicas: int | None = None) -
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
     found = planner.search(run, polytope)
-    if not isinstance(found, planner.Found):
+    if not isinstance(found, planner.FoundFleet):
         return None
     used, routing = without_idle(found.polytope, found.allocation)
     replicas = int(used.replicas.sum())
@@ -112,14 +123,20 @@ def _limited(problem: Problem, seconds_left: SecondsLeft) -> Problem:
     return replace(problem, options=replace(problem.options, alternatives=False, time_limit_s=limit_s))
 
 
-def ruled(run: Run, problem: Problem, fleet: Ruled) -> Plan:
-    """The verified plan of a fleet; its bound is what the relaxation proves of every plan for the problem."""
+def answered(
+    run: SolveRun, problem: Problem, strategy: str, fleet: Ruled | None, *, remedy: str, carried: float = 0.0
+) -> StrategyPlan:
+    """The verified plan of a fleet, its bound what the relaxation proves of every plan for the problem; where the
+    strategy found none, why (as `refused` says it)."""
+    if fleet is None:
+        return StrategyPlan(refused(run, problem, strategy, carried=carried, remedy=remedy), problem)
     _say_if_time_ran_out(run)
     polytope = replace(fleet.polytope, problem=problem)
-    return planner.stated(run, polytope, fleet.allocation, fleet.routing, bound=_proven_bound(problem))
+    plan = planner.stated(run, polytope, fleet.allocation, fleet.routing, bound=_proven_bound(problem))
+    return StrategyPlan(plan, problem)
 
 
-def _say_if_time_ran_out(run: Run) -> None:
+def _say_if_time_ran_out(run: SolveRun) -> None:
     if run.first_phase_seconds_left() <= 0:
         run.end_early()
 
@@ -130,12 +147,12 @@ def _proven_bound(problem: Problem) -> float | None:
     return in_unit(scaled, solve_relaxation(scaled, first_goal(scaled)).bound)
 
 
-def refused(run: Run, problem: Problem, strategy: str, *, carried: float, remedy: str) -> Plan:
+def refused(run: SolveRun, problem: Problem, strategy: str, *, remedy: str, carried: float = 0.0) -> Plan:
     """Why there is no plan: there is none at all, or none by the strategy's rules, which carry so many multiples of
     the load. Unknown where the time ran out before that was known."""
     _say_if_time_ran_out(run)
     if run.limit is not None:
-        return planner.without_fleet(run, "unknown", ())
+        return planner.without_fleet(run, "unknown")
     best = solved(problem, run.seconds_left)
     if best.value is None:
         return best

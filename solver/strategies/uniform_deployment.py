@@ -17,7 +17,6 @@ import numpy as np
 from sutler.solver import planner
 from sutler.solver.answer.describe import in_unit
 from sutler.solver.answer.routing import without_idle
-from sutler.solver.arrays import BoolArray
 from sutler.solver.candidates.dominance import prune_dominated
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
 from sutler.solver.market.supply import Supply, build_supply
@@ -26,12 +25,13 @@ from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
-from sutler.solver.strategies.comparing import Planned, SecondsLeft
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.straight_line import refused, started
 
 Degrees = tuple[int, ...]  # of each model
 
-_MOST_COMBINATIONS = 64
+_MOST_COMBINATIONS = 64  # a relaxation each: three models with four degrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Choice:
     bound: float
 
 
-def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The best plan with one degree for each model."""
     run = started(problem, seconds_left)
     best, value, bound = None, np.inf, np.inf
@@ -53,7 +53,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
             break
         run.candidates = max(run.candidates, len(choice.polytope.candidates))
         found = planner.search(run, choice.polytope)
-        if not isinstance(found, planner.Found):
+        if not isinstance(found, planner.FoundFleet):
             continue
         unit = _unit(found.polytope)
         bound = min(bound, found.first.bound * unit)
@@ -61,10 +61,10 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
             best, value = found, found.first.objective * unit
     if best is None:
         remedy = "it knows no pipelines, and one tensor-parallel degree for all replicas of a model: use sutler"
-        return Planned(refused(run, problem, "uniform-deployment", carried=0.0, remedy=remedy), problem)
+        return StrategyPlan(refused(run, problem, "uniform-deployment", remedy=remedy), problem)
     used, routing = without_idle(best.polytope, best.allocation)
     proven = in_unit(best.polytope, bound / _unit(best.polytope))
-    return Planned(planner.stated(run, best.polytope, used, routing, bound=proven), problem)
+    return StrategyPlan(planner.stated(run, best.polytope, used, routing, bound=proven), problem)
 
 
 def _unit(polytope: Polytope) -> float:
@@ -89,21 +89,16 @@ def _combinations(problem: Problem, enumerated: Candidates) -> Sequence[Degrees]
 
 
 def _degrees(problem: Problem, enumerated: Candidates) -> Mapping[int, list[int]]:
-    """By model the degrees of its replicas without pipeline."""
-    plain = _without_pipeline(enumerated)
+    """Returns by model the degrees of its replicas without pipeline."""
+    plain = enumerated.is_one_stage
     return {
         m: np.unique(enumerated.gpus[plain & (enumerated.model == m), 0]).tolist() for m in range(len(problem.models))
     }
 
 
-def _without_pipeline(candidates: Candidates) -> BoolArray:
-    plain: BoolArray = (candidates.pool >= 0).sum(axis=1) == 1
-    return plain
-
-
 def _rated(problem: Problem, supply: Supply, enumerated: Candidates, degrees: Degrees) -> _Choice | None:
-    """None: not even the relaxation serves everything."""
-    kept = _without_pipeline(enumerated) & (enumerated.gpus[:, 0] == np.array(degrees)[enumerated.model])
+    """Rates a combination by its relaxation; None: not even that serves everything."""
+    kept = enumerated.is_one_stage & (enumerated.gpus[:, 0] == np.array(degrees)[enumerated.model])
     polytope = of_possible(problem, supply, prune_dominated(enumerated.take(kept)))
     scaled = scaled_to_one(polytope)
     if scaled is None:

@@ -7,6 +7,8 @@ interchangeable) and the throughput layer are shared with the solver because the
     wellformed -> rented offers -> replicas and pieces -> supply, placement, service, totals, limits
 """
 
+from dataclasses import fields
+
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Problem
 from sutler.solver.verify.handover import wrong_handover
@@ -18,7 +20,7 @@ from sutler.solver.verify.rentals import oversupplied_machines, unknown_rentals,
 from sutler.solver.verify.replicas import broken_replicas, overfull_disks, unfit_pieces
 from sutler.solver.verify.service import sustained_rates, wrong_service
 from sutler.solver.verify.totals import wrong_totals
-from sutler.solver.verify.view import View, view_of
+from sutler.solver.verify.view import PlanView, view_of
 from sutler.solver.verify.wellformed import malformed
 
 __all__ = ["verify"]
@@ -44,7 +46,7 @@ def verify(problem: Problem, plan: Plan, *, is_standing: bool = False) -> tuple[
     found = [*unknown_rentals(problem, plan), *broken_replicas(problem, plan, is_standing=is_standing)]
     if found:
         return tuple(found)
-    view: View = view_of(problem, plan, is_standing=is_standing)
+    view: PlanView = view_of(problem, plan, is_standing=is_standing)
     sustained = sustained_rates(view)
     found = [sentence for check in _OF_MACHINES for sentence in check(view)]
     found += [sentence for check in _OF_RATES for sentence in check(view, sustained)]
@@ -60,19 +62,8 @@ def _wrong_identity(problem: Problem, plan: Plan) -> list[str]:
     return found
 
 
-_ANSWERS = (
-    "value",
-    "relative_gap",
-    "throughput_rps",
-    "makespan_s",
-    "load_multiple",
-    "cost_usd_per_hour",
-    "power_watts",
-    "usd_per_million_tokens",
-    "robustness",
-    "optimum_value",
-    "precision_alternative",
-)
+# A bound may be known without a plan.
+_ANSWERS = tuple(each.name for each in fields(Plan) if each.default is None and each.name != "bound")
 
 
 def _wrong_refusal(plan: Plan) -> list[str]:

@@ -11,12 +11,12 @@ from sutler.solver.throughput import handover, roofline_of
 from sutler.solver.throughput.roles import Handover, exposed
 from sutler.solver.verify.numbers import agrees
 from sutler.solver.verify.service import layouts_of_replicas
-from sutler.solver.verify.view import View
+from sutler.solver.verify.view import PlanView
 
 Key = tuple[str, str]
 
 
-def wrong_handover(view: View) -> Iterator[str]:
+def wrong_handover(view: PlanView) -> Iterator[str]:
     """Transfers and combos that do not follow from replicas, routing and rates."""
     unknown = list(_unknown(view))
     yield from unknown
@@ -28,12 +28,12 @@ def wrong_handover(view: View) -> Iterator[str]:
     plan = view.plan
     if any(rate.workload not in _workloads(view)[r.model] for r in plan.replicas for rate in r.throughput_rps):
         return  # service.py says so
-    combos = combos_of(view.problem, plan.rentals, plan.replicas, plan.kv_transfers)
+    combos = combos_of(view.problem, plan.rentals, plan.replicas)
     if plan.combos != combos and not view.is_standing:
         yield f"combos: {plan.combos!r}, expected {combos!r}"
 
 
-def _unknown(view: View) -> Iterator[str]:
+def _unknown(view: PlanView) -> Iterator[str]:
     """References that lead nowhere, and pairs that are named twice or are on different networks."""
     replicas = {replica.id: replica for replica in view.plan.replicas}
     workloads = _workloads(view)
@@ -56,21 +56,21 @@ def _unknown(view: View) -> Iterator[str]:
         seen.add(key)
 
 
-def _workloads(view: View) -> dict[str, list[str]]:
+def _workloads(view: PlanView) -> dict[str, list[str]]:
     return {name: [workload.name for workload in model.workloads] for name, model in view.models.items()}
 
 
-def _network(view: View, replica: Replica) -> str | None:
+def _network(view: PlanView, replica: Replica) -> str | None:
     return view.pools[replica.stages[0].rental].network
 
 
-def _without_network(view: View) -> Iterator[str]:
+def _without_network(view: PlanView) -> Iterator[str]:
     for replica in view.plan.replicas:
         if replica.role != "aggregated" and _network(view, replica) is None:
             yield f"replica {replica.id!r}: {replica.role} without a network, expected a site with one"
 
 
-def _unbalanced(view: View) -> Iterator[str]:
+def _unbalanced(view: PlanView) -> Iterator[str]:
     """What a prefill replica gets by the routing it hands over, all of it."""
     given: dict[tuple[Key, str], float] = defaultdict(float)
     roles = {replica.id: replica.role for replica in view.plan.replicas}
@@ -87,7 +87,7 @@ def _unbalanced(view: View) -> Iterator[str]:
             yield f"kv_transfers of {name!r} for {workload}: {sent[key]!r} handed over, {given[key]!r} routed to it"
 
 
-def _wrong_figures(view: View) -> Iterator[str]:
+def _wrong_figures(view: PlanView) -> Iterator[str]:
     links = _links(view)
     for index, transfer in enumerate(view.plan.kv_transfers):
         kv_gb, exposed_s = _figures(view, transfer, links)
@@ -99,8 +99,8 @@ def _wrong_figures(view: View) -> Iterator[str]:
                 yield f"kv_transfers[{index}].{name}: {stated!r}, expected {expected!r}"
 
 
-def _links(view: View) -> dict[str, Handover | None]:
-    """By replica."""
+def _links(view: PlanView) -> dict[str, Handover | None]:
+    """The links by replica."""
     names = {transfer.prefill for transfer in view.plan.kv_transfers}
     names |= {transfer.decode for transfer in view.plan.kv_transfers}
     return {
@@ -111,7 +111,7 @@ def _links(view: View) -> dict[str, Handover | None]:
 
 
 def _figures(
-    view: View, transfer: KvTransfer, links: dict[str, Handover | None]
+    view: PlanView, transfer: KvTransfer, links: dict[str, Handover | None]
 ) -> tuple[float | None, float | None]:
     prefill, decode = links[transfer.prefill], links[transfer.decode]
     model = view.models[transfer.model]

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from sutler.solver.verify.numbers import RATE_TOLERANCE, at_most
 from sutler.solver.verify.totals import cost_usd_per_hour, power_watts
-from sutler.solver.verify.view import View
+from sutler.solver.verify.view import PlanView
 
 
-def broken_limits(view: View) -> Iterator[str]:
+def broken_limits(view: PlanView) -> Iterator[str]:
     """Limits that the plan exceeds; utilisation is checked where it is recomputed (service.py)."""
     limits, budget = view.problem.limits, view.problem.budget_usd_per_hour
     cost, watts = cost_usd_per_hour(view), power_watts(view)
@@ -34,7 +34,7 @@ def _too_many(name: str, rented: Mapping[str, int], limits: Mapping[str, int]) -
             yield f"rentals: {gpus} GPUs of {key!r}, expected at most {name} {limits[key]}"
 
 
-def _lopsided(view: View) -> Iterator[str]:
+def _lopsided(view: PlanView) -> Iterator[str]:
     """Providers that take more of the requests than `max_share_per_provider_fraction`."""
     most = view.problem.limits.max_share_per_provider_fraction
     carried: dict[str, float] = defaultdict(float)

@@ -10,12 +10,12 @@ from sutler.solver.plan import Replica, RobustAlternative, Robustness
 from sutler.solver.throughput import max_load_fraction
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
 from sutler.solver.verify.service import Sustained
-from sutler.solver.verify.view import View
+from sutler.solver.verify.view import PlanView
 
 _LOAD_TOLERANCE = 1e-5  # of two routings by different programs
 
 
-def wrong_low_end(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+def wrong_low_end(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
     """Figures of `robustness` that do not follow from the bands; of other fleets only their order can be checked."""
     found = view.plan.robustness
     if found is None:
@@ -29,8 +29,8 @@ def wrong_low_end(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
     yield from _wrong_order(view, found)
 
 
-def _low_fraction(view: View, sustained: dict[str, Sustained]) -> float | None:
-    """None where nothing is routed, or something to where it has no rate."""
+def _low_fraction(view: PlanView, sustained: dict[str, Sustained]) -> float | None:
+    """The mean low end / rate; None where nothing is routed, or something to where it has no rate."""
     routed = [(rate, sustained[r.id]) for r in view.plan.replicas for rate in r.throughput_rps]
     if not routed or any(known.stated_rps.get(rate.workload, 0.0) <= 0 for rate, known in routed):
         return None
@@ -38,9 +38,10 @@ def _low_fraction(view: View, sustained: dict[str, Sustained]) -> float | None:
     return min(1.0, low / sum(rate.rps for rate, _ in routed))
 
 
-def _wrong_load(view: View, found: Robustness, sustained: dict[str, Sustained]) -> Iterator[str]:
-    """No more than the fleet carries at the low ends, where each replica serves whole requests of any provider: up to
-    the loads that the caller allows, latency limits aside, since they depend on the routing there."""
+def _wrong_load(view: PlanView, found: Robustness, sustained: dict[str, Sustained]) -> Iterator[str]:
+    """Checks that no more is stated than the fleet carries at the low ends, where each replica serves whole requests
+    of any provider: up to the loads that the caller allows, latency limits aside, since they depend on the routing
+    there."""
     plan, kind = view.plan, view.plan.objective
     is_rate = kind in ("max_throughput", "min_makespan")
     if (found.load_multiple_at_low is None) != is_rate:
@@ -63,7 +64,7 @@ def _wrong_load(view: View, found: Robustness, sustained: dict[str, Sustained]) 
         yield f"robustness.{name}: {stated!r}, expected no more than {multiple!r} of the load at the low ends"
 
 
-def _carried(view: View, sustained: dict[str, Sustained]) -> float:
+def _carried(view: PlanView, sustained: dict[str, Sustained]) -> float:
     """The largest multiple of the demand that some routing carries at the low ends; replicas alike count as one."""
     demand = {(m.name, w.name): w.demand for m in view.problem.models for w in m.workloads}
     alike = Counter(_kind(replica, sustained[replica.id]) for replica in view.plan.replicas)
@@ -86,7 +87,7 @@ def _kind(replica: Replica, sustained: Sustained) -> tuple[str, tuple[tuple[str,
     return replica.model, tuple(sustained.low_rps.items())
 
 
-def _wrong_order(view: View, found: Robustness) -> Iterator[str]:
+def _wrong_order(view: PlanView, found: Robustness) -> Iterator[str]:
     """A fleet named for a fraction of the objective that gives up more of it, or carries no more at the low ends."""
     other, fraction = found.near_optimum, found.near_optimum_fraction
     if other is None:
@@ -103,7 +104,7 @@ def _wrong_order(view: View, found: Robustness) -> Iterator[str]:
         yield "robustness.near_optimum: carries no more at the low end than the plan, expected more"
 
 
-def _is_more(view: View, other: RobustAlternative, found: Robustness) -> bool:
+def _is_more(view: PlanView, other: RobustAlternative, found: Robustness) -> bool:
     if other.load_multiple_at_low is not None and found.load_multiple_at_low is not None:
         return other.load_multiple_at_low > found.load_multiple_at_low
     if view.plan.objective == "max_throughput":

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from sutler.solver.market.pools import PIECE_SIZES, Pool
 from sutler.solver.verify.numbers import same
-from sutler.solver.verify.view import Piece, View
+from sutler.solver.verify.view import PlacedPiece, PlanView
 
 Machine = tuple[int, int]
 
 
-def misplaced_pieces(view: View) -> Iterator[str]:
+def misplaced_pieces(view: PlanView) -> Iterator[str]:
     """Pieces elsewhere than first fit decreasing puts them, machines without a piece, and wrong storage."""
     machines = [(index, machine) for index, rental in enumerate(view.plan.rentals) for machine in range(rental.count)]
     if view.is_standing:
@@ -37,11 +37,11 @@ def misplaced_pieces(view: View) -> Iterator[str]:
     yield from _wrong_storage(view, machines)
 
 
-def _order(piece: Piece) -> tuple[bool, int, int, int]:
+def _order(piece: PlacedPiece) -> tuple[bool, int, int, int]:
     return piece.size in PIECE_SIZES, -piece.size, piece.replica, piece.number
 
 
-def _overfull(view: View) -> Iterator[str]:
+def _overfull(view: PlanView) -> Iterator[str]:
     """GPUs that two stages share or that a machine does not have, and machines with too many pieces."""
     reserved: dict[Machine, int] = defaultdict(int)
     taken: dict[Machine, set[int]] = defaultdict(set)
@@ -58,7 +58,9 @@ def _overfull(view: View) -> Iterator[str]:
             yield f"rentals[{place[0]}]: machine {place[1]} has {most} GPUs, but {gpus} are reserved on it"
 
 
-def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Machine, int]) -> Iterator[str]:
+def _misplaced(
+    view: PlanView, piece: PlacedPiece, machines: list[Machine], used: dict[Machine, int]
+) -> Iterator[str]:
     """Checks one piece against the machines of its pool and reserves its GPUs."""
     free = ((place, view.plan.rentals[place[0]].gpus - used[place]) for place in machines)
     place = next(
@@ -83,7 +85,7 @@ def _misplaced(view: View, piece: Piece, machines: list[Machine], used: dict[Mac
             yield f"{view.path(piece)}: gpu_indices {stage.gpu_indices}, expected {expected}"
 
 
-def _wrong_storage(view: View, machines: list[Machine]) -> Iterator[str]:
+def _wrong_storage(view: PlanView, machines: list[Machine]) -> Iterator[str]:
     held_gb: dict[Machine, float] = defaultdict(float)
     held_usd_per_hour: dict[Machine, float] = defaultdict(float)
     for piece in view.all_pieces():

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from sutler.solver.verify.numbers import RATE_TOLERANCE, SUM_TOLERANCE, same
-from sutler.solver.verify.view import View
+from sutler.solver.verify.view import PlanView
 
 
-def wrong_proof(view: View) -> Iterator[str]:
+def wrong_proof(view: PlanView) -> Iterator[str]:
     """A bound on the wrong side, a gap that is not theirs, a status that the gap does not carry.
 
     What runs already may be valued without a proof.
@@ -32,7 +32,7 @@ def wrong_proof(view: View) -> Iterator[str]:
     yield from _wrong_status(view, gap)
 
 
-def _wrong_optimum(view: View, value: float, bound: float) -> Iterator[str]:
+def _wrong_optimum(view: PlanView, value: float, bound: float) -> Iterator[str]:
     """An optimum that nobody asked for, that the plan gives up too much of, or that the plan or the bound refutes."""
     plan, objective, optimum = view.plan, view.problem.objective, view.plan.optimum_value
     if optimum is None:
@@ -59,14 +59,14 @@ def _relative_gap(value: float, bound: float) -> float:
     return 0.0 if value == bound else abs(bound - value) / abs(value) if value else float("inf")
 
 
-def _wrong_side(view: View, value: float, bound: float) -> Iterator[str]:
+def _wrong_side(view: PlanView, value: float, bound: float) -> Iterator[str]:
     maximised = view.plan.objective == "max_throughput"
     beyond = value - bound if maximised else bound - value
     if beyond > SUM_TOLERANCE * abs(value):
         yield f"bound: {bound!r}, expected at {'least' if maximised else 'most'} the value {value!r}"
 
 
-def _wrong_status(view: View, gap: float) -> Iterator[str]:
+def _wrong_status(view: PlanView, gap: float) -> Iterator[str]:
     options = view.problem.options
     asked = options.relative_gap if options.method == "exact" else options.tolerance_fraction
     expected = "optimal" if gap <= asked + SUM_TOLERANCE else "feasible"

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from sutler.solver.market.pools import PIECE_SIZES
+from sutler.solver.market.supply import machine_gpus
 from sutler.solver.plan import Plan, Rental
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.verify.numbers import same
-from sutler.solver.verify.view import View, offer_key, offers_by_key
+from sutler.solver.verify.view import PlanView, offer_key, offers_by_key
 
 
 def unknown_rentals(problem: Problem, plan: Plan) -> Iterator[str]:
@@ -22,7 +23,7 @@ def unknown_rentals(problem: Problem, plan: Plan) -> Iterator[str]:
             )
 
 
-def wrong_rentals(view: View) -> Iterator[str]:
+def wrong_rentals(view: PlanView) -> Iterator[str]:
     """Facts of a rental that differ from its offer's, and prices that do not add up."""
     for index, (rental, offer) in enumerate(zip(view.plan.rentals, view.offers, strict=True)):
         path = f"rentals[{index}]"
@@ -49,7 +50,7 @@ def _wrong_price(rental: Rental, offer: Offer, path: str) -> Iterator[str]:
         )
 
 
-def oversupplied_machines(view: View) -> Iterator[str]:
+def oversupplied_machines(view: PlanView) -> Iterator[str]:
     """More rented than the market holds, by offer and by physical machine."""
     sizes: dict[int, list[int]] = defaultdict(list)
     index_of = offers_by_key(view.problem)
@@ -91,20 +92,10 @@ def _overlapping_slices(problem: Problem, sizes: dict[int, list[int]]) -> Iterat
         rented = [index for index in members if index in sizes]
         path = f"rentals on machine {machine!r} of {provider!r}"
         gpus = sum(sum(sizes[index]) for index in rented)
-        limit = _gpus_of_machine([problem.offers[index] for index in members])
+        limit = machine_gpus(problem.offers[index] for index in members)
         if gpus > limit:
             yield f"{path}: {gpus} GPUs, expected at most the {limit} that can be rented there"
         yield from _shared_cards([problem.offers[index] for index in rented], path)
-
-
-def _gpus_of_machine(offers: list[Offer]) -> int:
-    """What is stated; without it the union of the cards if all offers name theirs, else the largest offer."""
-    stated = [offer.machine_gpus for offer in offers if offer.machine_gpus is not None]
-    if stated:
-        return min(stated)
-    if all(offer.gpu_ids is not None for offer in offers):
-        return len({card for offer in offers for card in offer.gpu_ids or ()})
-    return max(offer.gpus for offer in offers)
 
 
 def _shared_cards(rented: list[Offer], path: str) -> Iterator[str]:

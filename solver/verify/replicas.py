@@ -5,19 +5,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sutler.solver.candidates.engines import ABILITIES, ANY_LAYOUT, shares_experts, spreads_experts
+from sutler.solver.candidates.enumerate import roles_of
 from sutler.solver.candidates.power import power_cap_fraction
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.plan import Plan, Replica, Stage
 from sutler.solver.problem import Problem, ServedModel
 from sutler.solver.verify.numbers import agrees, at_most
 from sutler.solver.verify.totals import cap_fractions
-from sutler.solver.verify.view import Piece, View, is_measured
-
-_ROLES = {
-    "off": ("aggregated",),
-    "auto": ("aggregated", "prefill", "decode"),
-    "only": ("prefill", "decode"),
-}
+from sutler.solver.verify.view import PlacedPiece, PlanView, is_measured
 
 
 def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) -> Iterator[str]:
@@ -38,8 +33,8 @@ def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) 
         counted[replica.model] += 1
         if replica.id != expected and not is_standing:
             yield f"{path}.id: {replica.id!r}, expected {expected!r} (replicas of a model count from 0)"
-        if replica.role not in _ROLES[problem.search.disaggregation]:
-            expected = " or ".join(map(repr, _ROLES[problem.search.disaggregation]))
+        if replica.role not in roles_of(problem):
+            expected = " or ".join(map(repr, roles_of(problem)))
             yield f"{path}.role: {replica.role!r}, expected {expected}"
         listed = models[replica.model].precisions
         if replica.precision not in listed and not is_standing:
@@ -79,7 +74,7 @@ def _broken_pieces(replica: Replica, path: str) -> Iterator[str]:
             )
 
 
-def unfit_pieces(view: View) -> Iterator[str]:
+def unfit_pieces(view: PlanView) -> Iterator[str]:
     """Pieces that are too large, lack a network or disk, and replicas outside the search or with wrong layers."""
     for replica, pieces in zip(view.plan.replicas, view.pieces, strict=True):
         for piece in pieces:
@@ -96,7 +91,7 @@ def unfit_pieces(view: View) -> Iterator[str]:
             yield from _beyond_engine(view.problem, view.models[replica.model], replica)
 
 
-def _wrong_caps(view: View, replica: Replica) -> Iterator[str]:
+def _wrong_caps(view: PlanView, replica: Replica) -> Iterator[str]:
     """One of the caps that the problem allows, the same for all stages; GPUs that run already have what they have."""
     problem = view.problem
     caps = cap_fractions(problem)
@@ -114,7 +109,7 @@ def _wrong_caps(view: View, replica: Replica) -> Iterator[str]:
             yield f"{path}, expected {tdp_watts * first!r} like the first stage"
 
 
-def _unfit_piece(view: View, replica: Replica, piece: Piece) -> Iterator[str]:
+def _unfit_piece(view: PlanView, replica: Replica, piece: PlacedPiece) -> Iterator[str]:
     fills = piece.size == view.plan.rentals[piece.rental].gpus and len(view.pieces[piece.replica]) == 1
     if piece.size not in PIECE_SIZES and not (fills and piece.size <= MOST_GPUS_OF_PIECE):
         expected = f"at most {PIECE_SIZES[-1]} in one machine, or all of one of {MOST_GPUS_OF_PIECE} at most"
@@ -128,7 +123,7 @@ def _unfit_piece(view: View, replica: Replica, piece: Piece) -> Iterator[str]:
         )
 
 
-def overfull_disks(view: View) -> Iterator[str]:
+def overfull_disks(view: PlanView) -> Iterator[str]:
     """Machines whose disk is too small for the checkpoints that it has to hold, each model's once per precision.
 
     Of measured replicas nobody knows what they keep where.

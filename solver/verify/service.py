@@ -17,7 +17,7 @@ from sutler.solver.throughput import ceilings, counted, stated_ceiling, stated_r
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
-from sutler.solver.verify.view import Piece, View
+from sutler.solver.verify.view import PlacedPiece, PlanView
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Sustained:
     fits: bool
 
 
-def wrong_service(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+def wrong_service(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
     """Routing, throughput, utilisation, batch, arguments and evidence that do not follow from the rates."""
     fractions: dict[tuple[str, str, str], float] = defaultdict(float)
     for route in view.plan.routing:
@@ -56,7 +56,7 @@ def wrong_service(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
     yield from _wrong_evidence(view, sustained)
 
 
-def sustained_rates(view: View) -> dict[str, Sustained]:
+def sustained_rates(view: PlanView) -> dict[str, Sustained]:
     """Rates by replica id; one call of the throughput layer per model, precision, role and power cap."""
     found: dict[str, Sustained] = {}
     alike: dict[tuple[str, Precision, Role, float], list[int]] = defaultdict(list)
@@ -68,7 +68,7 @@ def sustained_rates(view: View) -> dict[str, Sustained]:
     return found
 
 
-def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[str, Sustained]:
+def _rates_of_model(view: PlanView, model: ServedModel, numbers: list[int]) -> dict[str, Sustained]:
     layouts = layouts_of_replicas(view, numbers)
     caps = np.array([view.plan.replicas[number].max_batch or MAX_SEQUENCES for number in numbers], dtype=np.int64)
     answer, measured = stated_rates(view.problem, model, layouts, caps=caps)
@@ -95,7 +95,7 @@ def _rates_of_model(view: View, model: ServedModel, numbers: list[int]) -> dict[
     }
 
 
-def layouts_of_replicas(view: View, numbers: list[int]) -> Layouts:
+def layouts_of_replicas(view: PlanView, numbers: list[int]) -> Layouts:
     """The replicas as the throughput layer reads them, padded to the longest pipeline; alike in role and cap."""
     replicas = [view.plan.replicas[number] for number in numbers]
     role, cap = replicas[0].role, power_cap_fraction(replicas[0], view.problem)
@@ -122,8 +122,8 @@ def layouts_of_replicas(view: View, numbers: list[int]) -> Layouts:
     return Layouts(gpus, gpu, tensor_parallel, intra, hop, cross, layers if known else None, role, shared, cap, ranks)
 
 
-def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
-    """(10^9 bytes/s, leaves the machine) from each stage to the next."""
+def _hops(view: PlanView, pieces: tuple[PlacedPiece, ...]) -> list[tuple[float, bool]]:
+    """Returns (10^9 bytes/s, leaves the machine) from each stage to the next."""
     hops: list[tuple[float, bool]] = []
     for piece, following in zip(pieces, (*pieces[1:], None), strict=True):
         pool = view.pools[piece.rental]
@@ -134,7 +134,7 @@ def _hops(view: View, pieces: tuple[Piece, ...]) -> list[tuple[float, bool]]:
     return hops
 
 
-def _wrong_links(view: View, number: int, replica: Replica) -> Iterator[str]:
+def _wrong_links(view: PlanView, number: int, replica: Replica) -> Iterator[str]:
     """Bandwidths that are not those of the machines that the stages are on."""
     hops = [gb_per_s for gb_per_s, _ in _hops(view, view.pieces[number])]
     for index, stage in enumerate(replica.stages):
@@ -150,7 +150,7 @@ def _wrong_links(view: View, number: int, replica: Replica) -> Iterator[str]:
                 yield f"{path}.{name}: {stated!r}, expected {expected!r}"
 
 
-def _wrong_routing(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+def _wrong_routing(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
     expected = [(model.name, workload.name) for model in view.problem.models for workload in model.workloads]
     routed = [(route.model, route.workload) for route in view.plan.routing]
     if sorted(routed) != sorted(expected):
@@ -178,8 +178,8 @@ def _wrong_route(route: Route, models: dict[str, str], sustained: dict[str, Sust
         yield f"{path}: fractions sum to {total!r}, expected 1"
 
 
-def _wrong_load(view: View, replica: Replica, routed: dict[str, float], sustained: Sustained) -> Iterator[str]:
-    """`routed`: requests/s by workload, as routing and the objective's value imply."""
+def _wrong_load(view: PlanView, replica: Replica, routed: dict[str, float], sustained: Sustained) -> Iterator[str]:
+    """Checks the load; `routed`: requests/s by workload, as routing and the objective's value imply."""
     path = f"replica {replica.id!r}"
     expected = {name: rps for name, rps in routed.items() if rps > 0}
     named = [rate.workload for rate in replica.throughput_rps]
@@ -199,7 +199,7 @@ def _wrong_load(view: View, replica: Replica, routed: dict[str, float], sustaine
     yield from _wrong_ceiling(view, replica, utilisation, sustained)
 
 
-def _wrong_ceiling(view: View, replica: Replica, utilisation: float, sustained: Sustained) -> Iterator[str]:
+def _wrong_ceiling(view: PlanView, replica: Replica, utilisation: float, sustained: Sustained) -> Iterator[str]:
     """The largest load at which the requests that it is given keep their limits, and no more than that."""
     path, stated, most = f"replica {replica.id!r}", replica.max_load_fraction, sustained.most_load_fraction
     expected = stated_ceiling(view.problem, most * (1 + RATE_TOLERANCE), utilisation)
@@ -211,7 +211,7 @@ def _wrong_ceiling(view: View, replica: Replica, utilisation: float, sustained: 
         yield f"{path}.max_load_fraction: {stated!r}, expected {expected!r}"
 
 
-def _wrong_engine(view: View, replica: Replica, sustained: Sustained) -> Iterator[str]:
+def _wrong_engine(view: PlanView, replica: Replica, sustained: Sustained) -> Iterator[str]:
     path = f"replica {replica.id!r}"
     if view.is_standing:
         return  # an engine that runs on keeps the arguments that it was started with
@@ -245,7 +245,7 @@ def _typed(argument: tuple[str, object]) -> tuple[str, type, object]:
     return argument[0], type(argument[1]), argument[1]
 
 
-def _wrong_evidence(view: View, sustained: dict[str, Sustained]) -> Iterator[str]:
+def _wrong_evidence(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
     """Every rate that is used has one piece of evidence with the same figures."""
     given: dict[tuple[str, str], list[Evidence]] = defaultdict(list)
     for evidence in view.plan.evidence:

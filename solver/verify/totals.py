@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from sutler.solver.plan import FIGURE_OF
 from sutler.solver.problem import Problem
 from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees, same
-from sutler.solver.verify.view import View
+from sutler.solver.verify.view import PlanView
 
 
-def wrong_totals(view: View) -> Iterator[str]:
+def wrong_totals(view: PlanView) -> Iterator[str]:
     """Totals that do not follow from rentals, replicas and demand."""
     plan = view.plan
     expected = {
@@ -29,8 +30,8 @@ def wrong_totals(view: View) -> Iterator[str]:
     yield from _wrong_load_multiple(view)
 
 
-def _wrong_alternative(view: View) -> Iterator[str]:
-    """Of a fleet at another precision only the comparison can be checked."""
+def _wrong_alternative(view: PlanView) -> Iterator[str]:
+    """Checks the comparison with a fleet at another precision, which is all of it that can be checked."""
     plan, found = view.plan, view.plan.precision_alternative
     best = plan.optimum_value if view.problem.objective.give_up_fraction else plan.value
     if found is None or not best:
@@ -49,11 +50,11 @@ def _matches(value: float | None, expected: float | None) -> bool:
     return value is expected if value is None or expected is None else same(value, expected)
 
 
-def cost_usd_per_hour(view: View) -> float:
+def cost_usd_per_hour(view: PlanView) -> float:
     return sum(rental.price_usd_per_hour * rental.count for rental in view.plan.rentals)
 
 
-def power_watts(view: View) -> float | None:
+def power_watts(view: PlanView) -> float | None:
     """Caps, or TDP, of all rented GPUs; None where one of them is unknown. GPUs that run nothing count as set to the
     lowest cap that the problem allows."""
     lowest = min((1.0, *cap_fractions(view.problem)))
@@ -78,7 +79,7 @@ def cap_fractions(problem: Problem) -> tuple[float, ...]:
     return problem.search.power_caps_fraction if matters else ()
 
 
-def _usd_per_million_tokens(view: View) -> float | None:
+def _usd_per_million_tokens(view: PlanView) -> float | None:
     tokens_per_s = sum(
         view.rates_rps.get((model.name, workload.name), 0.0) * (workload.input_tokens + workload.output_tokens)
         for model in view.problem.models
@@ -89,19 +90,14 @@ def _usd_per_million_tokens(view: View) -> float | None:
     return cost_usd_per_hour(view) / (tokens_per_s * SECONDS_PER_HOUR / TOKENS_PER_MILLION)
 
 
-def _wrong_value(view: View) -> Iterator[str]:
+def _wrong_value(view: PlanView) -> Iterator[str]:
     plan = view.plan
-    figure = {
-        "max_throughput": "throughput_rps",
-        "min_makespan": "makespan_s",
-        "min_cost": "cost_usd_per_hour",
-        "min_power": "power_watts",
-    }[plan.objective]
+    figure = FIGURE_OF[plan.objective]
     if plan.value is None or plan.value != getattr(plan, figure):
         yield f"value: {plan.value!r}, expected {figure} {getattr(plan, figure)!r}"
 
 
-def _wrong_load_multiple(view: View) -> Iterator[str]:
+def _wrong_load_multiple(view: PlanView) -> Iterator[str]:
     plan, objective = view.plan, view.problem.objective
     if objective.kind not in ("min_cost", "min_power"):
         if plan.load_multiple is not None:

@@ -11,7 +11,7 @@ OfferKey = tuple[str, str, Contract, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlacedPiece:
     """Stages of one replica that share a machine. `gpus` is what they use, `size` what they reserve."""
 
     replica: int
@@ -24,8 +24,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """`offers` and `pools` go by rental, `pieces` and `disk_needed_gb` by replica.
+class PlanView:
+    """A plan and its problem; `offers` and `pools` go by rental, `pieces` and `disk_needed_gb` by replica.
 
     `is_standing`: the fleet was not chosen for this problem, so parts of it may idle and stand anywhere.
     """
@@ -35,19 +35,19 @@ class View:
     models: dict[str, ServedModel]
     offers: tuple[Offer, ...]
     pools: tuple[Pool, ...]
-    pieces: tuple[tuple[Piece, ...], ...]
+    pieces: tuple[tuple[PlacedPiece, ...], ...]
     disk_needed_gb: tuple[float, ...]
     rates_rps: dict[tuple[str, str], float]
     is_standing: bool = False
 
-    def all_pieces(self) -> list[Piece]:
+    def all_pieces(self) -> list[PlacedPiece]:
         return [piece for pieces in self.pieces for piece in pieces]
 
     def served(self, replica: Replica) -> ServedModel:
         """Its model at its precision."""
         return self.models[replica.model].at(replica.precision)
 
-    def path(self, piece: Piece) -> str:
+    def path(self, piece: PlacedPiece) -> str:
         return f"replicas[{piece.replica}] piece {piece.number}"
 
 
@@ -62,13 +62,13 @@ def offer_key(offered: Offer | Rental) -> OfferKey:
     return offered.provider, offered.offer_id, offered.contract, size
 
 
-def view_of(problem: Problem, plan: Plan, *, is_standing: bool = False) -> View:
+def view_of(problem: Problem, plan: Plan, *, is_standing: bool = False) -> PlanView:
     """Needs a plan without unknown rentals and broken replicas."""
     index_of = offers_by_key(problem)
     indices = [index_of[offer_key(rental)] for rental in plan.rentals]
     pools, pool_of_offer = group_offers(problem)
     models = {model.name: model for model in problem.models}
-    return View(
+    return PlanView(
         problem=problem,
         plan=plan,
         models=models,
@@ -81,11 +81,11 @@ def view_of(problem: Problem, plan: Plan, *, is_standing: bool = False) -> View:
     )
 
 
-def pieces_of(plan: Plan, number: int, replica: Replica) -> tuple[Piece, ...]:
+def pieces_of(plan: Plan, number: int, replica: Replica) -> tuple[PlacedPiece, ...]:
     """The pieces of a replica in order; consecutive stages with one piece number form one."""
     groups = [tuple(stages) for _, stages in groupby(replica.stages, key=lambda stage: stage.piece)]
     return tuple(
-        Piece(
+        PlacedPiece(
             replica=number,
             number=stages[0].piece,
             rental=stages[0].rental,
@@ -99,7 +99,7 @@ def pieces_of(plan: Plan, number: int, replica: Replica) -> tuple[Piece, ...]:
 
 
 def offered_rates_rps(problem: Problem, plan: Plan) -> dict[tuple[str, str], float]:
-    """Requests/s of every (model, workload) that the plan's value implies; empty without a usable value."""
+    """The requests/s of every (model, workload) that the plan's value implies; empty without a usable value."""
     demand = {(m.name, w.name): w.demand for m in problem.models for w in m.workloads}
     total = sum(demand.values())
     if plan.objective in ("min_cost", "min_power"):

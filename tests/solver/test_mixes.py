@@ -25,7 +25,7 @@ from sutler.solver.problem import LatencyLimit, Objective, Offer, Problem, Serve
 from sutler.solver.replanning import holdings_of, standing_of
 from sutler.solver.replanning.standing import StandingFleet, capacity_rps, standing_candidates, standing_fleet
 from sutler.solver.strategies import greedy, round_robin
-from sutler.solver.strategies.comparing import Planned
+from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import spread_evenly
 from sutler.solver.throughput.mixes import mixes_of
 from sutler.solver.verify import verify
@@ -176,7 +176,7 @@ def test_a_mix_carries_its_rate_and_no_other_proportions() -> None:
 
 
 @pytest.mark.parametrize("rival", [greedy.plan, round_robin.plan], ids=["greedy", "round robin"])
-def test_rivals_serve_mixes_too(rival: Callable[[Problem, Callable[[], float]], Planned]) -> None:
+def test_rivals_serve_mixes_too(rival: Callable[[Problem, Callable[[], float]], StrategyPlan]) -> None:
     """Where every replica gets what is offered, each is as good as its mix."""
     problem = four_workloads()
     found = rival(problem, lambda: 60.0).plan

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
-from sutler.solver.answer.packing import PackingError, PlacedReplica, pack
+from sutler.solver.answer.packing import PackedReplica, PackingError, pack
 from sutler.solver.catalog import load_gpus
 from sutler.solver.plan import Rental
 from sutler.solver.polytope.milp import Allocation
@@ -32,7 +32,7 @@ def market(*offers: Offer, rows: list[MeasuredRate] | None = None) -> Polytope:
 
 def packed(
     polytope: Polytope, layouts: Mapping[str, int], rented: Mapping[str, int] | None = None
-) -> tuple[tuple[Rental, ...], tuple[PlacedReplica, ...]]:
+) -> tuple[tuple[Rental, ...], tuple[PackedReplica, ...]]:
     """Pack replicas by layout on machines rented by offer id."""
     machines = np.zeros(len(polytope.cost_rent), dtype=np.int64)
     for k, one in enumerate(polytope.supply.classes):
@@ -41,7 +41,7 @@ def packed(
     return pack(polytope, a_fleet(polytope, replicas, machines))
 
 
-def places(replicas: tuple[PlacedReplica, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
+def places(replicas: tuple[PackedReplica, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
     """(rental, machine, GPUs) of every stage."""
     return [(stage.rental, stage.machine, stage.gpu_indices) for replica in replicas for stage in replica.stages]
 
@@ -274,7 +274,7 @@ def fits(machines: list[int], pieces: list[int], used: tuple[int, ...] = ()) -> 
 
 
 def check_placement(
-    polytope: Polytope, fleet: Allocation, rentals: tuple[Rental, ...], replicas: tuple[PlacedReplica, ...]
+    polytope: Polytope, fleet: Allocation, rentals: tuple[Rental, ...], replicas: tuple[PackedReplica, ...]
 ) -> None:
     """Every replica is there, no GPU runs two stages, and nothing beyond what was allotted is rented."""
     assert Counter(replica.candidate for replica in replicas) == dict(

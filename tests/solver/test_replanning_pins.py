@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sutler.solver.answer.packing import PackingError, Pin, PinnedReplica, PlacedReplica, pack
+from sutler.solver.answer.packing import PackedReplica, PackingError, Pin, PinnedReplica, pack
 from sutler.solver.plan import Rental
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
@@ -53,7 +53,7 @@ def packed(
     return [(place_of(rentals, replica), replica.stays) for replica in replicas]
 
 
-def place_of(rentals: Sequence[Rental], replica: PlacedReplica) -> Place:
+def place_of(rentals: Sequence[Rental], replica: PackedReplica) -> Place:
     (stage,) = replica.stages
     return rentals[stage.rental].offer_id, stage.machine, stage.gpu_indices
 
@@ -182,7 +182,7 @@ def some_fleet(draw: Random, polytope: Polytope) -> Allocation | None:
     return fleet if layouts else None
 
 
-def as_pins(polytope: Polytope, rentals: Sequence[Rental], replicas: Sequence[PlacedReplica]) -> list[PinnedReplica]:
+def as_pins(polytope: Polytope, rentals: Sequence[Rental], replicas: Sequence[PackedReplica]) -> list[PinnedReplica]:
     offers = {offer.offer_id: index for index, offer in enumerate(polytope.problem.offers)}
     return [
         PinnedReplica(replica.candidate, (Pin(offers[name], machine, gpus),))
@@ -207,7 +207,7 @@ def test_what_ran_stays_as_it_was_and_what_fits_without_pins_fits_with_them(seed
 
 
 def check_fleet(
-    wanted: Allocation, rentals: Sequence[Rental], replicas: Sequence[PlacedReplica], pins: Sequence[PinnedReplica]
+    wanted: Allocation, rentals: Sequence[Rental], replicas: Sequence[PackedReplica], pins: Sequence[PinnedReplica]
 ) -> None:
     """Every replica is there, none shares a GPU, and those that stay are as many and as large as where they ran."""
     assert Counter(replica.candidate for replica in replicas) == dict(

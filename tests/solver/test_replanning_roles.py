@@ -11,7 +11,7 @@ from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.plan import KvTransfer, Plan, Replica
 from sutler.solver.problem import Disaggregation, Limits, ObjectiveKind, Problem, Role, Search
 from sutler.solver.replanning import Considered, Switching, holdings_of, standing_of
-from sutler.solver.replanning.standing import Standing, StandingFleet, standing_candidates, standing_fleet
+from sutler.solver.replanning.standing import StandingDeployment, StandingFleet, standing_candidates, standing_fleet
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured
 from tests.solver.replanning_builders import (
@@ -51,7 +51,7 @@ def two_networks() -> Problem:
     )
 
 
-def a_standing(lost: tuple[str, ...] = ()) -> Standing:
+def a_standing(lost: tuple[str, ...] = ()) -> StandingDeployment:
     """On each network one prefill replica feeds two decode replicas: s gets 60 %, 20 + 40, t 40 %, 30 + 10."""
     replicas = [
         apart("chat-0", "prefill", 0, 0),
@@ -69,16 +69,16 @@ def a_standing(lost: tuple[str, ...] = ()) -> Standing:
         handed_over("chat-3", "chat-5", 0.1),
     )
     standing = tuple(replica for replica in replicas if replica.id not in lost)
-    return Standing(rentals, standing, (a_route(chat_0=0.6, chat_3=0.4),), transfers)
+    return StandingDeployment(rentals, standing, (a_route(chat_0=0.6, chat_3=0.4),), transfers)
 
 
-def fleet_of(standing: Standing) -> StandingFleet:
+def fleet_of(standing: StandingDeployment) -> StandingFleet:
     fleet = standing_fleet(two_networks(), standing, standing_candidates(two_networks(), standing))
     assert fleet is not None
     return fleet
 
 
-def shares(standing: Standing) -> dict[str, float]:
+def shares(standing: StandingDeployment) -> dict[str, float]:
     fleet = fleet_of(standing)
     routing = fleet.as_routed(standing.routing, standing.kv_transfers)
     return {

@@ -12,7 +12,7 @@ from sutler.solver.plan import Plan, Route
 from sutler.solver.problem import Problem
 from sutler.solver.replanning import holdings_of, standing_of
 from sutler.solver.replanning.standing import (
-    Standing,
+    StandingDeployment,
     StandingFleet,
     capacity_rps,
     standing_candidates,
@@ -31,7 +31,7 @@ def two_specialists() -> Problem:
     )
 
 
-def fleet_of(problem: Problem, standing: Standing) -> StandingFleet | None:
+def fleet_of(problem: Problem, standing: StandingDeployment) -> StandingFleet | None:
     return standing_fleet(problem, standing, standing_candidates(problem, standing))
 
 
@@ -72,11 +72,11 @@ def test_under_another_mix_the_routing_in_force_carries_less_and_the_best_one_mo
     assert sorted(shares.values()) == pytest.approx([1 / 6, 5 / 6])
 
 
-def three_alike() -> tuple[Problem, Standing]:
+def three_alike() -> tuple[Problem, StandingDeployment]:
     """Replicas of 2 rps each on three held machines."""
     problem = a_problem(offers=[an_offer("a", available=3, held=True)], rows=[measured("a", {"w1": 2.0})])
     (rental,) = solve(replace(problem, budget_usd_per_hour=3.0)).rentals
-    return problem, Standing((rental,), tuple(a_replica(f"chat-{n}", a_stage(0, n)) for n in range(3)), ())
+    return problem, StandingDeployment((rental,), tuple(a_replica(f"chat-{n}", a_stage(0, n)) for n in range(3)), ())
 
 
 @pytest.mark.parametrize(

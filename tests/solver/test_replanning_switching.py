@@ -6,7 +6,7 @@ import pytest
 
 from sutler.solver.plan import Stage
 from sutler.solver.problem import Problem
-from sutler.solver.replanning import Standing, Switching
+from sutler.solver.replanning import StandingDeployment, Switching
 from sutler.solver.replanning.switching import change_of
 from tests.builders import a_model, a_problem, an_offer, measured
 from tests.solver.replanning_builders import a_plan, a_rental, a_replica, a_stage
@@ -16,9 +16,11 @@ HELD = a_rental("a-1", count=3, price=9.0, held=True)
 NEW = a_rental("b-4", 4, price=16.0)
 
 
-def a_standing(*replicas: int) -> Standing:
+def a_standing(*replicas: int) -> StandingDeployment:
     """Three machines of one GPU at 9 $/h; a replica on each of those given."""
-    return Standing((HELD,), tuple(a_replica(f"chat-{number}", a_stage(0, number)) for number in replicas), ())
+    return StandingDeployment(
+        (HELD,), tuple(a_replica(f"chat-{number}", a_stage(0, number)) for number in replicas), ()
+    )
 
 
 def a_market(*, inet_down_gb_per_s: float | None = None) -> Problem:
@@ -105,7 +107,7 @@ def test_every_machine_of_a_new_rental_is_paid_for() -> None:
     replicas = [a_replica(f"chat-{number}", b_stage(rental=0, machine=number)) for number in (0, 1)]
     plan = a_plan([replace(NEW, count=2)], replicas)
     switching = Switching(startup_s=60.0, download_gb_per_s=0.44, min_rental_s=7200.0)
-    change = change_of(a_market(), Standing((), (), ()), plan, switching)
+    change = change_of(a_market(), StandingDeployment((), (), ()), plan, switching)
     assert (change.started, change.stopped, change.restarted) == (2, 0, 0)
     assert change.usd == pytest.approx(2 * 16 * (100 + 3600) / 3600)
 
@@ -130,7 +132,7 @@ def test_a_replica_of_another_name_on_a_held_machine_is_an_engine_that_starts_an
 def test_only_the_gpus_of_the_engine_idle_while_it_starts() -> None:
     """A pair of a held machine of four at 16 $/h: 8 $/h for 90 s."""
     held = replace(NEW, held=True)
-    standing = Standing((held,), (a_replica("chat-0", a_stage(0, 0, 0, 1, gpu="b")),), ())
+    standing = StandingDeployment((held,), (a_replica("chat-0", a_stage(0, 0, 0, 1, gpu="b")),), ())
     plan = a_plan([held], [*standing.replicas, a_replica("chat-1", a_stage(0, 0, 2, 3, gpu="b"))])
     change = change_of(a_market(), standing, plan, Switching(restart_s=90.0))
     assert change.usd == pytest.approx(8 * 90 / 3600)
@@ -140,7 +142,7 @@ def test_an_engine_on_a_new_machine_is_not_charged_twice() -> None:
     """What it waits for is the machine."""
     plan = a_plan([NEW], [a_replica("chat-0", b_stage(rental=0))])
     switching = Switching(startup_s=60.0, download_gb_per_s=0.44, restart_s=500.0)
-    change = change_of(a_market(), Standing((), (), ()), plan, switching)
+    change = change_of(a_market(), StandingDeployment((), (), ()), plan, switching)
     assert change.restarted == 0
     assert change.ready_s == pytest.approx(100.0)
     assert change.usd == pytest.approx(16 * 100 / 3600)

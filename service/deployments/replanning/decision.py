@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sutler.solver.replanning import Considered, Option, OptionKind
+from sutler.solver.replanning import Considered, OptionKind, ReplanOption
 from sutler.solver.units import SECONDS_PER_HOUR
 
 _HEADROOM_SLACK = 0.02  # nothing is rented for so little of what is wanted to spare
@@ -29,7 +29,7 @@ Level = Literal[0, 1, 2]
 class Decision:
     """`chosen` is what to do; keep: nothing. `reason` says why, priced."""
 
-    chosen: Option
+    chosen: ReplanOption
     level: Level
     reason: str
 
@@ -58,7 +58,7 @@ def decide(
     )
 
 
-def _level(option: Option, headroom_fraction: float | None) -> Level:
+def _level(option: ReplanOption, headroom_fraction: float | None) -> Level:
     if option.plan is None or not option.is_valid:
         return 0
     if headroom_fraction is None or option.load_multiple is None:
@@ -68,7 +68,7 @@ def _level(option: Option, headroom_fraction: float | None) -> Level:
     return 1 if option.carries else 0
 
 
-def _wanted(levels: dict[OptionKind, Level], options: Sequence[Option], *, moved: bool) -> Level:
+def _wanted(levels: dict[OptionKind, Level], options: Sequence[ReplanOption], *, moved: bool) -> Level:
     """What the load calls for, as far as any option gives it."""
     reachable: Level = max(levels.values())
     if moved or levels[options[0].kind] == 0:
@@ -78,7 +78,7 @@ def _wanted(levels: dict[OptionKind, Level], options: Sequence[Option], *, moved
 
 def _reason(
     considered: Considered,
-    best: Option,
+    best: ReplanOption,
     levels: dict[OptionKind, Level],
     wanted: Level,
     margin_usd: float,
@@ -97,7 +97,7 @@ def _reason(
     return f"{what} gains {best.benefit_usd_per_hour:.2f} $/h{_change(best)}"
 
 
-def _what(keep: Option, best: Option) -> str:
+def _what(keep: ReplanOption, best: ReplanOption) -> str:
     if _runs_nothing(keep):
         return "a fleet that serves"
     if best.change.is_of_caps:
@@ -110,7 +110,7 @@ def _wanted_too(level: Level, headroom_fraction: float | None) -> str:
     return f", {1 + headroom_fraction:.0%} are wanted" if level == 2 and headroom_fraction else ""
 
 
-def _more(keep: Option, best: Option) -> str:
+def _more(keep: ReplanOption, best: ReplanOption) -> str:
     """What carrying it costs, and the change to it."""
     more, once = best.cost_usd_per_hour - keep.cost_usd_per_hour, best.change.usd
     word = "more" if more > 0 else "less"
@@ -133,7 +133,7 @@ def _why_kept(considered: Considered, margin_usd: float, horizon_s: float) -> st
     return f"the best change nets {best:.2f} $ {within}, and {margin_usd:.2f} $ is the least that is worth it"
 
 
-def _carried(keep: Option) -> str:
+def _carried(keep: ReplanOption) -> str:
     if _runs_nothing(keep):
         return "nothing runs"
     if not keep.load_multiple:
@@ -141,11 +141,11 @@ def _carried(keep: Option) -> str:
     return f"what runs carries {keep.load_multiple:.0%} of the load"
 
 
-def _runs_nothing(keep: Option) -> bool:
+def _runs_nothing(keep: ReplanOption) -> bool:
     return keep.plan is None and keep.cost_usd_per_hour == 0
 
 
-def _change(option: Option) -> str:
+def _change(option: ReplanOption) -> str:
     after = option.break_even_s
     if option.change.usd <= 0 or after is None:
         return "" if option.change.usd <= 0 else f"; the change costs {option.change.usd:.2f} $"

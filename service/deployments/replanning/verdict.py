@@ -20,7 +20,7 @@ from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Conflict, Plan
-from sutler.solver.replanning import Considered, Option, OptionKind
+from sutler.solver.replanning import Considered, OptionKind, ReplanOption
 
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
 FEED_PATIENCE: Final = 3.0  # windows
@@ -120,7 +120,7 @@ def _decided(facts: Facts, prepared: Prepared, considered: Considered) -> Decisi
     )
 
 
-def _holds(option: Option, facts: Facts) -> bool:
+def _holds(option: ReplanOption, facts: Facts) -> bool:
     """A plan that breaks a limit is none, nor one for a load that it does not carry."""
     return option.is_valid and (option.carries or not carries_load(facts.planned))
 

@@ -10,12 +10,13 @@ from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, ObjectiveKind, Problem
-from sutler.solver.strategies.comparing import Family, NotApplicableError, Planned, Ran, SecondsLeft, Strategy
+from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies.comparing import Family, NotApplicableError, Ran, Strategy, StrategyPlan
 from tests.service.builders import NOW, a_plan, a_problem
 
 
 def a_strategy(name: str, family: Family = "homogeneous", *, own_market: bool = False) -> Strategy:
-    def plan(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
         raise NotApplicableError("it is made up")
 
     return Strategy(name, f"what {name} does", family, "A paper, section 1", plan, own_market)
@@ -33,7 +34,7 @@ def ran(strategy: Strategy, value: float | None, **others: Any) -> Ran:
     """Its plan has that value; None: it found none in time. Ratios are of rates, to a sutler of 4."""
     plan = _plan_of(value, **others)
     ratio = 4.0 / value if value else None
-    return Ran(strategy, Planned(plan, a_translation().problem), None, 0.25, (), ratio)
+    return Ran(strategy, StrategyPlan(plan, a_translation().problem), None, 0.25, (), ratio)
 
 
 def not_applicable(strategy: Strategy, reason: str = "it needs a budget: set budget_usd_per_hour") -> Ran:

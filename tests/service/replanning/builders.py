@@ -25,7 +25,7 @@ from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve
 from sutler.solver.plan import Rental
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import Change, Option, OptionKind
+from sutler.solver.replanning import FleetChange, OptionKind, ReplanOption
 
 START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 QUESTIONS_RPS: Final = 20.0
@@ -249,7 +249,7 @@ def traffic(
     return known_of(seen, at=at, policy=policy)
 
 
-def an_option(kind: OptionKind, **others: Any) -> Option:
+def an_option(kind: OptionKind, **others: Any) -> ReplanOption:
     """Carries all with the usual headroom; what a test does not name gains and costs nothing."""
     usd = others.pop("switching_usd", 0.0)
     given: dict[str, Any] = {
@@ -258,8 +258,8 @@ def an_option(kind: OptionKind, **others: Any) -> Option:
         "load_multiple": 1.3,
         "cost_usd_per_hour": 4.0,
         "carries": True,
-        "change": Change(0, 0, 0, usd, 0.0),
+        "change": FleetChange(0, 0, 0, usd, 0.0),
         "benefit_usd_per_hour": 0.0,
         "net_usd": 0.0,
     }
-    return Option(kind, **{**given, **others})
+    return ReplanOption(kind, **{**given, **others})

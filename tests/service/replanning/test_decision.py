@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from sutler.service.deployments.replanning.decision import Decision, decide
-from sutler.solver.replanning import Change, Considered, Option
+from sutler.solver.replanning import Considered, FleetChange, ReplanOption
 from tests.service.replanning.builders import an_option
 
 
-def considered(*options: Option, searched: bool = True, most_net_usd: float = 100.0) -> Considered:
+def considered(*options: ReplanOption, searched: bool = True, most_net_usd: float = 100.0) -> Considered:
     return Considered(options, most_net_usd, searched)
 
 
-def decided(*options: Option, searched: bool = True, most_net_usd: float = 100.0, **others: Any) -> Decision:
+def decided(*options: ReplanOption, searched: bool = True, most_net_usd: float = 100.0, **others: Any) -> Decision:
     """A fleet of 4 $/h with a margin of 5 % over an hour: 0.20 $."""
     given: dict[str, Any] = {
         "headroom_fraction": 0.2,
@@ -24,20 +24,20 @@ def decided(*options: Option, searched: bool = True, most_net_usd: float = 100.0
     return decide(considered(*options, searched=searched, most_net_usd=most_net_usd), **{**given, **others})
 
 
-def keep(**others: Any) -> Option:
+def keep(**others: Any) -> ReplanOption:
     return an_option("keep", **others)
 
 
-def short(load_multiple: float, **others: Any) -> Option:
+def short(load_multiple: float, **others: Any) -> ReplanOption:
     """What runs does not carry all."""
     return an_option("keep", load_multiple=load_multiple, carries=load_multiple >= 1, **others)
 
 
-def reroute(net_usd: float = 0.0, **others: Any) -> Option:
+def reroute(net_usd: float = 0.0, **others: Any) -> ReplanOption:
     return an_option("reroute", net_usd=net_usd, benefit_usd_per_hour=net_usd, **others)
 
 
-def refleet(net_usd: float = 0.0, **others: Any) -> Option:
+def refleet(net_usd: float = 0.0, **others: Any) -> ReplanOption:
     return an_option("refleet", net_usd=net_usd, **others)
 
 
@@ -54,14 +54,14 @@ def test_a_change_that_nets_less_than_the_least_is_not_worth_it() -> None:
 
 
 def test_a_change_that_nets_more_than_the_least_is_taken_and_its_price_is_told() -> None:
-    change = Change(2, 2, 0, 0.4, 150.0)
+    change = FleetChange(2, 2, 0, 0.4, 150.0)
     found = decided(keep(), refleet(0.4, benefit_usd_per_hour=0.8, change=change))
     assert found.chosen.kind == "refleet"
     assert found.reason == "another fleet gains 0.80 $/h; the change costs 0.40 $ and pays after 30 min"
 
 
 def test_power_caps_are_called_so_where_nothing_else_changes() -> None:
-    change = Change(0, 0, 0, 0.0, 0.0, recapped=1)
+    change = FleetChange(0, 0, 0, 0.0, 0.0, recapped=1)
     found = decided(keep(), refleet(0.4, benefit_usd_per_hour=0.8, change=change))
     assert found.reason == "other power caps on what runs gains 0.80 $/h"
 

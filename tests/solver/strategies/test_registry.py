@@ -6,8 +6,9 @@ import pytest
 
 from sutler.solver.errors import PlanViolationError, UnknownNameError
 from sutler.solver.problem import Problem, Search
+from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies import greedy
-from sutler.solver.strategies.comparing import Planned, Ran, SecondsLeft, settings_beyond
+from sutler.solver.strategies.comparing import Ran, StrategyPlan, settings_beyond
 from sutler.solver.strategies.registry import compare, strategies_of
 from tests.builders import a_problem, an_offer, appendix_c, measured, melange
 from tests.solver.planning_builders import about
@@ -138,7 +139,7 @@ def test_the_time_limit_is_each_strategys_own() -> None:
 
 
 def test_a_plan_that_is_wrong_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(problem: Problem, seconds_left: SecondsLeft) -> Planned:
+    def broken(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
         raise PlanViolationError(("cost_usd_per_hour: 1, expected 2",))
 
     monkeypatch.setattr(greedy, "plan", broken)

@@ -9,8 +9,9 @@ from sutler.solver import planner
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import ObjectiveKind, Problem, Search
+from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies import greedy, hexgen, melange, round_robin, uniform_deployment
-from sutler.solver.strategies.comparing import NotApplicableError, Planned, SecondsLeft
+from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
 from sutler.solver.verify import verify
 from tests.builders import (
     a_model,
@@ -303,7 +304,7 @@ def test_a_search_for_a_fleet_that_the_time_limit_ended_is_reported(
 ) -> None:
     search = planner.search
 
-    def interrupted(run: planner.Run, polytope: Polytope) -> object:
+    def interrupted(run: planner.SolveRun, polytope: Polytope) -> object:
         run.end_early()
         return search(run, polytope)
 
@@ -311,9 +312,9 @@ def test_a_search_for_a_fleet_that_the_time_limit_ended_is_reported(
     assert rule(two_specialists("min_cost"), plenty_of_time).plan.solver.limit == "time limit of 30 s"
 
 
-_Rule = Callable[[Problem, SecondsLeft], Planned]
+_Rule = Callable[[Problem, SecondsLeft], StrategyPlan]
 
 
-def _verified(planned: Planned) -> Plan:
+def _verified(planned: StrategyPlan) -> Plan:
     assert verify(planned.problem, planned.plan) == ()
     return planned.plan
