@@ -125,7 +125,6 @@ def misses(
         model,
         layouts,
         ROOFLINE.stages(model),
-        calibration=ROOFLINE.calibration,
         max_sequences=cap,
         longest_tokens=float((inputs + outputs).max()),
         typical_tokens=float(((inputs + outputs / 2) * writing).sum() / writing.sum()),

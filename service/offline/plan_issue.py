@@ -41,7 +41,7 @@ from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.plan import OfflinePlan
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import ExecutedStage, RunningReplica, Stage
-from sutler.solver.throughput.architecture import WEIGHT_BYTES
+from sutler.solver.throughput.architecture import PRECISION_BYTES
 from sutler.solver.units import BYTES_PER_GB
 from sutler.solver.version import VERSION
 
@@ -281,7 +281,7 @@ def _models(
 
 
 def _load_s(node: Node, hardware: Hardware, sizes: Iterable[int]) -> dict[str, float]:
-    weights_gb = node.weights_gb or node.spec.total_params * WEIGHT_BYTES[node.precision] / BYTES_PER_GB
+    weights_gb = node.weights_gb or node.spec.total_params * PRECISION_BYTES[node.precision] / BYTES_PER_GB
     return {
         str(size): hardware.loading.seconds(node.name, weights_gb, size) for size in sizes if size <= hardware.gpus
     }

@@ -22,7 +22,7 @@ from sutler.solver.offline.stages import ExecutionPlan
 from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.simulation.engine import BLOCK_TOKENS, blocks_of
 from sutler.solver.simulation.step_times import StepTimes, step_times
-from sutler.solver.throughput.architecture import WEIGHT_BYTES, layer_work
+from sutler.solver.throughput.architecture import PRECISION_BYTES, layer_work
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.units import BYTES_PER_GB
 
@@ -158,7 +158,6 @@ class Costs:
             model,
             layouts,
             roofline.simulation_stages(model),
-            calibration=roofline.calibration,
             max_sequences=self.options.max_sequences,
             longest_tokens=float(longest),
             typical_tokens=float(held.sum() / outputs.sum()),
@@ -179,7 +178,7 @@ def _replica_counts(most: int) -> list[int]:
 
 def weights_gb(node: Node) -> float:
     """What is read from the disk: the given size, or parameters at the node's precision."""
-    return node.weights_gb or node.spec.total_params * WEIGHT_BYTES[node.precision] / BYTES_PER_GB
+    return node.weights_gb or node.spec.total_params * PRECISION_BYTES[node.precision] / BYTES_PER_GB
 
 
 def served_model(node: Node, input_tokens: float, output_tokens: float) -> ServedModel:

@@ -7,7 +7,7 @@ from math import ceil
 from typing import Final
 
 from sutler.solver.profiling.shapes import Measurement, Shard
-from sutler.solver.throughput.architecture import ACTIVATION_BYTES, WEIGHT_BYTES
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES, PRECISION_BYTES
 
 # Weights and caches rotate until this many caches' worth of other bytes have passed: none is left from last time.
 CACHES_BETWEEN_USES: Final = 3.0
@@ -34,7 +34,7 @@ def layer_bytes(measurement: Measurement, shard: Shard) -> float:
 
 
 def weight_bytes(measurement: Measurement, shard: Shard) -> float:
-    return shard.params * WEIGHT_BYTES[measurement.precision]
+    return shard.params * PRECISION_BYTES[measurement.precision]
 
 
 def kv_cache_bytes(measurement: Measurement, shard: Shard) -> float:

@@ -68,7 +68,6 @@ def benchmarked(
         model,
         layouts,
         roofline.simulation_stages(model),
-        calibration=roofline.calibration,
         max_sequences=concurrency,
         longest_tokens=float((requests.input_tokens + requests.output_tokens).max()),
         typical_tokens=workload.input_tokens + workload.output_tokens / 2,

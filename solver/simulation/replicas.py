@@ -101,7 +101,6 @@ def _times(
         model,
         layouts,
         roofline.simulation_stages(model),
-        calibration=roofline.calibration,
         max_sequences=max_sequences,
         longest_tokens=lengths.longest_tokens,
         typical_tokens=lengths.typical_tokens,

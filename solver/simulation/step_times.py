@@ -16,12 +16,10 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Calibration
 from sutler.solver.problem import ServedModel
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pipelines, pipelines
 from sutler.solver.throughput.memory import sequences_in_memory, stage_memory
-from sutler.solver.throughput.prepare import known_spec
 from sutler.solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
 PROMPT_LENGTHS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
@@ -103,7 +101,6 @@ def step_times(
     layouts: Layouts,
     source: ModelStages,
     *,
-    calibration: Calibration,
     max_sequences: int,
     longest_tokens: float,
     typical_tokens: float,
@@ -111,11 +108,10 @@ def step_times(
     """Of the one layout, whose layers are given.
 
     `longest_tokens`: of any sequence; `typical_tokens`: of a sequence while it decodes.
-    Raises InvalidProblemError where the model's architecture is unknown.
     """
     layers = layouts.layers
     assert layers is not None
-    spec, (kinds, kind) = known_spec(model), stage_kinds(layouts)
+    kinds, kind = stage_kinds(layouts)
     cached = model.prefix_cache_hit_fraction
     lengths = np.unique(np.round(np.geomspace(1.0, max(longest_tokens, 2.0), PROMPT_LENGTHS)))
     contexts = np.array([typical_tokens / 2, typical_tokens * 2])
@@ -128,8 +124,6 @@ def step_times(
             layers=layers,
             traffic=Traffic(input_tokens=inputs, output_tokens=np.zeros(len(inputs)), new_tokens=new),
             source=source,
-            hidden_size=spec.hidden_size,
-            priors=calibration.priors,
             max_batch=most,
         )
 

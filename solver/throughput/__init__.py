@@ -5,16 +5,16 @@ simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.problem import Problem, ServedModel, Workload
-from sutler.solver.throughput.base import Layouts, Points, Rates, Source
-from sutler.solver.throughput.measured import matching, measured_of
+from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.measured import matching, measured_detail, measured_rates
 from sutler.solver.throughput.mixes import least_of, mixes_of
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.roofline import Roofline
@@ -26,7 +26,6 @@ __all__ = [
     "Points",
     "RateBasis",
     "Rates",
-    "Source",
     "ceilings",
     "counted",
     "evidence",
@@ -82,7 +81,7 @@ def stated_rates(
     With measured rates only, or without an architecture, other layouts have rate 0 and do not fit. The memory of
     measured layouts is not checked.
     """
-    measured = measured_of(model, problem.measured).rates(model, layouts)
+    measured = measured_rates(problem, model, layouts)
     found = measured
     if _estimated(problem, model):
         found = roofline_of(problem, layouts).rates(model, layouts, caps=caps)
@@ -98,7 +97,7 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
     """Operating points of `layouts`: what they are counted on for within all limits. With `caps` [num_layouts], at
     those alone, and every layout has one at least, if only one that admits nothing."""
     most_load = max_load_fraction(problem, model)
-    measured = measured_of(model, problem.measured).rates(model, layouts)
+    measured = measured_rates(problem, model, layouts)
     parts = [_measured_points(problem, model, layouts, measured)]
     if _estimated(problem, model):
         rest = np.flatnonzero(~measured.fits)
@@ -122,7 +121,7 @@ def ceilings(
     """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
     keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
     rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
-    measured, known = measured_of(model, problem.measured).rates(model, layouts).fits, np.ones(len(layouts))
+    measured, known = measured_rates(problem, model, layouts).fits, np.ones(len(layouts))
     if measured.any() or not _estimated(problem, model):
         full, _ = rates(problem, model, layouts, caps=caps)
         busy = np.divide(rps, full.rps, out=np.zeros_like(rps), where=(rps > 0) & (full.rps > 0))
@@ -171,18 +170,13 @@ def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, mea
 
 def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) -> Points:
     """By layout. `is_complete`: with a point that admits nothing for each layout that has none."""
-    names = Points.__slots__
+    joined = concatenated(parts)
     if is_complete:
-        there = np.concatenate([part.layout for part in parts])
-        missing = np.setdiff1d(np.arange(layouts), there)
-        empty = [
-            np.zeros((len(missing), *getattr(parts[0], name).shape[1:]), getattr(parts[0], name).dtype)
-            for name in names
-        ]
-        parts = [*parts, replace(Points(*empty), layout=missing)]
-    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-    order = np.argsort(arrays[0], kind="stable")
-    return Points(*(array[order] for array in arrays))
+        missing = np.setdiff1d(np.arange(layouts), joined.layout)
+        columns = (getattr(joined, field.name) for field in fields(joined))
+        nothing = Points(*(np.zeros((len(missing), *column.shape[1:]), column.dtype) for column in columns))
+        joined = concatenated([joined, replace(nothing, layout=missing)])
+    return joined.take(np.argsort(joined.layout, kind="stable"))
 
 
 def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> FloatArray:
@@ -214,8 +208,6 @@ def _most_of_link(
     A replica is taken to be busy for the longer of its own and its link's time. Both could overlap across kinds of
     requests that differ in what binds them; that is not counted on. `layers` [rows, max_stages]: the split.
     """
-    if layouts.role == "aggregated" or model.spec is None or layouts.kv_gb_per_s is None:
-        return np.inf
     some = layouts if rows is None else layouts.take(rows)
     handed_over = handover(problem, model, replace(some, layers=layers if layers.any() else None))
     if handed_over is None:
@@ -244,8 +236,7 @@ def evidence(
 ) -> RateBasis:
     """Of one rate; `rates` and `measured` as returned by `stated_rates`."""
     if measured[layout] or not _estimated(problem, model):
-        table = measured_of(model, problem.measured)
-        found = RateBasis(table.name, "", table.detail(model, layouts, rates, layout, workload))
+        found = RateBasis("measured", "", measured_detail(rates, layout, workload))
     else:
         roofline = roofline_of(problem, layouts)
         source, version = roofline.source_of(model, layouts, rates, layout, workload)
@@ -270,21 +261,14 @@ def _estimated(problem: Problem, model: ServedModel) -> bool:
     return model.spec is not None and not problem.measured_only
 
 
-def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers: int) -> Rates:
+def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers_of_model: int) -> Rates:
     """Measured rows instead of the estimated ones; the layer split stays the estimate's, even where it has none."""
     row = measured.fits[:, None]
     unsplit = measured.fits & (estimated.layers.sum(axis=1) == 0)
-    return replace(
-        estimated,
-        rps=np.where(row, measured.rps, estimated.rps),
-        batch=np.where(row, measured.batch, estimated.batch),
-        ttft_s=np.where(row, measured.ttft_s, estimated.ttft_s),
-        tpot_s=np.where(row, measured.tpot_s, estimated.tpot_s),
-        low_rps=np.where(row, measured.low_rps, estimated.low_rps),
-        high_rps=np.where(row, measured.high_rps, estimated.high_rps),
-        layers=np.where(unsplit[:, None], _even_split(layouts, layers), estimated.layers),
-        fits=estimated.fits | measured.fits,
-    )
+    names = ("rps", "batch", "ttft_s", "tpot_s", "low_rps", "high_rps")
+    columns = {name: np.where(row, getattr(measured, name), getattr(estimated, name)) for name in names}
+    layers = np.where(unsplit[:, None], _even_split(layouts, layers_of_model), estimated.layers)
+    return replace(estimated, **columns, layers=layers, fits=estimated.fits | measured.fits)
 
 
 def _even_split(layouts: Layouts, layers: int) -> IntArray:

@@ -42,7 +42,7 @@ class CorrectedStages(StagesOver):
     known: dict[Key, tuple[FloatArray, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        """See stages.StageSource."""
+        """See ModelStages."""
         found = self.base.prefill(kinds, traffic)
         whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
         corrected = whole * self._slower(kinds, traffic, np.array([self._middling()]))[:, :, 0]
@@ -50,7 +50,7 @@ class CorrectedStages(StagesOver):
         return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_DECODE_RATIO), found.per_pass, found.head)
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        """See stages.StageSource."""
+        """See ModelStages."""
         found = self.base.decode(kinds, traffic, max_batch=max_batch)
         batch = np.arange(max_batch + 1, dtype=np.float64)
         outside = (found.head + found.per_pass[:, None])[:, None, :]
@@ -66,11 +66,11 @@ class CorrectedStages(StagesOver):
         return StageSeconds(per_layer, found.per_pass, found.head)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
-        """See stages.ModelStages: as much narrower as the runs leave of the variance."""
+        """See ModelStages: as much narrower as the runs leave of the variance."""
         return narrowed(self.base.bands(kinds, traffic), self._left(kinds, traffic))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
-        """See stages.ModelStages: `profiles` where the runs explain most of the error."""
+        """See ModelStages: `profiles` where the runs explain most of the error."""
         found = self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
         left = self._left(kinds, traffic)[kind, workload, int(nearest_band_batch(np.array(batch)))]
         faster = self.faster(kinds, traffic, batch)[kind, workload]

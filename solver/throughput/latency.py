@@ -67,19 +67,11 @@ class FirstToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs]."""
-
-    composed: Composed
-    batch: FloatArray
-    decode_steps: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Arrays [num_pairs]: rate = batch / (TTFT + (output - 1) TPOT), exactly."""
+    """What engines are measured by, arrays [num_pairs] or [num_runs]: requests/s = requests in flight / (TTFT +
+    (output - 1) TPOT), exactly."""
 
-    rate_rps: FloatArray
+    req_per_s: FloatArray
     ttft_s: FloatArray
     tpot_s: FloatArray
 
@@ -92,19 +84,18 @@ def first_token(factors: Factors, engine: Engine) -> FirstToken:
     )
 
 
-def closed_loop(load: Load, first: FirstToken) -> ClosedLoop:
-    """With exactly `batch` requests in the system, all of them running."""
-    composed, steps = load.composed, load.decode_steps
+def closed_loop(composed: Composed, batch: FloatArray, steps: FloatArray, first: FirstToken) -> ClosedLoop:
+    """With exactly `batch` requests in the system, all of them running, `steps` decode steps each [num_pairs]."""
     with np.errstate(divide="ignore", invalid="ignore"):
         outside = first.base_s * (1.0 - np.minimum(composed.rate_rps * composed.slowest_prefill_s, 1.0))
-        whole = load.batch / composed.rate_rps + outside
-        waves = first.wave_fraction * (load.batch - 1.0) / 2.0
+        whole = batch / composed.rate_rps + outside
+        waves = first.wave_fraction * (batch - 1.0) / 2.0
         ttft = first.base_s + first.prefills * composed.prefill_s + waves * composed.slowest_prefill_s
         # Decoding takes its steps whatever the prefills do; the first token cannot eat into them.
         ttft = np.minimum(ttft, np.maximum(whole - steps * composed.step_s, composed.prefill_s + outside))
         tpot = np.where(steps > 0, (whole - ttft) / np.maximum(steps, 1e-9), composed.step_s)
         ttft = np.where(steps > 0, ttft, whole)
-    return ClosedLoop(rate_rps=load.batch / whole, ttft_s=ttft, tpot_s=tpot)
+    return ClosedLoop(req_per_s=batch / whole, ttft_s=ttft, tpot_s=tpot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ def mixes_of(model: ServedModel) -> FloatArray:
     return np.vstack([alone, mixed])
 
 
+def offered_shares(model: ServedModel) -> FloatArray:
+    """[W] shares of the model's requests; of each workload as many where no demand says."""
+    demand = np.array([workload.demand for workload in model.workloads])
+    return demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+
+
 def halves(workloads: IntArray, input_tokens: FloatArray | IntArray) -> Iterator[IntArray]:
     """Those with the shorter prompts and those with the longer ones, at least two of each; `input_tokens` [W]."""
     count = len(workloads)

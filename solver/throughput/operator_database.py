@@ -34,14 +34,6 @@ REFERENCE_CONTEXT: Final = 1024  # tokens; every batch is asked for at this one
 KEPT_ANSWERS: Final = 1 << 16  # per stage
 
 
-def why_not(
-    gpu: Gpu, spec: ModelSpec, precision: Precision, kv_precision: Precision, tensor_parallel: int
-) -> str | None:
-    """Why stages of this kind are not known to the database; None where they are."""
-    found = operator_times(gpu, spec, precision, kv_precision, tensor_parallel)
-    return found if isinstance(found, str) else found.failure
-
-
 def operator_times(
     gpu: Gpu, spec: ModelSpec, precision: Precision, kv_precision: Precision, tensor_parallel: int
 ) -> "OperatorTimes | str":
@@ -142,7 +134,7 @@ def _opened(system: str, spec: ModelSpec, modes: QuantModes, tensor_parallel: in
     one = np.array([float(REFERENCE_CONTEXT)])
     times.prefill(one, one)
     times.decode(one, 1)
-    return times
+    return times.failure or times
 
 
 @cache

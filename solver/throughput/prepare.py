@@ -21,6 +21,7 @@ from sutler.solver.throughput.memory import (
     sequences_in_memory,
     stage_memory,
 )
+from sutler.solver.throughput.mixes import offered_shares
 from sutler.solver.throughput.roles import (
     Handover,
     asked_of,
@@ -94,8 +95,6 @@ def prepare(
         layers=layers,
         traffic=traffic,
         source=source,
-        hidden_size=source.work.hidden_size,
-        priors=source.calibration.priors,
         max_batch=max_sequences,
     )
     held = traffic.mean_context if paged else traffic.full_context
@@ -185,8 +184,7 @@ def _balanced(
     memory: StageMemory,
 ) -> IntArray:
     """Layer splits for the mean request of the model's traffic [num_layouts, max_stages]."""
-    demand = np.array([workload.demand for workload in model.workloads])
-    weights = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+    weights = offered_shares(model)
     typical = Traffic(
         input_tokens=np.array([weights @ traffic.input_tokens]),
         output_tokens=np.array([weights @ traffic.output_tokens]),

@@ -23,9 +23,9 @@ from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
 from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
+from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import (
     LayerRun,
-    Predicted,
     ServingRun,
     points_of,
     predict,
@@ -43,12 +43,8 @@ WORSE: Final = 1.4
 
 
 @dataclass(frozen=True, slots=True)
-class RunErrors:
+class RunErrors(ClosedLoop):
     """Logarithms of predicted over measured, arrays [num_runs]."""
-
-    req_per_s: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
     return RunErrors(*(_log_errors(runs, found, name) for name in ("req_per_s", "ttft_s", "tpot_s")))
 
 
-def _log_errors(runs: Sequence[ServingRun], found: Predicted, name: str) -> FloatArray:
+def _log_errors(runs: Sequence[ServingRun], found: ClosedLoop, name: str) -> FloatArray:
     """NaN where nothing was measured: requests of a single token have no time between tokens."""
     measured = np.array([getattr(run, name) or np.nan for run in runs])
     return np.asarray(np.log(np.maximum(getattr(found, name), 1e-12) / measured))

@@ -57,7 +57,7 @@ class Handover:
     exposed_s: FloatArray
 
     def take(self, rows: IntArray) -> "Handover":
-        """Of some layouts."""
+        """Cuts it to some layouts."""
         return Handover(self.kv_gb, self.prefill_s[rows], self.kv_s[rows], self.link_s[rows], self.exposed_s[rows])
 
 

@@ -14,7 +14,7 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.calibration.factors import Calibration, Engine
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.problem import Role, ServedModel
-from sutler.solver.throughput.architecture import LayerWork, layer_work
+from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.speeds import arithmetic, stage_speeds
 from sutler.solver.throughput.stage_times import (
@@ -101,18 +101,6 @@ class StageSeconds:
     head: FloatArray
 
 
-class StageSource(Protocol):
-    """Answers for the model it was made for."""
-
-    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        """One prompt of each workload, alone."""
-        ...
-
-    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Basis:
     """What a rate on one stage kind rests on: the name of its source, the version of its data, its title, and a
@@ -124,8 +112,8 @@ class Basis:
     sentence: str
 
 
-class ModelStages(StageSource, Protocol):
-    """With what preparing layouts and evidence ask beside the two questions."""
+class ModelStages(Protocol):
+    """The two questions for one model, and what preparing layouts and evidence ask beside them."""
 
     @property
     def work(self) -> LayerWork: ...
@@ -138,6 +126,14 @@ class ModelStages(StageSource, Protocol):
 
     @property
     def engine(self) -> Engine: ...
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        """One prompt of each workload, alone."""
+        ...
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
+        ...
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """The error of rates as a factor [num_kinds, W, len(BAND_BATCHES)]."""
@@ -227,11 +223,6 @@ class RooflineStages:
         overhead = priors.expert_overhead if self.work.experts > 1 else 1.0
         overhead *= priors.latent_attention_overhead if self.work.latent_attention else 1.0
         return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead)
-
-
-def roofline_stages(model: ServedModel, spec: ModelSpec, calibration: Calibration, engine: Engine) -> RooflineStages:
-    work = layer_work(spec, model.precision, model.kv_precision)
-    return RooflineStages(work=work, precision=model.precision, calibration=calibration, engine=engine)
 
 
 def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:

@@ -67,7 +67,7 @@ def test_a_state_takes_memory_beside_the_tokens() -> None:
         memory, np.array([[0], [1]]), np.array([[4], [4]]), np.array([1, 1]), work.held_context(held)
     )
     for kind, degree in ((0, 1), (1, 2)):
-        left = memory.free[kind] - memory.first[kind] - memory.last[kind] - 4 * memory.layer[kind]
+        left = memory.free[kind] - memory.vocabulary[kind] - memory.vocabulary[kind] - 4 * memory.layer[kind]
         # one of four layers holds tokens of 2 heads x 2 x 128 x 2 bytes; three hold a state; both are divided
         each = (1024 * held + 3 * STATE_BYTES) / degree
         assert found[kind] == pytest.approx(left / each)
