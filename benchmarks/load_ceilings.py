@@ -18,7 +18,10 @@ from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.estimate import one_layout
 from sutler.solver.problem import LatencyLimit, ServedModel, Workload
-from sutler.solver.simulation import EngineSettings, Kind, SimulatedReplica, poisson, simulate, step_times
+from sutler.solver.simulation.engine import EngineSettings
+from sutler.solver.simulation.fleet import SimulatedReplica, simulate
+from sutler.solver.simulation.requests import Kind, poisson
+from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.memory import MAX_SEQUENCES

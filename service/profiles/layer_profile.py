@@ -9,7 +9,11 @@ from datetime import datetime
 
 from sutler.service.profiles.layer_rows import LayerRow
 from sutler.solver.catalog import ModelSpec
-from sutler.solver.profiling import Device, Measurement, Outcome, Timed, all_reduce_bytes
+from sutler.solver.profiling.counts import all_reduce_bytes
+from sutler.solver.profiling.device import Device
+from sutler.solver.profiling.measure import Outcome
+from sutler.solver.profiling.shapes import Measurement
+from sutler.solver.profiling.timing import Timed
 
 Now = Callable[[], datetime]
 

@@ -16,7 +16,8 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.simulation.simulated import Configuration, Simulated, configuration_of
 from sutler.service.translation.to_plan import served_models
 from sutler.solver.problem import Derating, LatencyLimit, MeasuredStage, Role, ServedModel
-from sutler.solver.simulation import Kind, group_results
+from sutler.solver.simulation.requests import Kind
+from sutler.solver.simulation.summary import group_results
 from sutler.solver.throughput.roles import limits_in
 
 LEAST_PART: Final = 0.5  # of the load: from there on, what is under the limit pays alone

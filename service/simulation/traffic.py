@@ -7,7 +7,7 @@ from typing import Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.traces import TraceRequests
-from sutler.solver.simulation import Kind, Requests, joined, poisson, requests_of, sampled
+from sutler.solver.simulation.requests import Kind, Requests, joined, poisson, requests_of, sampled
 
 DEFAULT_DURATION_S: Final = 600.0
 MOST_REQUESTS: Final = 5_000_000

@@ -20,16 +20,7 @@ from sutler.solver.catalog.entries import Gpu, Precision
 
 REFERENCE_ENGINE: Final = "vllm"
 SHIPPED: Final = "shipped"
-# What is fitted of a GPU class and of an engine.
-CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")
-ENGINE_FACTORS: Final = (
-    "compute",
-    "kv_bandwidth",
-    "overhead",
-    "first_token_base",
-    "first_token_prefills",
-    "first_token_wave",
-)
+CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")  # what is fitted of a GPU class
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +78,9 @@ class Engine:
     first_token_base: float
     first_token_prefills: float
     first_token_wave: float
+
+
+ENGINE_FACTORS: Final = tuple(field.name for field in fields(Engine) if field.name != "name")  # what is fitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray, take_rows
 from sutler.solver.errors import InvalidProblemError
 
 
@@ -48,9 +48,7 @@ class Requests:
         """Each of them kept with probability `share`, one at least: what is left when others take the rest."""
         kept = np.random.default_rng(seed).random(len(self)) < share
         kept[:1] |= not kept.any()
-        return Requests(
-            self.kinds, self.kind[kept], self.arrival_s[kept], self.input_tokens[kept], self.output_tokens[kept]
-        )
+        return take_rows(self, kept)
 
 
 def requests_of(
@@ -117,10 +115,8 @@ def joined(parts: Sequence[Requests]) -> Requests:
     """Of several models with the same kinds, in one order."""
     arrival_s = np.concatenate([part.arrival_s for part in parts])
     order = np.argsort(arrival_s, kind="stable")
-    return Requests(
-        parts[0].kinds,
-        np.concatenate([part.kind for part in parts])[order],
-        arrival_s[order],
-        np.concatenate([part.input_tokens for part in parts])[order],
-        np.concatenate([part.output_tokens for part in parts])[order],
+    kind, inputs, outputs = (
+        np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in ("kind", "input_tokens", "output_tokens")
     )
+    return Requests(parts[0].kinds, kind, arrival_s[order], inputs, outputs)

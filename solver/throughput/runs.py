@@ -140,6 +140,7 @@ def _kinds(runs: Sequence[ServingRun] | Sequence[LayerRun]) -> StageKinds:
         gpu=np.array([position[run.gpu.slug] for run in runs]),
         tensor_parallel=np.array([run.tensor_parallel for run in runs]),
         intra_gb_per_s=np.array([run.gpu.link_gb_per_s or 0.0 for run in runs]),
+        ranks=np.ones(len(runs), dtype=np.int64),
     )
 
 

@@ -40,21 +40,16 @@ def nearest_band_batch(batch: FloatArray | IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class StageKinds:
-    """Distinct stages; arrays [num_kinds]. gpu indexes gpus; data_parallel as in Layouts, None: 1."""
+    """Distinct stages; arrays [num_kinds]. gpu indexes gpus; ranks: of attention (Layouts.data_parallel)."""
 
     gpus: tuple[Gpu, ...]
     gpu: IntArray
     tensor_parallel: IntArray
     intra_gb_per_s: FloatArray
-    data_parallel: IntArray | None = None
+    ranks: IntArray
 
     def __len__(self) -> int:
         return len(self.gpu)
-
-    @property
-    def ranks(self) -> IntArray:
-        """[num_kinds] of attention."""
-        return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +247,7 @@ def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:
         gpu=gpu.astype(np.int64),
         tensor_parallel=tensor_parallel,
         intra_gb_per_s=bandwidths[bandwidth_index],
-        data_parallel=ranks,
+        ranks=ranks,
     )
     index = np.full(layouts.gpu.shape, len(codes), dtype=np.int64)
     index[is_stage] = kind

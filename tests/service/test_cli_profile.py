@@ -19,7 +19,8 @@ from sutler.service.cli.views.layer_timings import peak_share, profile_table
 from sutler.service.profiles.layer_profile import Kept, Origin, keep
 from sutler.service.profiles.layer_rows import read
 from sutler.solver.catalog import resolve_gpu, resolve_model
-from sutler.solver.profiling import Outcome, Timed
+from sutler.solver.profiling.measure import Outcome
+from sutler.solver.profiling.timing import Timed
 from tests.service.test_layer_rows import PREFILL, SUM
 from tests.solver.profiling.builders import TORCH_NEEDED, a_point
 

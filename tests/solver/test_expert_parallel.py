@@ -27,8 +27,10 @@ from sutler.solver.problem import (
     ServedModel,
     Workload,
 )
-from sutler.solver.simulation import Kind, lengths_of, poisson, simulate, simulated_replicas, summarise
-from sutler.solver.simulation.replicas import layouts_of_replica
+from sutler.solver.simulation.fleet import simulate
+from sutler.solver.simulation.replicas import layouts_of_replica, lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import Kind, poisson
+from sutler.solver.simulation.summary import summarise
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose

@@ -30,7 +30,8 @@ MOST = 64
 def kinds_of(*stages: tuple[str, int], intra_gb_per_s: float | None = None) -> StageKinds:
     gpus = tuple(resolve_gpu(slug) for slug, _ in stages)
     links = [gpu.link_gb_per_s or 0.0 if intra_gb_per_s is None else intra_gb_per_s for gpu in gpus]
-    return StageKinds(gpus, np.arange(len(gpus)), np.array([degree for _, degree in stages]), np.array(links))
+    degrees, ranks = np.array([degree for _, degree in stages]), np.ones(len(gpus), dtype=np.int64)
+    return StageKinds(gpus, np.arange(len(gpus)), degrees, np.array(links), ranks)
 
 
 def stages_of(model: str = "llama-3.1-8b", precision: Precision = "bf16", kv: Precision = "bf16") -> OperatorStages:

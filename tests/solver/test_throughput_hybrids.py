@@ -60,7 +60,7 @@ def test_a_state_takes_memory_beside_the_tokens() -> None:
     spec = a_dense_spec(linear_attention=DELTA_NET)
     work = layer_work(spec, "bf16", "bf16")
     gpus = (a_gpu("a", memory_gb=1.0),)
-    kinds = StageKinds(gpus, np.array([0, 0]), np.array([1, 2]), np.array([0.0, 100.0]))
+    kinds = StageKinds(gpus, np.array([0, 0]), np.array([1, 2]), np.array([0.0, 100.0]), np.ones(2, dtype=np.int64))
     memory = stage_memory(work, kinds)
     held = np.array([100.0, 1000.0])
     found = sequences_in_memory(
@@ -102,7 +102,13 @@ def test_sparse_attention_reads_what_it_picks_and_the_whole_index() -> None:
 
 def test_heads_of_linear_attention_are_divided_evenly_or_not_at_all() -> None:
     spec = a_dense_spec(linear_attention=DELTA_NET)
-    kinds = StageKinds((resolve_gpu("h100-sxm"),), np.array([0, 0]), np.array([4, 8]), np.array([100.0, 100.0]))
+    kinds = StageKinds(
+        (resolve_gpu("h100-sxm"),),
+        np.array([0, 0]),
+        np.array([4, 8]),
+        np.array([100.0, 100.0]),
+        np.ones(2, dtype=np.int64),
+    )
     fine, refused = kind_errors(kinds, spec, "bf16")
     assert fine is None
     assert refused is not None

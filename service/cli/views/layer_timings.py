@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from sutler.service.cli.views.layout import table_of
 from sutler.solver.catalog import Gpu, ModelSpec
-from sutler.solver.profiling import Measurement, Shard, layer_bytes, layer_flops, shard_of
+from sutler.solver.profiling.counts import layer_bytes, layer_flops
+from sutler.solver.profiling.shapes import Measurement, Shard, shard_of
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP, MILLISECONDS_PER_SECOND
 

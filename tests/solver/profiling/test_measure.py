@@ -9,7 +9,10 @@ import pytest
 
 from sutler.solver.catalog import resolve_model
 from sutler.solver.catalog.entries import ModelSpec
-from sutler.solver.profiling import Effort, Grid, Measurement, Outcome, cpu_device, measured, measurements
+from sutler.solver.profiling.device import cpu_device
+from sutler.solver.profiling.measure import Outcome, measured
+from sutler.solver.profiling.shapes import Grid, Measurement, measurements
+from sutler.solver.profiling.timing import Effort
 from tests.solver.profiling.builders import TORCH_NEEDED, a_decode, a_point, a_tiny_spec
 
 torch: Any = pytest.importorskip("torch", reason=TORCH_NEEDED)

@@ -11,17 +11,9 @@ from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, Problem, ServedModel, Workload
-from sutler.solver.simulation import (
-    Kind,
-    Requests,
-    SimulatedReplica,
-    closed_loop,
-    lengths_of,
-    poisson,
-    requests_of,
-    sampled,
-    simulated_replicas,
-)
+from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
+from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import Kind, Requests, poisson, requests_of, sampled
 from tests.builders import an_offer, measured
 
 GPU, MODEL = "h100-sxm", "llama-3-8b"
