@@ -85,17 +85,7 @@ def adjust(
     unadjusted = execute(costs, rest, start=now)
     forecaster = Forecaster(costs)
     found = searched(forecaster, deadline_s=begun_s + options.time_limit_s, clock=clock, start=now, begin_with=rest)
-    plan = OfflinePlan(
-        strategy="sutler",
-        schedule=found.execution.schedule,
-        execution=found.execution,
-        pile=pile,
-        bound=lower_bound(costs, now),
-        rivals_s=found.rivals_s,
-        seconds=clock() - begun_s,
-        evaluated_schedules=found.executed + forecaster.forecasts,
-        hit_time_limit=found.hit_time_limit,
-    )
+    plan = found.plan(forecaster, lower_bound(costs, now), seconds=clock() - begun_s)
     return Adjusted(plan, now, slowdowns, unadjusted.makespan_s)
 
 
@@ -160,10 +150,9 @@ def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Report
     Models are looked at in the order in which they begin to serve, sources before those that read them, each in a run
     in which those before it are as slow as they are: no model answers for another's delay.
     """
-    application, found, left = costs.application, dict[int, float](), set(reported.finished_requests)
-    depths = _depths(application)
+    found, left, depths = dict[int, float](), set(reported.finished_requests), _depths(costs)
     while left:
-        slowed = replace(costs, application=with_slowdowns(application, found))
+        slowed = replace(costs, application=with_slowdowns(costs.application, found))
         execution = execute(slowed, schedule, start=before)
         order = {node: (_serves_from_s(execution, node), depths[node]) for node in left}
         for node in [node for node in left if order[node] == min(order.values())]:
@@ -174,13 +163,11 @@ def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Report
     return found
 
 
-def _depths(application: Application) -> dict[int, int]:
+def _depths(costs: Costs) -> dict[int, int]:
     """By node: how many others are between it and one that reads none."""
-    names = [node.name for node in application.nodes]
     depths: dict[int, int] = {}
-    for node in application.order:
-        sources = [names.index(edge.source) for edge in application.sources(names[node])]
-        depths[node] = 1 + max((depths[source] for source in sources), default=-1)
+    for node in costs.order:
+        depths[node] = 1 + max((depths[source] for source in costs.sources[node]), default=-1)
     return depths
 
 
@@ -241,18 +228,15 @@ def _start(costs: Costs, execution: Execution, before: Start, reported: Reported
     for node in costs.order:
         numbers = pile.of_node(node)
         finish_s, first_s = execution.finish_s[numbers], execution.first_token_s[numbers]
-        at_s = reported.at_s
-        done = _possible(
-            pile, finished, numbers[np.argsort(finish_s, kind="stable")][: int((finish_s <= at_s).sum())]
-        )
+        at_s, in_order = reported.at_s, np.argsort(finish_s, kind="stable")
         if node in reported.finished_requests:
-            in_order = np.argsort(finish_s, kind="stable")
             done = numbers[in_order[: reported.finished_requests[node]]]
-            at_s = (
-                float(finish_s[in_order[len(done) - 1]])
-                if len(done)
-                else min(at_s, float(finish_s.min(initial=at_s)))
-            )
+            if len(done):
+                at_s = float(finish_s[in_order[len(done) - 1]])
+            else:
+                at_s = min(at_s, float(finish_s.min(initial=at_s)))
+        else:
+            done = _possible(pile, finished, numbers[in_order][: int((finish_s <= at_s).sum())])
         finished.update(done.tolist())
         begun = first_s <= at_s
         share = np.where(begun, (at_s - first_s) / np.maximum(finish_s - first_s, 1e-9), 0.0)
@@ -277,7 +261,7 @@ def _possible(pile: Pile, finished: Set[int], requests: IntArray) -> IntArray:
     """Those of the requests, which are in the order in which they end, that wait for nothing but each other."""
     done = set(finished)
     for request in requests.tolist():
-        if done.issuperset(pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()):
+        if done.issuperset(pile.parents_of(request)):
             done.add(request)
     return requests[np.isin(requests, list(done))]
 
@@ -287,7 +271,7 @@ def _close(pile: Pile, finished: set[int], written: dict[int, int]) -> None:
     open_requests = [*finished, *written]
     while open_requests:
         request = open_requests.pop()
-        for parent in pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist():
+        for parent in pile.parents_of(request):
             if parent not in finished:
                 finished.add(parent)
                 written.pop(parent, None)

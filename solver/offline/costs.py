@@ -21,6 +21,7 @@ from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import ExecutionPlan
 from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.simulation.engine import BLOCK_TOKENS, blocks_of
+from sutler.solver.simulation.replicas import lengths_of
 from sutler.solver.simulation.step_times import StepTimes, step_times
 from sutler.solver.throughput.architecture import PRECISION_BYTES, layer_work
 from sutler.solver.throughput.base import Layouts
@@ -149,20 +150,19 @@ class Costs:
         inputs, outputs = pile.input_tokens[numbers], pile.output_tokens[numbers]
         if not len(numbers):
             inputs = outputs = np.ones(1, dtype=np.int64)
-        longest = int((inputs + outputs).max())
-        held = (inputs + outputs / 2) * outputs  # a request counts for as long as it decodes
         model = served_model(node, float(inputs.mean()), float(outputs.mean()))
         roofline = self.options.roofline
+        lengths = lengths_of(model, inputs, outputs)
         layouts = one_group(self.hardware, degree, node.spec.layers)
         times = step_times(
             model,
             layouts,
             roofline.simulation_stages(model),
             max_sequences=self.options.max_sequences,
-            longest_tokens=float(longest),
-            typical_tokens=float(held.sum() / outputs.sum()),
+            longest_tokens=lengths.longest_tokens,
+            typical_tokens=lengths.typical_tokens,
         )
-        if times.kv_tokens // BLOCK_TOKENS < blocks_of(longest):
+        if times.kv_tokens // BLOCK_TOKENS < blocks_of(int(lengths.longest_tokens)):
             return None
         floored = FlooredStepTimes(**{entry.name: getattr(times, entry.name) for entry in fields(times)})
         return floored.scaled(node.slowdown * roofline.slower(model, layouts, self.options.max_sequences))

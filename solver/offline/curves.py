@@ -76,10 +76,8 @@ def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
     first = int(numbers[0])
     waits = pile.waits()[numbers]
     owner = np.repeat(np.arange(len(numbers)), waits)
-    parents = np.concatenate(
-        [pile.parents[pile.parent_start[r] : pile.parent_start[r + 1]] for r in numbers.tolist()]
-    )
-    own = pile.node[parents.astype(np.int64)] == node
+    parents = np.array([parent for r in numbers.tolist() for parent in pile.parents_of(r)], dtype=np.int64)
+    own = pile.node[parents] == node
     counts = np.bincount(owner[own], minlength=len(numbers))
     return Pile(
         node=pile.node[numbers],
@@ -87,7 +85,7 @@ def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
         input_tokens=pile.input_tokens[numbers],
         output_tokens=pile.output_tokens[numbers],
         parent_start=np.concatenate([[0], np.cumsum(counts)]),
-        parents=parents[own].astype(np.int64) - first,
+        parents=parents[own] - first,
     )
 
 
@@ -147,10 +145,8 @@ def _needed(costs: Costs, node: int) -> dict[int, FloatArray]:
     numbers = pile.of_node(node)
     found = {}
     outputs = pile.output_tokens[numbers]
-    parents = [pile.parents[pile.parent_start[r] : pile.parent_start[r + 1]] for r in numbers.tolist()]
-    names = [one.name for one in costs.application.nodes]
-    for edge in costs.application.sources(costs.application.nodes[node].name):
-        source = names.index(edge.source)
+    parents = [pile.parents_of(r) for r in numbers.tolist()]
+    for source in costs.sources[node]:
         if not len(pile.of_node(source)):
             found[source] = np.zeros(POINTS)
             continue

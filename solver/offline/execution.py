@@ -260,8 +260,7 @@ class Run:
         return replica
 
     def _record(self) -> None:
-        ended = all(service.is_done for service in self._services)
-        end_s = max(service.finish_s for service in self._services) if ended else self._now_s
+        end_s = max(service.finish_s for service in self._services) if self.is_done else self._now_s
         loading = [
             max(min(replica.ready_s, end_s) - self._begun_s, 0.0) * len(replica.gpus) for replica in self._replicas
         ]

@@ -6,7 +6,7 @@ A set has GPUs of one type, so that all replicas of a model are alike: so many o
 per GPU of all offers. Of a divisible offer a machine's part has 1, 2, 4, 8, ... GPUs, or all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
@@ -180,8 +180,3 @@ def cheapest_usd_per_gpu_s(units: Sequence[Unit]) -> float:
 
 def price_usd_per_hour(units: Sequence[Unit]) -> float:
     return sum(unit.price_usd_per_hour for unit in units)
-
-
-def gpus_by_slug(offers: Sequence[Offer], gpus: Mapping[str, Gpu]) -> dict[str, Gpu]:
-    """Of the offers' GPUs, those with a known speed."""
-    return {slug: gpus[slug] for slug in dict.fromkeys(offer.gpu for offer in offers) if slug in gpus}

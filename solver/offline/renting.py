@@ -32,7 +32,6 @@ from sutler.solver.offline.machine_sets import (
     Unit,
     billed,
     cheapest_usd_per_gpu_s,
-    gpus_by_slug,
     hardware_of,
     price_usd_per_hour,
     unit_sets,
@@ -40,7 +39,7 @@ from sutler.solver.offline.machine_sets import (
 from sutler.solver.offline.plan import LowerBound, OfflineOptions, OfflinePlan
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.search import Searched, searched
+from sutler.solver.offline.search import SearchResult, searched
 from sutler.solver.offline.stages import Schedule
 from sutler.solver.problem import Offer
 from sutler.solver.units import SECONDS_PER_HOUR
@@ -143,8 +142,7 @@ def rent(
     begun_s = clock()
     options, terms = options or OfflineOptions(), terms or RentalTerms()
     pile = sample(application, seed=options.seed)
-    known = gpus_by_slug(offers, gpus)
-    candidates = _bounded(application, offers, known, goal, terms, loading or Loading(), options, pile)
+    candidates = _bounded(application, offers, gpus, goal, terms, loading or Loading(), options, pile)
     affordable = [one for one in candidates if one.price_usd_per_hour <= _limit(goal.budget_usd_per_hour)]
     possible = [one for one in affordable if goal.is_met(one.makespan_s, one.usd)]
     bound = min((goal.value(one.makespan_s, one.usd)[0] for one in possible), default=None)
@@ -261,28 +259,11 @@ def _planned(
     if is_searched:
         found = searched(forecaster, deadline_s=deadline_s, clock=clock, most_executed=1)
     else:
-        found = Searched(execute(one.costs, one.schedule), {}, 1, hit_time_limit=False)
-    plan = OfflinePlan(
-        strategy="sutler",
-        schedule=found.execution.schedule,
-        execution=found.execution,
-        pile=one.costs.pile,
-        bound=one.bound,
-        rivals_s=found.rivals_s,
-        seconds=clock() - begun_s,
-        evaluated_schedules=found.executed + forecaster.forecasts,
-        hit_time_limit=found.hit_time_limit,
-    )
+        found = SearchResult(execute(one.costs, one.schedule))
+    plan = found.plan(forecaster, one.bound, seconds=clock() - begun_s)
     machines = billed(one.units, found.execution, terms)
-    return (
-        MachineSet(
-            machines,
-            one.costs.hardware,
-            terms.start_up_s + found.execution.makespan_s,
-            sum(machine.usd for machine in machines),
-        ),
-        plan,
-    )
+    makespan_s, usd = terms.start_up_s + found.execution.makespan_s, sum(machine.usd for machine in machines)
+    return MachineSet(machines, one.costs.hardware, makespan_s, usd), plan
 
 
 def _front(sets: Sequence[MachineSet]) -> tuple[MachineSet, ...]:

@@ -8,7 +8,7 @@ requests a forecast says least, and few are quickly executed: there the best sch
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from typing import Final
@@ -23,7 +23,7 @@ from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
 from sutler.solver.offline.improvement import Forecast, forecast, improved, one_change
 from sutler.solver.offline.placement import Group
 from sutler.solver.offline.placing_ahead import place_schedule
-from sutler.solver.offline.plan import Strategy
+from sutler.solver.offline.plan import LowerBound, OfflinePlan, Strategy
 from sutler.solver.offline.stages import Execution, Schedule, Standing
 
 STEPS: Final = 800  # local changes in a row
@@ -44,13 +44,29 @@ WORSE_FRACTION: Final = 0.1  # by how much a forecast may be beaten and still be
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """`execution`: of the best schedule; rivals_s: the time of other strategies that were executed on the way."""
 
     execution: Execution
-    rivals_s: Mapping[Strategy, float]
-    executed: int
-    hit_time_limit: bool
+    rivals_s: Mapping[Strategy, float] = field(default_factory=dict)
+    executed: int = 1
+    hit_time_limit: bool = False
+
+    def plan(
+        self, forecaster: Forecaster, bound: LowerBound, *, seconds: float, strategy: Strategy = "sutler"
+    ) -> OfflinePlan:
+        """The plan that it makes, after `seconds` and all that the forecaster was asked."""
+        return OfflinePlan(
+            strategy=strategy,
+            schedule=self.execution.schedule,
+            execution=self.execution,
+            pile=forecaster.costs.pile,
+            bound=bound,
+            rivals_s=self.rivals_s,
+            seconds=seconds,
+            evaluated_schedules=self.executed + forecaster.forecasts,
+            hit_time_limit=self.hit_time_limit,
+        )
 
 
 def searched(
@@ -61,7 +77,7 @@ def searched(
     start: Start | None = None,
     begin_with: Schedule = (),
     most_executed: int = EXECUTED,
-) -> Searched:
+) -> SearchResult:
     """Never later than greedy's schedule, nor than `begin_with`, as executed from `start`.
 
     The same for the same arguments unless the deadline comes first.
@@ -89,7 +105,7 @@ def searched(
     if not stop():
         executions.append(_placed_ahead(forecaster, best, start))
         best = min(best, executions[-1], key=lambda execution: execution.makespan_s)
-    return Searched(best, rivals, len(executions) + tried, hit_time_limit=cut_short or stop())
+    return SearchResult(best, rivals, len(executions) + tried, hit_time_limit=cut_short or stop())
 
 
 def _tried(

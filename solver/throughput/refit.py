@@ -17,12 +17,11 @@ from typing import Final
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
-from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
+from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, fitted, parameters
 from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import (
     LayerRun,
@@ -35,11 +34,11 @@ from sutler.solver.throughput.runs import (
     with_room,
 )
 
-SPREAD: Final = 0.3
-LAYER_ERROR: Final = 0.1
-SOFT_L1_SCALE: Final = 1.5
-FOLDS: Final = 10
-WORSE: Final = 1.4
+SPREAD: Final = 0.3  # chosen: so few runs move factors less than the hundreds that the shipped ones were fitted to
+LAYER_ERROR: Final = 0.1  # chosen: how far a layer's time alone may be from that in a step, as a logarithm
+SOFT_L1_SCALE: Final = 1.5  # in standard deviations
+FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
+WORSE: Final = 1.4  # chosen: lower, good calibrations by few runs are refused by chance; higher, bad ones are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,35 +118,20 @@ def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start:
 def _fitted(
     runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
 ) -> Calibration:
-    chosen = _movable(runs, layer_runs, start, engine)
-    spread = np.array([parameter.spread for parameter in chosen])
-    groups = run_groups(runs)
-    whiten = _whitening(runs, start)
+    groups, whiten = run_groups(runs), _whitening(runs, start)
     layers_seen = np.log(np.array([run.seconds for run in layer_runs]))
     layer_weight = np.sqrt(min(1.0, ROWS_PER_GROUP / max(len(layer_runs), 1))) / LAYER_ERROR
 
-    def residuals(moves: FloatArray) -> FloatArray:
-        calibration = moved(start, chosen, moves)
+    def errors(calibration: Calibration) -> FloatArray:
         found = predict(groups, calibration)
         rates = np.clip(_log_errors(runs, found, "req_per_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
         layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
-        whitened = solve_triangular(whiten, rates, lower=True)
-        return np.concatenate([whitened, layers * layer_weight, moves / spread])
+        return np.concatenate([solve_triangular(whiten, rates, lower=True), layers * layer_weight])
 
-    solution = least_squares(
-        residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=30, xtol=1e-4, ftol=1e-4
-    )
-    return moved(start, chosen, solution.x)
-
-
-def _movable(
-    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
-) -> list[Parameter]:
-    gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
-    classes = tuple(dict.fromkeys(start.gpu_class(gpu).name for gpu in gpus))
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
-    chosen = (one for one in parameters(start, classes, engines) if "first_token" not in one.name)
-    return [replace(one, spread=one.spread * _reach(one, start)) for one in chosen]
+    movable = (one for one in parameters(start, runs, layer_runs, engines) if "first_token" not in one.name)
+    chosen = [replace(one, spread=one.spread * _reach(one, start)) for one in movable]
+    return fitted(start, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=30, tolerance=1e-4)
 
 
 def _reach(parameter: Parameter, start: Calibration) -> float:

@@ -85,8 +85,7 @@ def one_by_one(costs: Costs, plans: dict[int, int]) -> list[float]:
 
 
 def waits(pile: Pile, request: int) -> list[int]:
-    found: list[int] = pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()
-    return found
+    return pile.parents_of(request)
 
 
 def written_at_end(execution: Execution, stage: int, node: int) -> int:

@@ -18,8 +18,7 @@ FIELDS = ("input_tokens", "output_tokens", "item")
 
 
 def parents_of(pile: Pile, request: int) -> list[int]:
-    found: list[int] = pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()
-    return found
+    return pile.parents_of(request)
 
 
 def drawn(application: Application, name: str, seed: int = 0) -> dict[str, list[int]]:
