@@ -20,7 +20,7 @@ from sutler.solver.estimate import one_layout
 from sutler.solver.problem import LatencyLimit, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings
 from sutler.solver.simulation.fleet import SimulatedReplica, simulate
-from sutler.solver.simulation.requests import Kind, poisson
+from sutler.solver.simulation.requests import RequestKind, poisson
 from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose
@@ -133,7 +133,7 @@ def misses(
         typical_tokens=float(((inputs + outputs / 2) * writing).sum() / writing.sum()),
     )
     kinds = [
-        Kind("chat", w.name, w.input_tokens, w.output_tokens, float(rate))
+        RequestKind("chat", w.name, w.input_tokens, w.output_tokens, float(rate))
         for w, rate in zip(workloads, rates, strict=True)
     ]
     duration_s = requests / float(rates.sum())

@@ -31,7 +31,7 @@ MOST_SLOWDOWN: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportedProgress:
     """What is known at `at_s` (since the beginning). finished_requests: by node. replicas: what is up; None: what the
     plan has there at that time."""
 
@@ -56,7 +56,7 @@ def adjust(
     application: Application,
     hardware: Hardware,
     schedule: Schedule,
-    reported: Reported,
+    reported: ReportedProgress,
     options: OfflineOptions | None = None,
     *,
     start: Start | None = None,
@@ -103,10 +103,10 @@ def with_slowdowns(application: Application, slowdowns: Mapping[int, float]) -> 
 def start_at(costs: Costs, execution: Execution, at_s: float, *, start: Start | None = None) -> Start:
     """Where an execution (from `start`) stands at that time: a request writes evenly from its first token to its
     last."""
-    return _start(costs, execution, start or Start(), Reported(at_s, {}))
+    return _start(costs, execution, start or Start(), ReportedProgress(at_s, {}))
 
 
-def _check(costs: Costs, before: Start, reported: Reported) -> None:
+def _check(costs: Costs, before: Start, reported: ReportedProgress) -> None:
     nodes, pile = costs.application.nodes, costs.pile
     if reported.at_s <= before.at_s:
         remedy = f"what is planned begins at {before.at_s:g}: report what is known after that"
@@ -144,7 +144,7 @@ def _finished(pile: Pile, start: Start, node: int) -> int:
     return int(np.isin(pile.of_node(node), list(start.finished)).sum())
 
 
-def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Reported) -> dict[int, float]:
+def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: ReportedProgress) -> dict[int, float]:
     """By node that has been serving and is not done: how long it took beside how long it should have taken.
 
     Models are looked at in the order in which they begin to serve, sources before those that read them, each in a run
@@ -203,7 +203,7 @@ def _later_s(execution: Execution, node: int, replicas: Sequence[RunningReplica]
     return max(0.0, min(later_s, default=0.0))
 
 
-def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, reported: Reported) -> float | None:
+def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, reported: ReportedProgress) -> float | None:
     finish_s = np.sort(execution.finish_s[pile.of_node(node)])
     finished = reported.finished_requests[node]
     few = finished - _finished(pile, before, node) < LEAST_FINISHED
@@ -218,7 +218,7 @@ def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, report
     return float(np.clip(took_s / should_take_s, 1 / MOST_SLOWDOWN, MOST_SLOWDOWN))
 
 
-def _start(costs: Costs, execution: Execution, before: Start, reported: Reported) -> Start:
+def _start(costs: Costs, execution: Execution, before: Start, reported: ReportedProgress) -> Start:
     """As reported; where nothing is reported, as executed."""
     pile = costs.pile
     already = np.zeros(len(pile), dtype=np.int64)

@@ -21,7 +21,7 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.execution import POLL_S
 from sutler.solver.offline.request_set import Pile
-from sutler.solver.offline.serving import NodeService, Requests
+from sutler.solver.offline.serving import NodeService, RequestStates
 from sutler.solver.offline.stages import ExecutionPlan, RunningReplica
 
 POINTS = 129
@@ -103,7 +103,7 @@ def _part(pile: Pile, taken: IntArray) -> Pile:
 
 def _served(costs: Costs, node: int, pile: Pile, plan: ExecutionPlan) -> tuple[FloatArray, FloatArray]:
     """(first token, finish) of every request, with all replicas up from the beginning."""
-    requests = Requests(pile, (), {}, 0.0)
+    requests = RequestStates(pile, (), {}, 0.0)
     service = NodeService(node, pile, requests, costs.shards[node], costs.options.max_sequences)
     for request in requests.ready():
         service.arrive(request, 0.0)

@@ -17,16 +17,16 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.changing import plans_now, runnable
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.placement import Gpus, Group, can_place, place
-from sutler.solver.offline.serving import NodeService, Requests, Server
+from sutler.solver.offline.serving import NodeService, RequestStates, Server
 from sutler.solver.offline.stages import (
     ExecutedStage,
     Execution,
     ExecutionPlan,
     GpuNumber,
     RunningReplica,
+    RunState,
     Schedule,
-    Stage,
-    Standing,
+    ScheduleStage,
 )
 
 POLL_S: Final = 1.0
@@ -57,7 +57,7 @@ def execute(
     few GPUs as it needs.
     """
     _check(costs, schedule)
-    run = Run(costs, start=start, placements=placements)
+    run = ScheduleRun(costs, start=start, placements=placements)
     rest = schedule
     while not run.is_done:
         stage, rest = run.following(rest)
@@ -65,14 +65,14 @@ def execute(
     return run.execution()
 
 
-class Run:
+class ScheduleRun:
     """An application under way. `placements`: see execute."""
 
     def __init__(self, costs: Costs, *, start: Start | None = None, placements: Sequence[Placement] = ()) -> None:
         start = start or Start()
         self._costs, self._placements = costs, placements
         self._now_s = self._begun_s = start.at_s
-        self._requests = Requests(costs.pile, start.finished, start.written, start.at_s)
+        self._requests = RequestStates(costs.pile, start.finished, start.written, start.at_s)
         self._services = [
             NodeService(node, costs.pile, self._requests, shards, costs.options.max_sequences)
             for node, shards in enumerate(costs.shards)
@@ -85,7 +85,7 @@ class Run:
             service.resume(start.at_s)
         self._downloaded_s = _begun_downloads(costs, start)
         self._pending: dict[int, ExecutionPlan] = {}
-        self._stage = Stage({})
+        self._stage = ScheduleStage({})
         self._replicas: tuple[RunningReplica, ...] = ()
         self._stages: list[ExecutedStage] = []
 
@@ -93,9 +93,9 @@ class Run:
     def is_done(self) -> bool:
         return all(service.is_done for service in self._services)
 
-    def standing(self) -> Standing:
+    def standing(self) -> RunState:
         running = self._running()
-        return Standing(
+        return RunState(
             at_s=self._now_s,
             progress=tuple(1.0 if s.is_done else min(s.progress_fraction, 1.0 - 1e-6) for s in self._services),
             running=running,
@@ -103,7 +103,7 @@ class Run:
             placement={node: tuple(s.replica.gpus for s in self._services[node].servers) for node in running},
         )
 
-    def stage(self, wanted: Stage, *, returning: Set[int] = frozenset()) -> None:
+    def stage(self, wanted: ScheduleStage, *, returning: Set[int] = frozenset()) -> None:
         """One stage, from now to its end. `returning`: models that later stages run."""
         preemption = self._costs.options.preemption
         plans, self._pending = plans_now(
@@ -117,14 +117,14 @@ class Run:
         self._stage = replace(wanted, plans=plans)
         node = wanted.until_node
         if node is not None and self._services[node].has_reached(wanted.until_fraction):
-            self._stage = Stage(plans)
+            self._stage = ScheduleStage(plans)
         self._begun_s = self._now_s
         self._install()
         while not self._is_at_boundary():
             self._advance()
         self._record()
 
-    def following(self, schedule: Schedule) -> tuple[Stage, Schedule]:
+    def following(self, schedule: Schedule) -> tuple[ScheduleStage, Schedule]:
         """The next stage of a schedule, and what comes after it: first what waits for GPUs, then the first of which
         something can run. Once no stage is left, what runs goes on; else everything, on as few GPUs as it needs."""
         waiting = self.waiting()
@@ -134,16 +134,16 @@ class Run:
             if runnable(self._unfinished(stage.plans), self._waits_for):
                 return stage, schedule[position + 1 :]
         if runnable(self._running(at_work=True), self._waits_for):
-            return Stage({}), ()
-        return Stage({node: self._costs.plans[node][0] for node in self._costs.order}), ()
+            return ScheduleStage({}), ()
+        return ScheduleStage({node: self._costs.plans[node][0] for node in self._costs.order}), ()
 
-    def waiting(self) -> Stage | None:
+    def waiting(self) -> ScheduleStage | None:
         """What the last stage wanted and had no GPUs for, before what it has; None where nothing waits."""
         pending = self._unfinished(self._pending)
         if not pending:
             return None
         others = {node: plan for node, plan in self._stage.plans.items() if node not in pending}
-        return Stage({**pending, **self._unfinished(others)})
+        return ScheduleStage({**pending, **self._unfinished(others)})
 
     def _unfinished(self, plans: Mapping[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
         return {node: plan for node, plan in plans.items() if not self._services[node].is_done}

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import ExecutionPlan, Schedule, Stage, Standing
+from sutler.solver.offline.stages import ExecutionPlan, RunState, Schedule, ScheduleStage
 
 SPLITS: Final = (0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 
@@ -28,19 +28,19 @@ Choice = TypeVar("Choice")
 class Forecast:
     """A schedule from `begin` on: its stages as they come to be, and where things stand after each."""
 
-    begin: Standing
+    begin: RunState
     stages: Schedule
-    standings: tuple[Standing, ...]
+    standings: tuple[RunState, ...]
 
     @property
     def end_s(self) -> float:
         return self.standings[-1].at_s if self.standings else self.begin.at_s
 
-    def before(self, stage: int) -> Standing:
+    def before(self, stage: int) -> RunState:
         return self.standings[stage - 1] if stage else self.begin
 
 
-def forecast(forecaster: Forecaster, schedule: Schedule, now: Standing) -> Forecast:
+def forecast(forecaster: Forecaster, schedule: Schedule, now: RunState) -> Forecast:
     found = forecaster.run(schedule, now)
     return Forecast(now, tuple(stage for stage, _ in found), tuple(after for _, after in found))
 
@@ -125,7 +125,7 @@ def _one_less(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator)
     node = _one(draw, list(rest[0].plans))
     plan = rest[0].plans[node]
     without = replace(rest[0], plans={other: kept for other, kept in rest[0].plans.items() if other != node})
-    last = () if any(node in stage.plans for stage in rest[1:]) else (Stage({node: plan}),)
+    last = () if any(node in stage.plans for stage in rest[1:]) else (ScheduleStage({node: plan}),)
     return (without, *rest[1:], *last)
 
 
@@ -153,7 +153,7 @@ def _split(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) ->
     if not rest[0].plans:
         return None
     node = _one(draw, list(rest[0].plans))
-    first = Stage(rest[0].plans, node, SPLITS[draw.integers(0, len(SPLITS))])
+    first = ScheduleStage(rest[0].plans, node, SPLITS[draw.integers(0, len(SPLITS))])
     change = _CHANGES[draw.integers(0, 3)](forecaster, rest, draw)
     return (first, *(change or rest))
 
@@ -169,7 +169,7 @@ def _shift(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) ->
 _CHANGES: Final = (_other_plan, _one_more, _one_less, _exchange, _split, _shift, _two_plans)
 
 
-def _with(stage: Stage, node: int, plan: ExecutionPlan) -> Stage:
+def _with(stage: ScheduleStage, node: int, plan: ExecutionPlan) -> ScheduleStage:
     return replace(stage, plans={node: plan, **{other: kept for other, kept in stage.plans.items() if other != node}})
 
 

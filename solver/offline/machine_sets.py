@@ -22,7 +22,7 @@ _Key = tuple[str, str, str, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RentalTerms:
+class BillingTerms:
     """`minimum_s`: billed at least; all bills are rounded up to whole `billing_increment_s`; `start_up_s`: from the
     order until models can be loaded, billed."""
 
@@ -49,7 +49,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RentedMachines:
     """`count` machines of one kind; `hosts`: their numbers in the hardware; `billed_s` is for each, `usd` for all."""
 
     unit: Unit
@@ -89,7 +89,7 @@ def hardware_of(units: Sequence[Unit], gpu: Gpu, loading: Loading) -> Hardware:
     return Hardware(gpu, islands, 0.0, loading)
 
 
-def billed(units: Sequence[Unit], execution: Execution, terms: RentalTerms) -> tuple[Machine, ...]:
+def billed(units: Sequence[Unit], execution: Execution, terms: BillingTerms) -> tuple[RentedMachines, ...]:
     """Each machine until the last stage that uses it."""
     groups: dict[tuple[_Key, float], list[int]] = {}
     for host, unit in enumerate(units):
@@ -98,7 +98,7 @@ def billed(units: Sequence[Unit], execution: Execution, terms: RentalTerms) -> t
     for (_, billed_s), hosts in groups.items():
         unit = units[hosts[0]]
         usd = len(hosts) * unit.price_usd_per_hour * billed_s / SECONDS_PER_HOUR
-        found.append(Machine(unit, len(hosts), tuple(hosts), billed_s, usd))
+        found.append(RentedMachines(unit, len(hosts), tuple(hosts), billed_s, usd))
     return tuple(found)
 
 

@@ -27,8 +27,8 @@ from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.heuristics import min_heuristic
 from sutler.solver.offline.improvement import improved
 from sutler.solver.offline.machine_sets import (
-    Machine,
-    RentalTerms,
+    BillingTerms,
+    RentedMachines,
     Unit,
     billed,
     cheapest_usd_per_gpu_s,
@@ -49,7 +49,7 @@ FORECAST_SHARE: Final = 0.6  # of the time limit
 PLANNED: Final = 6  # sets that are searched in full
 USUAL_FACTOR: Final = 1.5
 
-__all__ = ["Machine", "MachineSet", "RentalGoal", "RentalTerms", "Rented", "rent"]
+__all__ = ["BillingTerms", "MachineSet", "RentalGoal", "Rented", "RentedMachines", "rent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class RentalGoal:
 class MachineSet:
     """What is rented together: `makespan_s` from the order, start-up counted, and `usd` for all of it."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[RentedMachines, ...]
     hardware: Hardware
     makespan_s: float
     usd: float
@@ -130,7 +130,7 @@ def rent(
     gpus: Mapping[str, Gpu],
     goal: RentalGoal,
     *,
-    terms: RentalTerms | None = None,
+    terms: BillingTerms | None = None,
     loading: Loading | None = None,
     options: OfflineOptions | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -140,7 +140,7 @@ def rent(
     Raises InvalidProblemError where no offer's GPUs can hold the models.
     """
     begun_s = clock()
-    options, terms = options or OfflineOptions(), terms or RentalTerms()
+    options, terms = options or OfflineOptions(), terms or BillingTerms()
     pile = sample(application, seed=options.seed)
     candidates = _bounded(application, offers, gpus, goal, terms, loading or Loading(), options, pile)
     affordable = [one for one in candidates if one.price_usd_per_hour <= _limit(goal.budget_usd_per_hour)]
@@ -181,7 +181,7 @@ def _bounded(
     offers: Sequence[Offer],
     gpus: Mapping[str, Gpu],
     goal: RentalGoal,
-    terms: RentalTerms,
+    terms: BillingTerms,
     loading: Loading,
     options: OfflineOptions,
     pile: Pile,
@@ -206,7 +206,7 @@ def _bounded(
     return found
 
 
-def _forecast(candidates: Sequence[_Candidate], terms: RentalTerms, stop: Callable[[], bool]) -> list[_Candidate]:
+def _forecast(candidates: Sequence[_Candidate], terms: BillingTerms, stop: Callable[[], bool]) -> list[_Candidate]:
     """With a schedule on forecasts, billed until it ends; without sets whose bounds another's forecast beats."""
     found: list[_Candidate] = []
     shared: dict[object, Curves] = {}
@@ -248,7 +248,7 @@ def _worth_planning(forecasts: Sequence[_Candidate], goal: RentalGoal) -> list[_
 
 def _planned(
     one: _Candidate,
-    terms: RentalTerms,
+    terms: BillingTerms,
     deadline_s: float,
     clock: Callable[[], float],
     begun_s: float,

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.offline.beam import Rule, beam, kept, rolled_out
-from sutler.solver.offline.execution import Run, Start, execute
+from sutler.solver.offline.execution import ScheduleRun, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
@@ -24,7 +24,7 @@ from sutler.solver.offline.improvement import Forecast, forecast, improved, one_
 from sutler.solver.offline.placement import Group
 from sutler.solver.offline.placing_ahead import place_schedule
 from sutler.solver.offline.plan import LowerBound, OfflinePlan, Strategy
-from sutler.solver.offline.stages import Execution, Schedule, Standing
+from sutler.solver.offline.stages import Execution, RunState, Schedule
 
 STEPS: Final = 800  # local changes in a row
 MOST_ROWS: Final = 30
@@ -132,7 +132,7 @@ def _tried(
 
 def by_rule(forecaster: Forecaster, rule: Rule, *, start: Start | None = None) -> Execution:
     """One rule, asked at the end of every stage."""
-    run = Run(forecaster.costs, start=start)
+    run = ScheduleRun(forecaster.costs, start=start)
     everything = frozenset(range(len(forecaster.costs.plans)))
     while not run.is_done:
         run.stage(rule(forecaster, run.standing()), returning=everything)
@@ -170,8 +170,8 @@ def _found(
     return [one for one in better if one.end_s <= better[0].end_s * (1.0 + WORSE_FRACTION)]
 
 
-def _standing(forecaster: Forecaster, start: Start | None) -> Standing:
-    return Run(forecaster.costs, start=start).standing() if start else forecaster.beginning()
+def _standing(forecaster: Forecaster, start: Start | None) -> RunState:
+    return ScheduleRun(forecaster.costs, start=start).standing() if start else forecaster.beginning()
 
 
 def _placed_ahead(forecaster: Forecaster, execution: Execution, start: Start | None) -> Execution:
@@ -217,7 +217,7 @@ def _sorted(found: Iterable[Forecast]) -> list[Forecast]:
 
 
 def _executed(forecaster: Forecaster, found: Forecast, start: Start | None, stop: Callable[[], bool]) -> Execution:
-    run = Run(forecaster.costs, start=start)
+    run = ScheduleRun(forecaster.costs, start=start)
     rest: Schedule = found.stages
     while not run.is_done:
         stage, rest = run.following(rest)
@@ -227,9 +227,9 @@ def _executed(forecaster: Forecaster, found: Forecast, start: Start | None, stop
     return run.execution()
 
 
-def _again(forecaster: Forecaster, run: Run, rest: Schedule, stop: Callable[[], bool]) -> Schedule:
+def _again(forecaster: Forecaster, run: ScheduleRun, rest: Schedule, stop: Callable[[], bool]) -> Schedule:
     """The rest of a schedule from where things stand, improved."""
-    now: Standing = run.standing()
+    now: RunState = run.standing()
     waiting = run.waiting()
     going_on = forecast(forecaster, (waiting, *rest) if waiting else rest, now)
     greedily = rolled_out(forecaster, greedy, now)

@@ -22,7 +22,7 @@ from sutler.solver.simulation.engine import Engine, EngineSettings
 LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full
 
 
-class Requests:
+class RequestStates:
     """All of an application: what each waits for, and when it was answered."""
 
     def __init__(self, pile: Pile, finished: Iterable[int], written: Mapping[int, int], at_s: float) -> None:
@@ -62,7 +62,7 @@ class Requests:
 class Server:
     """A replica that is loading or up; it hears from its engine."""
 
-    def __init__(self, replica: RunningReplica, shard: Shard, requests: Requests, max_sequences: int) -> None:
+    def __init__(self, replica: RunningReplica, shard: Shard, requests: RequestStates, max_sequences: int) -> None:
         self.replica, self.shard = replica, shard
         self.busy_s = 0.0
         self.ended: list[int] = []
@@ -98,7 +98,7 @@ class NodeService:
     """One model of the application, with its queue and its replicas."""
 
     def __init__(
-        self, node: int, pile: Pile, requests: Requests, shards: Mapping[int, Shard], max_sequences: int
+        self, node: int, pile: Pile, requests: RequestStates, shards: Mapping[int, Shard], max_sequences: int
     ) -> None:
         numbers = pile.of_node(node)
         self.node, self.servers = node, list[Server]()

@@ -6,7 +6,7 @@ Flow: Measurement, Shard -> measure.py sees what fits into memory; the service s
 from math import ceil
 from typing import Final
 
-from sutler.solver.profiling.shapes import Measurement, Shard
+from sutler.solver.profiling.shapes import LayerShard, Measurement
 from sutler.solver.throughput.architecture import ACTIVATION_BYTES, PRECISION_BYTES
 
 # Weights and caches rotate until this many caches' worth of other bytes have passed: none is left from last time.
@@ -14,7 +14,7 @@ CACHES_BETWEEN_USES: Final = 3.0
 MOST_COPIES: Final = 64
 
 
-def layer_flops(measurement: Measurement, shard: Shard) -> float:
+def layer_flops(measurement: Measurement, shard: LayerShard) -> float:
     """Two per weight and token, and four per head value and (query, key) pair; 0 for an all-reduce."""
     if measurement.phase == "all_reduce":
         return 0.0
@@ -25,7 +25,7 @@ def layer_flops(measurement: Measurement, shard: Shard) -> float:
     return 2.0 * shard.params * measurement.tokens + 4.0 * shard.heads * shard.head_dim * pairs
 
 
-def layer_bytes(measurement: Measurement, shard: Shard) -> float:
+def layer_bytes(measurement: Measurement, shard: LayerShard) -> float:
     """Weights and cache that a pass reads from memory; activations are left out. 0 for an all-reduce."""
     if measurement.phase == "all_reduce":
         return 0.0
@@ -33,11 +33,11 @@ def layer_bytes(measurement: Measurement, shard: Shard) -> float:
     return weight_bytes(measurement, shard) + read
 
 
-def weight_bytes(measurement: Measurement, shard: Shard) -> float:
+def weight_bytes(measurement: Measurement, shard: LayerShard) -> float:
     return shard.params * PRECISION_BYTES[measurement.precision]
 
 
-def kv_cache_bytes(measurement: Measurement, shard: Shard) -> float:
+def kv_cache_bytes(measurement: Measurement, shard: LayerShard) -> float:
     """Of all sequences; 0 where nothing attends."""
     per_token = 2.0 * shard.kv_heads * shard.head_dim * ACTIVATION_BYTES
     return measurement.batch * measurement.context_tokens * per_token
@@ -60,7 +60,7 @@ def rotating_bytes(bytes_each: float, cache_bytes: float) -> float:
     return bytes_each * copies(bytes_each, cache_bytes)
 
 
-def activation_bytes(measurement: Measurement, shard: Shard) -> float:
+def activation_bytes(measurement: Measurement, shard: LayerShard) -> float:
     """What one pass holds at most beside weights and cache; twice of it, since fragments of a pool are lost."""
     heads = shard.heads + 2 * shard.kv_heads
     width = 4 * shard.hidden_size + 3 * heads * shard.head_dim + 4 * shard.intermediate_size

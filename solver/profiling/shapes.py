@@ -26,7 +26,7 @@ INSTEAD: Final = "profile a dense model of similar width instead, such as llama-
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class LayerShard:
     """One GPU's share of a layer: heads, kv_heads and intermediate_size are per GPU, hidden_size is whole."""
 
     hidden_size: int
@@ -128,8 +128,8 @@ def _is_gated(spec: ModelSpec) -> bool:
     return abs(layer_work(spec, "bf16", "bf16").dense_params / params - 1.0) < GATED_TOLERANCE_FRACTION
 
 
-def _share(spec: ModelSpec, degree: int) -> Shard:
-    return Shard(
+def _share(spec: ModelSpec, degree: int) -> LayerShard:
+    return LayerShard(
         hidden_size=spec.hidden_size,
         heads=spec.heads // degree,
         kv_heads=ceil(spec.kv_heads / degree),
@@ -138,7 +138,7 @@ def _share(spec: ModelSpec, degree: int) -> Shard:
     )
 
 
-def shard_of(spec: ModelSpec, degree: int) -> Shard | str:
+def shard_of(spec: ModelSpec, degree: int) -> LayerShard | str:
     """The share of each of `degree` GPUs, or why the layer cannot be divided so (engines refuse it too)."""
     counts = {"query heads": spec.heads, "feed-forward width": spec.intermediate_size}
     for what, count in counts.items():

@@ -13,7 +13,7 @@ from sutler.solver.errors import InvalidProblemError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RequestKind:
     """A workload of a model, by the caller's names; its mean lengths and its rate."""
 
     model: str
@@ -27,7 +27,7 @@ class Kind:
 class Requests:
     """In order of arrival; arrays [num_requests]. `kind` indexes kinds; at least one token each way."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RequestKind, ...]
     kind: IntArray
     arrival_s: FloatArray
     input_tokens: IntArray
@@ -52,7 +52,7 @@ class Requests:
 
 
 def requests_of(
-    kinds: Sequence[Kind], model: str, arrival_s: FloatArray, input_tokens: IntArray, output_tokens: IntArray
+    kinds: Sequence[RequestKind], model: str, arrival_s: FloatArray, input_tokens: IntArray, output_tokens: IntArray
 ) -> Requests:
     """Requests of one model, each as the workload whose mean lengths are nearest by ratio."""
     of_model = [index for index, kind in enumerate(kinds) if kind.model == model]
@@ -67,7 +67,7 @@ def requests_of(
     return Requests(tuple(kinds), kind, arrival_s[order], inputs, outputs)
 
 
-def poisson(kinds: Sequence[Kind], *, duration_s: float, seed: int, load_multiple: float = 1.0) -> Requests:
+def poisson(kinds: Sequence[RequestKind], *, duration_s: float, seed: int, load_multiple: float = 1.0) -> Requests:
     """Arrivals at random at the workloads' rates times `load_multiple`; every request has its workload's mean
     lengths, rounded at random so that their mean is kept."""
     draw = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def poisson(kinds: Sequence[Kind], *, duration_s: float, seed: int, load_multipl
 
 
 def sampled(
-    kinds: Sequence[Kind],
+    kinds: Sequence[RequestKind],
     model: str,
     input_tokens: IntArray,
     output_tokens: IntArray,

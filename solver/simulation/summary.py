@@ -17,7 +17,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.problem import LatencyLimit, LatencyMetric, ServedModel
 from sutler.solver.simulation.outcome import Outcome
-from sutler.solver.simulation.requests import Kind
+from sutler.solver.simulation.requests import RequestKind
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99, 100)
 METRICS: Final[tuple[LatencyMetric, ...]] = ("ttft", "tpot", "e2e")
@@ -144,7 +144,7 @@ def _limits_of(model: ServedModel | None, workload: str) -> tuple[LatencyLimit, 
 def _limits_of_model(
     model: ServedModel | None,
     members: Sequence[int],
-    kinds: Sequence[Kind],
+    kinds: Sequence[RequestKind],
     limits: Sequence[Sequence[LatencyLimit]],
 ) -> list[Asked]:
     """The model's limits over all that are under them, then those of single workloads."""

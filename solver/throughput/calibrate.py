@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Calibration, Engine, Factors, GpuClass
+from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass
 from sutler.solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
 
 # Standard deviations of the priors, as logarithms: how far a factor may plausibly be from its prior mean.
@@ -152,7 +152,7 @@ def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) ->
     return replace(prior, factors=factors, gpu_classes=tuple(classes.values()), engines=engines)
 
 
-Scaled = TypeVar("Scaled", Factors, GpuClass, Engine)
+Scaled = TypeVar("Scaled", Factors, GpuClass, EngineFactors)
 
 
 def _scaled(entry: Scaled, name: str, ratio: float) -> Scaled:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.corrections import Corrections, Points, narrowed
+from sutler.solver.calibration.corrections import Corrections, RunPoints, narrowed
 from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.stages import (
@@ -110,7 +110,7 @@ class CorrectedStages(StagesOver):
         """Of the concurrencies of the runs."""
         return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
 
-    def _points(self, kinds: StageKinds, traffic: Traffic) -> Points:
+    def _points(self, kinds: StageKinds, traffic: Traffic) -> RunPoints:
         """Every kind, workload and batch of BAND_BATCHES, in this order of axes."""
         kind, workload, which = (
             axis.ravel() for axis in np.indices((len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
@@ -120,7 +120,7 @@ class CorrectedStages(StagesOver):
         slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
         spread = self.calibration.spread(self.base.bands(kinds, traffic)[:, 0, 0])
         labels = tuple((slugs[int(one)], self.spec.id, self.precision) for one in kind)
-        return Points(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
+        return RunPoints(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
 
 
 def _whole_prefill(seconds: StageSeconds, work: LayerWork) -> FloatArray:

@@ -17,7 +17,7 @@ from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.latency import QUEUEING_NOTE, LimitOfEach, longest_wait_s
 from sutler.solver.throughput.loaded import GRID, loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
-from sutler.solver.throughput.prepare import Prepared, are_linked, known_spec, prepare, stated_bands
+from sutler.solver.throughput.prepare import PreparedLayouts, are_linked, known_spec, prepare, stated_bands
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.throughput.stages import ROOFLINE, Basis, ModelStages
 
@@ -142,7 +142,7 @@ class RateEvidence:
         return [f"aiconfigurator knows {names} better: pip install 'sutler[aiconfigurator]'"] if names else []
 
 
-def _broken(prepared: Prepared, base_s: float) -> list[LimitOfEach]:
+def _broken(prepared: PreparedLayouts, base_s: float) -> list[LimitOfEach]:
     """The limits of the one workload that no cap keeps on its own at hardly any load."""
     capped = loaded_of(prepared, np.zeros(len(GRID), dtype=np.int64)).capped(GRID)
     running = capped.running(np.full(len(GRID), _HARDLY_ANY))

@@ -41,7 +41,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Engine, Factors
+from sutler.solver.calibration.factors import EngineFactors, Factors
 from sutler.solver.problem import LatencyMetric, Role
 from sutler.solver.throughput.composer import Composed
 
@@ -76,7 +76,7 @@ class ClosedLoop:
     tpot_s: FloatArray
 
 
-def first_token(factors: Factors, engine: Engine) -> FirstToken:
+def first_token(factors: Factors, engine: EngineFactors) -> FirstToken:
     return FirstToken(
         base_s=factors.first_token_base_s * engine.first_token_base,
         prefills=factors.first_token_prefills * engine.first_token_prefills,

@@ -26,7 +26,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.memory import CHUNK_TOKENS
-from sutler.solver.throughput.prepare import Prepared
+from sutler.solver.throughput.prepare import PreparedLayouts
 
 # Sequences at which step times are asked for; between them they are interpolated.
 GRID: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 56, 72, 88, 112, 136, 168, 208, 256])
@@ -42,7 +42,7 @@ class Loaded:
     [num_tables, len(GRID)].
     """
 
-    prepared: Prepared
+    prepared: PreparedLayouts
     rows: IntArray
     workload: IntArray
     most: IntArray
@@ -162,7 +162,7 @@ _PER_PAIR: Final = (
 )
 
 
-def loaded_of(prepared: Prepared, rows: IntArray) -> Loaded:
+def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:
     """Of the prepared layouts `rows`; what does not fit counts as a single sequence and is not `able`."""
     shape = (len(rows), prepared.max_batch.shape[1])
     workload = np.broadcast_to(np.arange(shape[1]), shape)

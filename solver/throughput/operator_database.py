@@ -26,7 +26,7 @@ from sutler.solver.throughput.operator_models import (
     quant_modes,
     system_error,
 )
-from sutler.solver.throughput.operator_package import Answer, Failed, missing, shielded
+from sutler.solver.throughput.operator_package import Answer, NoAnswer, missing, shielded
 from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 ENGINE: Final = "vllm"
@@ -117,7 +117,7 @@ class OperatorTimes:
         if self.failure is not None:
             return None
         found = shielded(question)
-        if isinstance(found, Failed):
+        if isinstance(found, NoAnswer):
             self.failure = found.reason
             return None
         return found
@@ -129,7 +129,7 @@ def _opened(system: str, spec: ModelSpec, modes: QuantModes, tensor_parallel: in
     # Without a handler of its own the package's warnings would end up on stderr where logging is not set up.
     logging.getLogger("aiconfigurator_core").addHandler(logging.NullHandler())
     times = shielded(lambda: OperatorTimes(system, spec, modes, tensor_parallel))
-    if isinstance(times, Failed):
+    if isinstance(times, NoAnswer):
         return times.reason
     one = np.array([float(REFERENCE_CONTEXT)])
     times.prefill(one, one)

@@ -43,7 +43,7 @@ from sutler.solver.throughput.stages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedLayouts:
     """What does not depend on limits. Layouts are sorted by depth; order [num_layouts] is the caller's index.
 
     max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
@@ -73,7 +73,7 @@ def prepare(
     *,
     max_sequences: int,
     paged: bool = False,
-) -> Prepared:
+) -> PreparedLayouts:
     """`paged`: memory holds each sequence at its mean instead of its full length, which is what an engine that
     admits sequences while pages are free reaches in a steady state; planning asks for the full length."""
     order = np.argsort(-(layouts.gpu >= 0).sum(axis=1), kind="stable")
@@ -112,7 +112,7 @@ def prepare(
     if layouts.role == "prefill":
         running = np.minimum(running, prompts_in_flight(traffic.new_tokens, pipes.stages))
     batch = running * np.logical_and(np.reshape(possible, (-1, 1)), in_context)
-    return Prepared(
+    return PreparedLayouts(
         order=order,
         layouts=layouts,
         kinds=kinds,
@@ -145,7 +145,7 @@ def _handover(
 
 
 def stated_bands(
-    prepared: Prepared, source: ModelStages, batch: IntArray, rows: IntArray | None = None
+    prepared: PreparedLayouts, source: ModelStages, batch: IntArray, rows: IntArray | None = None
 ) -> FloatArray:
     """The error of every rate as a factor [num_layouts, W] at `batch` of that shape: the widest among what a layout
     rests on. In the order of `prepared`, or of its layouts `rows`."""

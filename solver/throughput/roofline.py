@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray, concatenated, take_rows
-from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors, shipped_calibration
 from sutler.solver.problem import Estimates, ServedModel
 from sutler.solver.throughput.aiconfigurator import OperatorStages, missing
 from sutler.solver.throughput.architecture import layer_work
@@ -25,7 +25,7 @@ from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
 from sutler.solver.throughput.points import FoundPoints, operating_points
-from sutler.solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
+from sutler.solver.throughput.prepare import PreparedLayouts, known_spec, prepare, stated_bands
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_kinds, traffic_of
 
@@ -45,7 +45,7 @@ class Roofline:
     estimates: Estimates = "narrowest_band"
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineFactors:
         return self.calibration.engine(self.engine_name)
 
     @property
@@ -178,7 +178,7 @@ def _layout_blocks(layouts: int, workloads: int) -> Iterator[IntArray]:
         yield np.arange(start, min(start + size, layouts))
 
 
-def _block(prepared: Prepared, pairs: Pairs, batches: IntArray, first: FirstToken) -> FloatArray:
+def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray, first: FirstToken) -> FloatArray:
     """Requests/s, TTFT and TPOT of consecutive pairs [3, num_pairs]."""
     batch = batches[pairs.layout, pairs.workload]
     served = np.flatnonzero(batch)
@@ -191,7 +191,7 @@ def _block(prepared: Prepared, pairs: Pairs, batches: IntArray, first: FirstToke
     return found
 
 
-def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
+def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
     """Back to the caller's order of layouts."""
     back = np.argsort(prepared.order)
     joined = np.concatenate([np.empty((3, 0)), *blocks], axis=1)
@@ -209,7 +209,7 @@ def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: lis
     )
 
 
-def _points(prepared: Prepared, stages: ModelStages, mixes: FloatArray, found: list[FoundPoints]) -> Points:
+def _points(prepared: PreparedLayouts, stages: ModelStages, mixes: FloatArray, found: list[FoundPoints]) -> Points:
     """In the caller's order of layouts."""
     none = FoundPoints(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(mixes))))
     joined = concatenated([*found, none])

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.corrections import Points
+from sutler.solver.calibration.corrections import RunPoints
 from sutler.solver.calibration.factors import Calibration
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.throughput.architecture import LayerWork, layer_work
@@ -144,13 +144,13 @@ def _kinds(runs: Sequence[ServingRun] | Sequence[LayerRun]) -> StageKinds:
     )
 
 
-def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> Points:
+def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> RunPoints:
     """Where the runs lie for what is kriged."""
     lengths = [(run.input_tokens, run.output_tokens, run.concurrency, run.tensor_parallel) for run in runs]
     bands = [
         calibration.band(run.gpu, run.precision, run.engine, has_experts=run.spec.moe is not None) for run in runs
     ]
-    return Points(
+    return RunPoints(
         log2=np.log2(np.maximum(np.array(lengths, dtype=np.float64).reshape(-1, 4), 1.0)),
         labels=tuple((run.gpu.slug, run.spec.id, run.precision) for run in runs),
         spread=calibration.spread(np.array(bands)),

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.calibration.factors import Calibration, Engine
+from sutler.solver.calibration.factors import Calibration, EngineFactors
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.problem import Role, ServedModel
 from sutler.solver.throughput.architecture import LayerWork
@@ -120,7 +120,7 @@ class ModelStages(Protocol):
     def calibration(self) -> Calibration: ...
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> EngineFactors: ...
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """One prompt of each workload, alone."""
@@ -158,7 +158,7 @@ class StagesOver:
         return self.base.calibration
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineFactors:
         return self.base.engine
 
 
@@ -169,7 +169,7 @@ class RooflineStages:
     work: LayerWork
     precision: Precision
     calibration: Calibration
-    engine: Engine
+    engine: EngineFactors
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """One rank computes the prompt, the others wait."""

@@ -6,15 +6,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from sutler.solver.offline.application import Lengths
+from sutler.solver.offline.application import LengthDistribution
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.curves import Curves
 from sutler.solver.offline.execution import execute
 from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import Stage
+from sutler.solver.offline.stages import ScheduleStage
 from tests.solver.offline.builders import SPECS, a_node, app_of, costs_of, hardware_of, random_costs, random_schedule
 
-UNEVEN = Lengths((50, 150, 300, 700), (0.3, 0.6, 0.9, 1.0))
+UNEVEN = LengthDistribution((50, 150, 300, 700), (0.3, 0.6, 0.9, 1.0))
 
 
 def independent(seed: int) -> Costs:
@@ -57,7 +57,7 @@ def test_the_curve_of_one_replica_is_its_run_and_that_of_several_near_it() -> No
         curves = Curves(costs)
         for node, plans in enumerate(costs.plans):
             for plan in plans:
-                serving_s = execute(costs, (Stage({node: plan}),)).node_finish_s[node]
+                serving_s = execute(costs, (ScheduleStage({node: plan}),)).node_finish_s[node]
                 serving_s -= costs.shards[node][plan.tensor_parallel].load_s
                 error = abs(float(curves.at_s(node, plan)[-1]) / serving_s - 1.0)
                 if plan.data_parallel == 1:
@@ -73,7 +73,9 @@ def test_the_curve_of_a_large_pile_is_within_two_percent_of_its_run() -> None:
     # 6,000 requests, of which 1,500 are simulated.
     costs = costs_of(app_of(a_node("a", 6000, outputs=UNEVEN, slowdown=3.0)), hardware_of(2), max_sequences=64)
     for plan in costs.plans[0]:
-        serving_s = execute(costs, (Stage({0: plan}),)).makespan_s - costs.shards[0][plan.tensor_parallel].load_s
+        serving_s = (
+            execute(costs, (ScheduleStage({0: plan}),)).makespan_s - costs.shards[0][plan.tensor_parallel].load_s
+        )
         assert Curves(costs).at_s(0, plan)[-1] == pytest.approx(serving_s, rel=0.02)
 
 
