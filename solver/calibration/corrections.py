@@ -46,12 +46,12 @@ class Correlation:
 
     @property
     def variance(self) -> float:
-        """Of the error of a run about which nothing is known, with spread 1."""
+        """The variance of the error of a run about which nothing is known, with spread 1."""
         return self.common**2 + self.local**2 + self.noise**2
 
     @property
     def octaves(self) -> FloatArray:
-        """In the order of RunPoints.log2."""
+        """The correlation lengths in the order of RunPoints.log2."""
         return np.array(
             [self.input_octaves, self.output_octaves, self.concurrency_octaves, self.tensor_parallel_octaves]
         )
@@ -133,14 +133,14 @@ def restored(
     runs: int,
     least_band: float,
 ) -> Corrections:
-    """With what can be derived from the rest."""
+    """Adds what can be derived from the rest."""
     factor = cho_factor(covariance(correlation, points) + np.diag(noise**2))
     weights, inverse = cho_solve(factor, errors), cho_solve(factor, np.eye(len(points)))
     return Corrections(correlation, engine, points, errors, noise, weights, inverse, runs, least_band)
 
 
 def covariance(correlation: Correlation, points: RunPoints) -> FloatArray:
-    """[n, n] of the errors of runs, without their own noise."""
+    """The covariance [n, n] of the errors of runs, without their own noise."""
     return _kernel(correlation, points, points)
 
 
@@ -160,7 +160,8 @@ def _kernel(correlation: Correlation, left: RunPoints, right: RunPoints) -> Floa
 
 
 def _merged(points: RunPoints, errors: FloatArray) -> tuple[RunPoints, FloatArray, FloatArray]:
-    """At most MOST_POINTS: runs of one cell become their mean; cells grow until that holds. Counts come last."""
+    """Merges runs until at most MOST_POINTS are left: runs of one cell become their mean; cells grow until that
+    holds. Counts come last."""
     cell_octaves = 0.01
     while True:
         cells = [

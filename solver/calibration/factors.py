@@ -144,7 +144,7 @@ class Calibration:
         return max(bands)
 
     def gpu_class(self, gpu: Gpu) -> GpuClass:
-        """By slug, else by architecture and memory bandwidth, else the class `unknown`."""
+        """Finds the class by slug, else by architecture and memory bandwidth, else the class `unknown`."""
         for candidate in self.gpu_classes:
             if gpu.slug in candidate.slugs:
                 return candidate

@@ -45,7 +45,7 @@ class Config:
         return self._content.keys()
 
     def value(self, key: str) -> object:
-        """None where it is absent or null."""
+        """Returns the field, None where it is absent or null."""
         found = self._content.get(key)
         return self._outer.get(key) if found is None else found
 
@@ -64,7 +64,7 @@ class Config:
         return found
 
     def first_integer(self, keys: Sequence[str], *, default: int | None = None, least: int = 1) -> int:
-        """Of fields that mean the same; errors name the first."""
+        """Reads the first that is there of fields that mean the same; errors name the first of all."""
         present = next((key for key in keys if self.value(key) is not None), keys[0])
         return self.integer(present, default=default, least=least)
 

@@ -146,7 +146,7 @@ def linear_of(text: Config, layers: int) -> LinearAttention | None:
 
 
 def window_of(text: Config, layers: int, max_context_tokens: int) -> SlidingWindow | None:
-    """None where it is switched off, or as long as the longest context."""
+    """Returns None where the window is switched off, or as long as the longest context."""
     is_llama = text.kind.startswith("llama4")
     key = "attention_chunk_size" if is_llama else "sliding_window"
     if text.value(key) is None or text.value("use_sliding_window") is False:

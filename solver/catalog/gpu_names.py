@@ -141,5 +141,5 @@ def _remedy(parsed: ParsedName, matches: Sequence[str], entries: GpuCatalog) -> 
 
 
 def close_names(key: str, targets: Mapping[str, str]) -> list[str]:
-    """Up to three targets whose keys resemble `key`, best first, in the targets' spelling."""
+    """Returns up to three targets whose keys resemble `key`, best first, in the targets' spelling."""
     return [targets[match] for match in get_close_matches(key, list(targets), n=3, cutoff=0.5)]

@@ -145,7 +145,7 @@ def _finished(pile: Pile, start: Start, node: int) -> int:
 
 
 def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: ReportedProgress) -> dict[int, float]:
-    """By node that has been serving and is not done: how long it took beside how long it should have taken.
+    """Returns, by node that has been serving and is not done: how long it took beside how long it should have taken.
 
     Models are looked at in the order in which they begin to serve, sources before those that read them, each in a run
     in which those before it are as slow as they are: no model answers for another's delay.
@@ -164,7 +164,7 @@ def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Report
 
 
 def _depths(costs: Costs) -> dict[int, int]:
-    """By node: how many others are between it and one that reads none."""
+    """Counts, by node, how many others are between it and one that reads none."""
     depths: dict[int, int] = {}
     for node in costs.order:
         depths[node] = 1 + max((depths[source] for source in costs.sources[node]), default=-1)
@@ -179,7 +179,7 @@ def _serves_from_s(execution: Execution, node: int) -> float:
 
 
 def _served_s(execution: Execution, before: Start, node: int, until_s: float) -> float:
-    """For how long some replica of it has been up by then."""
+    """The seconds for which some replica of it has been up by then."""
     served_s = 0.0
     for stage in execution.stages:
         ready_s = min((replica.ready_s for replica in stage.replicas if replica.node == node), default=np.inf)
@@ -188,7 +188,7 @@ def _served_s(execution: Execution, before: Start, node: int, until_s: float) ->
 
 
 def _later_s(execution: Execution, node: int, replicas: Sequence[RunningReplica]) -> float:
-    """By how much the model came up later than in the execution, as far as the report says when it did."""
+    """The seconds by which the model came up later than in the execution, as far as the report says when it did."""
     planned_s = {
         (replica.number, len(replica.gpus)): replica.ready_s
         for stage in reversed(execution.stages)
@@ -219,7 +219,7 @@ def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, report
 
 
 def _start(costs: Costs, execution: Execution, before: Start, reported: ReportedProgress) -> Start:
-    """As reported; where nothing is reported, as executed."""
+    """Where things stand as reported; where nothing is reported, as executed."""
     pile = costs.pile
     already = np.zeros(len(pile), dtype=np.int64)
     already[list(before.written)] = list(before.written.values())

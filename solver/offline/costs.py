@@ -49,7 +49,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one application with its pile on one hardware.
+    """What one application with its pile costs on one hardware.
 
     Raises InvalidProblemError for a model that fits on no allowed number of its GPUs.
     """
@@ -66,7 +66,7 @@ class Costs:
 
     @cached_property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """By node: those that hand outputs on to it."""
+        """The nodes, by node, that hand outputs on to it."""
         names = [node.name for node in self.application.nodes]
         return tuple(
             tuple(sorted({names.index(edge.source) for edge in self.application.sources(name)})) for name in names
@@ -74,8 +74,8 @@ class Costs:
 
     @cached_property
     def shards(self) -> tuple[Mapping[int, Shard], ...]:
-        """By node and tensor-parallel degree: where the weights fit with the cache of the node's longest request
-        (SamuLLM §3: a plan is valid if one sequence fits)."""
+        """The shards by node and tensor-parallel degree: where the weights fit with the cache of the node's longest
+        request (SamuLLM §3: a plan is valid if one sequence fits)."""
         found = tuple(self._shards(node) for node in range(len(self.application.nodes)))
         for position, shards in enumerate(found):
             if not shards:
@@ -89,7 +89,7 @@ class Costs:
 
     @cached_property
     def plans(self) -> tuple[tuple[ExecutionPlan, ...], ...]:
-        """By node: the valid execution plans, fewest GPUs first."""
+        """The valid execution plans by node, fewest GPUs first."""
         return tuple(
             tuple(
                 sorted(
@@ -107,17 +107,17 @@ class Costs:
 
     @cached_property
     def weights_gb(self) -> tuple[float, ...]:
-        """By node."""
+        """The size of the weights by node."""
         return tuple(map(weights_gb, self.application.nodes))
 
     def download_s(self, node: int) -> float:
-        """Of its weights alone; 0 where they are on the disks."""
+        """The seconds of its weights alone; 0 where they are on the disks."""
         rate = self.hardware.loading.download_gb_per_s
         return self.weights_gb[node] / rate if rate else 0.0
 
     @cached_property
     def flops(self) -> FloatArray:
-        """By node: all that its requests compute, prompts and answers [num_nodes] (SamuLLM eqs. 1 and 2)."""
+        """All that the requests of each node compute, prompts and answers [num_nodes] (SamuLLM eqs. 1 and 2)."""
         found = []
         for position, node in enumerate(self.application.nodes):
             of_node = self.pile.node == position
@@ -142,7 +142,7 @@ class Costs:
         return found
 
     def _times(self, position: int, degree: int) -> StepTimes | None:
-        """None where it does not fit."""
+        """Returns None where it does not fit."""
         node, pile = self.application.nodes[position], self.pile
         if node.spec.heads % degree:
             return None

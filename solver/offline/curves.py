@@ -45,7 +45,7 @@ class Curves:
         return known
 
     def needs(self, node: int) -> dict[int, FloatArray]:
-        """By source: how far it has to be for the node to get as far as GRID [POINTS]."""
+        """Returns, by source, how far it has to be for the node to get as far as GRID [POINTS]."""
         known = self._needs.get(node)
         if known is None:
             known = self._needs[node] = _needed(self.costs, node)
@@ -131,7 +131,8 @@ def _progress_times(first_s: FloatArray, finish_s: FloatArray, output_tokens: In
 
 
 def _stretched(times_s: FloatArray, factor: float) -> FloatArray:
-    """Of a pile so many times as large: the ends stay as they are, the middle goes on at its pace."""
+    """Returns the curve of a pile so many times as large: the ends stay as they are, the middle goes on at its
+    pace."""
     low, high = POINTS // 4, 3 * POINTS // 4
     pace_s = (times_s[high] - times_s[low]) / (GRID[high] - GRID[low])
     middle = (GRID[low] + GRID[high]) / 2

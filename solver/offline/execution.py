@@ -150,7 +150,7 @@ class ScheduleRun:
 
     @property
     def _waits_for(self) -> list[set[int]]:
-        """By node: its sources that are not done."""
+        """The sources of each node that are not done."""
         return [
             {source for source in sources if not self._services[source].is_done} for sources in self._costs.sources
         ]
@@ -228,7 +228,7 @@ class ScheduleRun:
         self._replicas = tuple(self._installed(group, gpus) for group, gpus in zip(groups, placed, strict=True))
 
     def _placed_ahead(self, groups: Sequence[Group]) -> tuple[Gpus, ...]:
-        """As was decided for this stage, if these are the replicas that it was decided for."""
+        """Returns what was decided for this stage, if these are the replicas that it was decided for."""
         stage = len(self._stages)
         if stage >= len(self._placements):
             return ()

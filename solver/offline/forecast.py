@@ -105,7 +105,7 @@ class Forecaster:
         return replace(now, running=moved), {node: tuple(gpus) for node, gpus in placement.items()}
 
     def _stays(self, now: RunState, node: int, plan: ExecutionPlan) -> tuple[tuple[GpuNumber, ...], ...]:
-        """Where replicas are that the plan keeps."""
+        """Returns where the replicas are that the plan keeps."""
         running = now.running.get(node)
         if running is None or running.tensor_parallel != plan.tensor_parallel:
             return ()
@@ -118,7 +118,7 @@ class Forecaster:
         return {node: self.costs.plans[node][0] for node in self.costs.order}
 
     def _waits_for(self, now: RunState) -> list[set[int]]:
-        """By node: its sources that are not done."""
+        """Returns the sources of each node that are not done."""
         return [{source for source in sources if not now.is_done(source)} for sources in self.costs.sources]
 
     def _unfinished(self, now: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
@@ -145,7 +145,7 @@ class Forecaster:
         return RunState(end_s, tuple(progress), going, ready_s)
 
     def ways(self, standing: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, AnyWay]:
-        """Of every model in `plans`, were the stage to go on until it is done."""
+        """Returns the way of every model in `plans`, were the stage to go on until it is done."""
         if self._asked_of is not standing:
             self._asked_of, self._free_ways = standing, {}
         found: dict[int, AnyWay] = {}
@@ -156,7 +156,8 @@ class Forecaster:
         return found
 
     def _downloaded_s(self, standing: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, float]:
-        """Of models that come into use: after those in use before, in the order of the stage."""
+        """When the weights of models that come into use are there: after those in use before, in the order of the
+        stage."""
         if not self.costs.hardware.loading.download_gb_per_s:
             return {}
         used = {node for node, progress in enumerate(standing.progress) if progress > 0} | set(standing.running)
@@ -183,7 +184,7 @@ class Forecaster:
 
     @cached_property
     def _cheapest(self) -> list[tuple[float, float]]:
-        """By node: GPU-seconds of its work, and of loading it once."""
+        """By node, the GPU-seconds of its work, and of loading it once."""
         found = []
         for node, plans in enumerate(self.costs.plans):
             shards = self.costs.shards[node]
@@ -223,7 +224,7 @@ class Forecaster:
     def _with_inputs(
         self, standing: RunState, node: int, plan: ExecutionPlan, downloaded_s: float
     ) -> Way | GrowingWay:
-        """With every request ready."""
+        """Returns the way with every request ready."""
         progress, running = standing.progress[node], standing.running.get(node)
         ready_s = max(self._ready_s(standing, node, plan, downloaded_s), standing.at_s)
         curve_s = self.curves.at_s(node, plan)

@@ -29,7 +29,7 @@ def max_heuristic(forecaster: Forecaster, now: RunState) -> ScheduleStage:
 
 
 def min_heuristic(forecaster: Forecaster, now: RunState) -> ScheduleStage:
-    """As many models as fit, with the GPUs divided among them as evenly as can be.
+    """Runs as many models as fit, with the GPUs divided among them as evenly as can be.
 
     Of the even divisions the one with the most throughput, found by changing one model, or two, at a time. Without
     preemption what runs stays as it is, and the others share what is left.
@@ -75,7 +75,8 @@ def _evenly_best(
 def _neighbours(
     forecaster: Forecaster, plans: dict[int, ExecutionPlan], free: list[int], share: int
 ) -> Iterator[dict[int, ExecutionPlan]]:
-    """With another plan of at most one GPU more than its share for one model, or with the plans of two exchanged."""
+    """Yields the plans with another one of at most one GPU more than its share for one model, or with the plans of
+    two exchanged."""
     for node in free:
         for plan in _upto(forecaster, node, share + 1):
             changed = {**plans, node: plan}

@@ -88,7 +88,7 @@ def one_change(forecaster: Forecaster, schedule: Schedule, draw: np.random.Gener
 
 
 def _other_plan(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) -> Schedule | None:
-    """For a model of the first stage, in that stage or from there on."""
+    """Gives a model of the first stage another plan, in that stage or from there on."""
     if not rest[0].plans:
         return None
     node = _one(draw, list(rest[0].plans))
@@ -101,7 +101,7 @@ def _other_plan(forecaster: Forecaster, rest: Schedule, draw: np.random.Generato
 
 
 def _two_plans(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) -> Schedule | None:
-    """For two models of the first stage at once: what one needs more the other may need less."""
+    """Gives two models of the first stage other plans at once: what one needs more the other may need less."""
     if len(rest[0].plans) < 2:
         return None
     plans = dict(rest[0].plans)

@@ -31,7 +31,7 @@ class BillingTerms:
     start_up_s: float = 120.0
 
     def billed_s(self, used_s: float) -> float:
-        """For a machine that is used until then, counted from when it is up."""
+        """The seconds that are billed for a machine that is used until then, counted from when it is up."""
         due_s = max(self.minimum_s, self.start_up_s + used_s)
         return ceil(round(due_s / self.billing_increment_s, 9)) * self.billing_increment_s
 
@@ -174,7 +174,7 @@ def _key(unit: Unit) -> _Key:
 
 
 def cheapest_usd_per_gpu_s(units: Sequence[Unit]) -> float:
-    """Of the machines in a set."""
+    """The least price of a GPU-second among the machines in a set."""
     return min(unit.price_usd_per_hour / unit.gpus for unit in units) / SECONDS_PER_HOUR
 
 

@@ -207,7 +207,8 @@ def _bounded(
 
 
 def _forecast(candidates: Sequence[_Candidate], terms: BillingTerms, stop: Callable[[], bool]) -> list[_Candidate]:
-    """With a schedule on forecasts, billed until it ends; without sets whose bounds another's forecast beats."""
+    """Gives each a schedule on forecasts, billed until it ends; leaves out sets whose bounds another's forecast
+    beats."""
     found: list[_Candidate] = []
     shared: dict[object, Curves] = {}
     for one in candidates:

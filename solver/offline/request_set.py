@@ -40,5 +40,5 @@ class Pile:
         return found
 
     def waits(self) -> IntArray:
-        """For how many requests each waits [num_requests]."""
+        """Counts for how many requests each waits [num_requests]."""
         return np.diff(self.parent_start)

@@ -38,8 +38,8 @@ def sample(application: Application, *, seed: int, answers_seed: int | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """Of one node, arrays [n]; last [num_items]: the request whose output is an item's. parents: by source node, the
-    requests of it that are waited for [n], NONE where there is none."""
+    """The requests of one node, arrays [n]; last [num_items]: the request whose output is an item's. parents: by
+    source node, the requests of it that are waited for [n], NONE where there is none."""
 
     item: IntArray
     input_tokens: IntArray

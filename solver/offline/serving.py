@@ -120,7 +120,7 @@ class NodeService:
 
     @property
     def written_tokens(self) -> int:
-        """Of answers that are done and of those under way."""
+        """The tokens of answers that are done and of those under way."""
         under_way = sum(sum(server.engine.undone().values()) for server in self.servers)
         written = self._requests.written
         waiting = sum(written.get(request, 0) for request in self._queue) if written else 0
@@ -128,7 +128,7 @@ class NodeService:
 
     @property
     def progress_fraction(self) -> float:
-        """Of the tokens that the model has to write."""
+        """The share of the tokens that the model has to write."""
         return self.written_tokens / self._tokens if self._tokens else 1.0
 
     def has_reached(self, fraction: float) -> bool:

@@ -38,7 +38,7 @@ def weight_bytes(measurement: Measurement, shard: LayerShard) -> float:
 
 
 def kv_cache_bytes(measurement: Measurement, shard: LayerShard) -> float:
-    """Of all sequences; 0 where nothing attends."""
+    """The bytes of the cache of all sequences; 0 where nothing attends."""
     per_token = 2.0 * shard.kv_heads * shard.head_dim * ACTIVATION_BYTES
     return measurement.batch * measurement.context_tokens * per_token
 
@@ -56,7 +56,7 @@ def copies(bytes_each: float, cache_bytes: float) -> int:
 
 
 def rotating_bytes(bytes_each: float, cache_bytes: float) -> float:
-    """Of all copies together."""
+    """The bytes of all copies together."""
     return bytes_each * copies(bytes_each, cache_bytes)
 
 

@@ -29,7 +29,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of one shard. qkv: query, key, then value heads; gate_up: gate, then up."""
+    """The weights of one shard. qkv: query, key, then value heads; gate_up: gate, then up."""
 
     attention_norm: Tensor
     qkv: Matrix

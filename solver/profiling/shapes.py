@@ -37,7 +37,7 @@ class LayerShard:
 
     @property
     def params(self) -> int:
-        """Of the projections; the two norms (2 · hidden_size) are left out."""
+        """Counts those of the projections; the two norms (2 · hidden_size) are left out."""
         attention = self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return self.hidden_size * (attention + 3 * self.intermediate_size)
 
@@ -60,7 +60,7 @@ class Measurement:
 
     @property
     def tokens(self) -> int:
-        """That pass through the layer at once."""
+        """The tokens that pass through the layer at once."""
         return self.batch * self.new_tokens
 
 
@@ -75,7 +75,8 @@ class Grid:
 
 
 def full_grid() -> Grid:
-    """From single tokens to the largest steps that engines run by default (vLLM: 256 sequences, 8,192 tokens)."""
+    """Goes from single tokens to the largest steps that engines run by default (vLLM: 256 sequences, 8,192
+    tokens)."""
     return Grid(
         prefill_tokens=(128, 256, 512, 1024, 2048, 4096, 8192),
         decode_batches=(1, 2, 4, 8, 16, 32, 64, 128, 256),
@@ -150,7 +151,8 @@ def shard_of(spec: ModelSpec, degree: int) -> LayerShard | str:
 
 
 def _kept_at(precision: ProfiledPrecision) -> Literal["bf16", "fp16"]:
-    """Of activations and cache: torch's attention reads no fp8 cache, and engines keep activations 16-bit."""
+    """The precision of activations and cache: torch's attention reads no fp8 cache, and engines keep activations
+    16-bit."""
     return "fp16" if precision == "fp16" else "bf16"
 
 

@@ -201,7 +201,7 @@ class Engine:
         return rounds * BLOCK_TOKENS + steps
 
     def _jump(self, until_s: float) -> bool:
-        """As many decode steps as come before the next event; whether a sequence has ended."""
+        """Takes as many decode steps as come before the next event; whether a sequence has ended."""
         fitting = self._steps_that_fit()
         if fitting == 0:
             self._preempt()
@@ -243,7 +243,7 @@ class Engine:
         return ended
 
     def _leave(self, sequence: Admitted) -> None:
-        """Of those that decode."""
+        """Takes a sequence out of those that decode."""
         del self._decoding[sequence.admission]
         length = sequence.length + self._step - sequence.joined
         self._turns[(sequence.length - sequence.joined) % BLOCK_TOKENS] -= 1

@@ -108,7 +108,8 @@ def _onward(kv_routes: Sequence[KvRoute], routing: RoutingPolicy, draw: np.rando
 
 
 def closed_loop(replica: SimulatedReplica, requests: Requests, *, concurrency: int) -> Outcome:
-    """As engines are benchmarked: so many clients, each of which sends its next request when its last one is done.
+    """Serves requests as engines are benchmarked: so many clients, each of which sends its next request when its last
+    one is done.
 
     The requests are taken in their order; their arrivals are set by the clients.
     """

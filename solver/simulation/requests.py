@@ -25,7 +25,7 @@ class RequestKind:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """In order of arrival; arrays [num_requests]. `kind` indexes kinds; at least one token each way."""
+    """Requests in order of arrival; arrays [num_requests]. `kind` indexes kinds; at least one token each way."""
 
     kinds: tuple[RequestKind, ...]
     kind: IntArray
@@ -112,7 +112,7 @@ def _whole(tokens: FloatArray, draw: np.random.Generator) -> IntArray:
 
 
 def joined(parts: Sequence[Requests]) -> Requests:
-    """Of several models with the same kinds, in one order."""
+    """Puts the requests of several models with the same kinds into one order."""
     arrival_s = np.concatenate([part.arrival_s for part in parts])
     order = np.argsort(arrival_s, kind="stable")
     kind, inputs, outputs = (

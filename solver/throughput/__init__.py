@@ -53,8 +53,8 @@ def max_load_fraction(problem: Problem, model: ServedModel) -> float:
 
 
 def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workload) -> float:
-    """Up to which load a measured rate of the workload is counted on: 0.85 where a limit includes a queue (TTFT, end
-    to end), else 1; no more than the caller set."""
+    """The load up to which a measured rate of the workload is counted on: 0.85 where a limit includes a queue (TTFT,
+    end to end), else 1; no more than the caller set."""
     queued = any(limit.metric in ("ttft", "e2e") for limit in model.limits_of(workload))
     return min(max_load_fraction(problem, model), MEASURED_LOAD_FRACTION if queued else 1.0)
 
@@ -62,7 +62,7 @@ def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workl
 def rates(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
 ) -> tuple[Rates, BoolArray]:
-    """As `stated_rates`, but as plans count on them."""
+    """Returns `stated_rates` as plans count on them."""
     found, measured = stated_rates(problem, model, layouts, caps=caps)
     return counted(problem, found), measured
 
@@ -118,8 +118,8 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
 def ceilings(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray
 ) -> FloatArray:
-    """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
-    keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
+    """Returns the largest load [num_layouts], as a share of `rates` under the same caps [num_layouts], at which each
+    layout keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
     rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
     measured, known = measured_rates(problem, model, layouts).fits, np.ones(len(layouts))
     if measured.any() or not _estimated(problem, model):
@@ -154,7 +154,7 @@ def stated_ceiling(problem: Problem, ceiling: float, utilisation_fraction: float
 
 
 def _measured_loads(problem: Problem, model: ServedModel) -> FloatArray:
-    """[W] up to which load measured rates are counted on."""
+    """Returns up to which load measured rates are counted on [W]."""
     return np.array([measured_load_fraction(problem, model, workload) for workload in model.workloads])
 
 
@@ -169,7 +169,8 @@ def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, mea
 
 
 def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) -> Points:
-    """By layout. `is_complete`: with a point that admits nothing for each layout that has none."""
+    """Puts them in the order of layouts. `is_complete`: with a point that admits nothing for each layout that has
+    none."""
     joined = concatenated(parts)
     if is_complete:
         missing = np.setdiff1d(np.arange(layouts), joined.layout)
@@ -180,7 +181,7 @@ def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) 
 
 
 def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> FloatArray:
-    """[num_layouts, W] what of its rate each layout is counted on for."""
+    """Returns what of its rate each layout is counted on for [num_layouts, W]."""
     factor = np.ones((len(layouts), len(model.workloads)))
     for one in problem.derated:
         if (one.model, one.role) == (model.name, layouts.role) and one.precision in (None, model.precision):
@@ -234,7 +235,7 @@ def evidence(
     layout: int,
     workload: int,
 ) -> RateBasis:
-    """Of one rate; `rates` and `measured` as returned by `stated_rates`."""
+    """Returns what one rate rests on; `rates` and `measured` as returned by `stated_rates`."""
     if measured[layout] or not _estimated(problem, model):
         found = RateBasis("measured", "", measured_detail(rates, layout, workload))
     else:
@@ -251,7 +252,7 @@ def evidence(
 
 
 def roofline_of(problem: Problem, layouts: Layouts | None = None) -> Roofline:
-    """With the problem's calibration and the engine that it is of; operators were not measured on capped GPUs."""
+    """The roofline of the problem's calibration and of its engine; operators were not measured on capped GPUs."""
     calibration = problem.calibration or shipped_calibration()
     is_capped = layouts is not None and layouts.power_cap_fraction < 1
     return Roofline(calibration, calibration.serves, "roofline" if is_capped else problem.estimates)
@@ -272,7 +273,7 @@ def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers_of_m
 
 
 def _even_split(layouts: Layouts, layers: int) -> IntArray:
-    """[num_layouts, max_stages] equal shares of the layers, the remainder on the first stages."""
+    """Equal shares of the layers [num_layouts, max_stages], the remainder on the first stages."""
     stages = (layouts.gpu >= 0).sum(axis=1)[:, None]
     position = np.arange(layouts.gpu.shape[1])[None, :]
     share: IntArray = np.where(position < stages, layers // stages + (position < layers % stages), 0)

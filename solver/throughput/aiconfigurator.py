@@ -57,7 +57,7 @@ class OperatorStages(StagesOver):
         return self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
 
     def answers(self, kinds: StageKinds) -> BoolArray:
-        """For which kinds the database is asked and answers [num_kinds]."""
+        """Whether the database is asked for each kind, and answers [num_kinds]."""
         found = dict(self._answering(kinds))
         return np.array([kind in found for kind in range(len(kinds))], dtype=np.bool_)
 

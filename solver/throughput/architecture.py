@@ -142,7 +142,7 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
 
 
 def _state_bytes(linear: LinearAttention) -> float:
-    """Of one sequence in one layer: the recurrence and the last inputs of the convolution."""
+    """The bytes that one sequence keeps in one layer: the recurrence and the last inputs of the convolution."""
     convolved = (linear.conv_kernel_tokens - 1) * linear.channels
     return linear.state_values * linear.state_value_bytes + convolved * ACTIVATION_BYTES
 

@@ -51,7 +51,7 @@ class Layouts:
 
     @property
     def ranks(self) -> IntArray:
-        """[num_layouts] of attention."""
+        """The ranks of attention [num_layouts]."""
         return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
     def only(self, layout: int) -> "Layouts":

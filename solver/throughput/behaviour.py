@@ -33,7 +33,7 @@ def own_of(capped: Capped, base_s: float) -> Own:
 
 
 def highest(values: FloatArray) -> FloatArray:
-    """[num_layouts] of [num_layouts, W]; faster than numpy's for few workloads."""
+    """The largest of each row [num_layouts] of [num_layouts, W]; faster than numpy's for few workloads."""
     found = values[:, 0]
     for column in range(1, values.shape[1]):
         found = np.maximum(found, values[:, column])
@@ -72,8 +72,8 @@ def at_worst(running: Running, rps: FloatArray) -> Behaviour:
 
 
 def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[FloatArray, Behaviour]:
-    """Of requests/s in the proportions of `rps` [num_layouts, W], as many as keep this share of the sequences busy
-    [num_layouts]: how many times `rps` that is."""
+    """How a replica behaves with as many requests/s in the proportions of `rps` [num_layouts, W] as keep this share
+    of the sequences busy [num_layouts], and how many times `rps` those are."""
     running = capped.running(share)
     loaded = capped.loaded
     times = _times(rps, running.rps)
@@ -115,7 +115,7 @@ def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[Floa
 
 
 def decays(capped: Capped, rps: FloatArray, behaviour: Behaviour, decay: FloatArray) -> BoolArray:
-    """[num_layouts] whether the wait for prompts of `rps` [num_layouts, W] decays at least as fast as that: sum rate
+    """Whether the wait for prompts of `rps` [num_layouts, W] decays at least as fast as that: sum rate
     (e^(decay s) - 1) <= decay, since the left side is convex and both are 0 at 0."""
     loaded = capped.loaded
     slot_s = loaded.slot_s + loaded.chunks * behaviour.written_s[:, None]
@@ -144,12 +144,13 @@ def _full_of_mixture(capped: Capped, full_rps: FloatArray) -> tuple[FloatArray, 
 
 
 def _at_random(capped: Capped) -> FloatArray:
-    """[num_layouts, W] the variance of interruptions per second where the other sequences come at random."""
+    """The variance of interruptions per second where the other sequences come at random [num_layouts, W]."""
     return np.asarray(capped.full_rps * capped.loaded.slot_s**2 * (1.0 - 1.0 / capped.slots))
 
 
 def busy_share(capped: Capped, rps: FloatArray) -> FloatArray:
-    """[num_layouts] of the sequences that run where that is possible, and no more than 1e-5 above."""
+    """The share of the sequences that run with these requests/s, where they can, at most 1e-5 too high
+    [num_layouts]."""
     rows, steps = np.repeat(np.arange(len(rps)), _STEPS), np.arange(_STEPS)
     each, asked = capped.take(rows), rps[rows]
     low = np.zeros(len(rps))
@@ -161,7 +162,7 @@ def busy_share(capped: Capped, rps: FloatArray) -> FloatArray:
 
 
 def _times(rps: FloatArray, most_rps: FloatArray) -> FloatArray:
-    """[num_layouts] how many times these requests/s are carried by who carries each workload alone at `most_rps`."""
+    """Returns how many times these requests/s are carried by who carries each workload alone at `most_rps`."""
     busy = _ratio(rps, most_rps).sum(axis=1)
     return _ratio(np.ones(len(busy)), busy)
 

@@ -95,7 +95,7 @@ class CorrectedStages(StagesOver):
         return self.known[key]
 
     def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
-        """By what the runs raise the rate at a batch [num_kinds, W]."""
+        """The factor by which the runs raise the rate at a batch [num_kinds, W]."""
         return np.asarray(1.0 / self._slower(kinds, traffic, np.array([batch]))[:, :, 0])
 
     def _slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
@@ -107,7 +107,7 @@ class CorrectedStages(StagesOver):
         return np.exp(-(mean[:, :, low] + share * (mean[:, :, low + 1] - mean[:, :, low])))
 
     def _middling(self) -> float:
-        """Of the concurrencies of the runs."""
+        """The geometric mean of the concurrencies of the runs."""
         return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
 
     def _points(self, kinds: StageKinds, traffic: Traffic) -> RunPoints:
@@ -124,5 +124,5 @@ class CorrectedStages(StagesOver):
 
 
 def _whole_prefill(seconds: StageSeconds, work: LayerWork) -> FloatArray:
-    """Of all layers on one stage [num_kinds, W]."""
+    """Seconds of a prompt through all layers on one stage [num_kinds, W]."""
     return np.asarray(work.layers * seconds.per_layer + (seconds.head + seconds.per_pass)[:, None])

@@ -42,7 +42,7 @@ class RateEvidence:
         self._prepared, self._kinds = prepared, prepared.kinds
 
     def served(self, engine: str, *, is_planned: bool = True) -> str:
-        """For a rate above zero. `is_planned`: the batch was chosen here, so say what bounds it."""
+        """Explains a rate above zero. `is_planned`: the batch was chosen here, so say what bounds it."""
         prepared, bases = self._prepared, self._bases()
         composed = compose(prepared.pipes, Pairs(np.array([0]), np.array([0])), np.array([float(self._batch)]))
         share = float(composed.rate_rps[0] * composed.slowest_prefill_s[0])

@@ -85,7 +85,8 @@ def first_token(factors: Factors, engine: EngineFactors) -> FirstToken:
 
 
 def closed_loop(composed: Composed, batch: FloatArray, steps: FloatArray, first: FirstToken) -> ClosedLoop:
-    """With exactly `batch` requests in the system, all of them running, `steps` decode steps each [num_pairs]."""
+    """Returns what clients measure with exactly `batch` requests in the system, all of them running, `steps` decode
+    steps each [num_pairs]."""
     with np.errstate(divide="ignore", invalid="ignore"):
         outside = first.base_s * (1.0 - np.minimum(composed.rate_rps * composed.slowest_prefill_s, 1.0))
         whole = batch / composed.rate_rps + outside
@@ -140,7 +141,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Of the requests themselves, arrays [num_layouts, W]; share: of an end-to-end limit."""
+    """What the requests themselves take, arrays [num_layouts, W]; share: of an end-to-end limit."""
 
     role: Role
     base_s: float
@@ -159,7 +160,8 @@ def spread(n: FloatArray, elasticity: FloatArray, delay: FloatArray) -> FloatArr
 
 
 def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArray) -> FloatArray:
-    """That none of the sequences is free, `free` of them on average, at a load of what all of them carry."""
+    """The probability that none of the sequences is free, `free` of them on average, at a load of what all of them
+    carry."""
     z = free / deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.exp(-(z**2) / 2) / (deviation * np.sqrt(2 * np.pi) * np.maximum(1.0 - load, 0.0))
@@ -213,7 +215,7 @@ def _unlimited(seconds: FloatArray, limit: LimitOfEach) -> FloatArray:
 
 
 def _first_token_s(behaviour: Behaviour, own: Own, tail: float) -> FloatArray:
-    """Without any wait for other prompts or for a sequence."""
+    """Seconds to the first token without any wait for other prompts or for a sequence."""
     behind = np.maximum(behaviour.through_s[:, None] - own.through_s, 0.0)  # pipelines pass prompts on in their order
     behind = np.where(behaviour.queue[:, None] > tail, behind, 0.0)
     started_s = behaviour.step_s[:, None] + own.chunks * behaviour.written_s[:, None]
@@ -256,7 +258,7 @@ class _Tokens:
         return np.where(kept, np.sqrt(np.maximum(varying, 0.0)) * self.left * self._steps, -1.0)
 
     def most_s(self) -> FloatArray:
-        """With no wait for prompts."""
+        """Seconds at the percentile with no wait for prompts."""
         return np.asarray(np.minimum(self.mean_s + self.deviation_s, self.full_s))
 
 

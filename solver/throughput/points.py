@@ -130,7 +130,8 @@ def _some_of(workloads: IntArray, loaded: Loaded) -> Iterator[IntArray]:
 
 
 def _enough(found: FoundPoints, mixes: FloatArray) -> FoundPoints:
-    """Without points that another of their layout is as good as; of several alike, that of the largest set stays."""
+    """Leaves out points that another of their layout is as good as; of several alike, that of the largest set
+    stays."""
     workloads = mixes.shape[1]
     order = np.lexsort((-(found.rps[:, :workloads] > 0).sum(axis=1), found.layout))
     layout, rps = found.layout[order], found.rps[order]
@@ -238,7 +239,7 @@ class _Best:
         self._limits = [replace(limit, seconds=limit.seconds[loaded.workload]) for limit in asked.limits]
 
     def largest_caps(self) -> IntArray:
-        """[num_layouts] the most sequences that keep the limits of tokens when all of them run; at least 1."""
+        """The most sequences [num_layouts] that keep the limits of tokens when all of them run; at least 1."""
         low = np.ones(len(self._loaded), dtype=np.int64)
         high = np.full(len(self._loaded), GRID[-1] + 1)
         while (high - low > 1).any():
@@ -305,7 +306,7 @@ class _Best:
         return np.asarray(1.0 / busy)
 
     def _rates(self, rows: IntArray, capped: Capped, share: FloatArray) -> FloatArray:
-        """[num_rows, W] the rates of the point on some layouts, as capped; 0 where a limit is missed."""
+        """Returns the rates [num_rows, W] of the point on some layouts, as capped; 0 where a limit is missed."""
         running = capped.running(share)
         most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
         if not self._asked.limits:
@@ -333,7 +334,7 @@ def _whole(log_cap: FloatArray) -> IntArray:
 
 
 def _peak(carried: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray) -> FloatArray:
-    """[num_layouts] where `carried` is largest between low and high, which has one peak, by golden section."""
+    """Returns where `carried` is largest between low and high, which has one peak, by golden section."""
     best, score = high, carried(high)
     left, right = high - _SECTION * (high - low), low + _SECTION * (high - low)
     of_left, of_right = carried(left), carried(right)

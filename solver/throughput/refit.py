@@ -74,7 +74,7 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
 
 
 def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
-    """Of what plans rest on, corrections included."""
+    """Returns how far off is what plans rest on, corrections included."""
     found = predict_corrected(runs, calibration)
     return RunErrors(*(_log_errors(runs, found, name) for name in ("req_per_s", "ttft_s", "tpot_s")))
 
@@ -135,7 +135,8 @@ def _fitted(
 
 
 def _reach(parameter: Parameter, start: Calibration) -> float:
-    """As a share of the range in which the shipped factors were sought; more for GPU classes nobody measured."""
+    """How far a parameter may move, as a share of the range in which the shipped factors were sought; more for GPU
+    classes nobody measured."""
     kind, _, name = parameter.place.partition(":")
     if kind != "class":
         return SPREAD
@@ -144,6 +145,6 @@ def _reach(parameter: Parameter, start: Calibration) -> float:
 
 
 def _whitening(runs: Sequence[ServingRun], start: Calibration) -> FloatArray:
-    """[n, n] lower triangular: the Cholesky factor of the covariance of the errors."""
+    """Returns the lower triangular [n, n] Cholesky factor of the covariance of the errors."""
     noise = start.correlation.noise**2 * np.eye(len(runs))
     return np.asarray(np.linalg.cholesky(covariance(start.correlation, points_of(runs, start)) + noise))

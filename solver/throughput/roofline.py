@@ -74,7 +74,8 @@ class Roofline:
         return self._with_operators(model, self.stages(model))
 
     def slower(self, model: ServedModel, layouts: Layouts, batch: float) -> float:
-        """By what a user's runs lengthen all seconds of the one layout: the mean over stages and workloads."""
+        """The factor by which a user's runs lengthen all seconds of the one layout: the mean over stages and
+        workloads."""
         stages = self._corrected(model)
         if stages is None:
             return 1.0
@@ -146,8 +147,8 @@ class Roofline:
     def ceilings(
         self, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray, most_load: float
     ) -> FloatArray:
-        """[num_layouts] the largest load, as a share of what its cap carries, at which each layout keeps all limits
-        of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
+        """Returns the largest load [num_layouts], as a share of what its cap carries, at which each layout keeps all
+        limits of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
         capped = loaded_of(prepared, np.arange(len(layouts))).capped(caps[prepared.order])
         found = load_ceilings(
@@ -192,7 +193,7 @@ def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray, first: Fi
 
 
 def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
-    """Back to the caller's order of layouts."""
+    """Joins the blocks, in the caller's order of layouts."""
     back = np.argsort(prepared.order)
     joined = np.concatenate([np.empty((3, 0)), *blocks], axis=1)
     rps, ttft_s, tpot_s = joined.reshape(3, *batch.shape)[:, back]
@@ -210,7 +211,7 @@ def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, bloc
 
 
 def _points(prepared: PreparedLayouts, stages: ModelStages, mixes: FloatArray, found: list[FoundPoints]) -> Points:
-    """In the caller's order of layouts."""
+    """Joins what was found, in the caller's order of layouts."""
     none = FoundPoints(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(mixes))))
     joined = concatenated([*found, none])
     joined = take_rows(joined, np.argsort(prepared.order[joined.layout], kind="stable"))

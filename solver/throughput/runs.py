@@ -145,7 +145,7 @@ def _kinds(runs: Sequence[ServingRun] | Sequence[LayerRun]) -> StageKinds:
 
 
 def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> RunPoints:
-    """Where the runs lie for what is kriged."""
+    """Returns where the runs lie, for what is kriged."""
     lengths = [(run.input_tokens, run.output_tokens, run.concurrency, run.tensor_parallel) for run in runs]
     bands = [
         calibration.band(run.gpu, run.precision, run.engine, has_experts=run.spec.moe is not None) for run in runs

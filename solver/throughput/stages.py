@@ -135,7 +135,7 @@ class ModelStages(Protocol):
         ...
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
-        """Of one rate on one kind."""
+        """What one rate on one kind rests on."""
         ...
 
 
@@ -221,7 +221,7 @@ class RooflineStages:
 
 
 def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:
-    """At least one input and one output token per request; a decode replica does at least one step for it."""
+    """Counts at least one input and one output token per request; a decode replica does at least one step for it."""
     least_output = 2.0 if role == "decode" else 1.0
     inputs = np.array([max(workload.input_tokens, 1.0) for workload in model.workloads])
     outputs = np.array([max(workload.output_tokens, least_output) for workload in model.workloads])
