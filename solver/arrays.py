@@ -4,20 +4,24 @@ Tables, dataclasses with arrays of one first axis, are cut and put together here
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import Field, fields, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-Table = TypeVar("Table", bound="DataclassInstance")
+
+class IsDataclass(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Table = TypeVar("Table", bound=IsDataclass)
 
 
 def take_rows(table: Table, rows: IntArray | BoolArray | slice) -> Table:
@@ -32,6 +36,6 @@ def concatenated(tables: Sequence[Table]) -> Table:
     return replace(tables[0], **{name: np.concatenate([columns[name] for columns in each]) for name in each[0]})
 
 
-def _columns(table: "DataclassInstance") -> dict[str, NDArray[np.generic]]:
+def _columns(table: IsDataclass) -> dict[str, NDArray[np.generic]]:
     named = ((field.name, getattr(table, field.name)) for field in fields(table))
     return {name: value for name, value in named if isinstance(value, np.ndarray)}
