@@ -26,8 +26,8 @@ from sutler.solver.offline.sampling import sample
 from sutler.solver.offline.search import searched
 from sutler.solver.offline.stages import Execution, RunningReplica, Schedule
 
-LEAST_FINISHED: Final = 10  # requests that a speed is taken from
-MOST_SLOWDOWN: Final = 10.0
+LEAST_FINISHED: Final = 10  # requests that a speed is taken from; chosen: fewer say more of their lengths
+MOST_SLOWDOWN: Final = 10.0  # chosen: a report beyond it tells of a fault, not of a speed
 
 
 @dataclass(frozen=True, slots=True)

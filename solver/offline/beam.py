@@ -16,7 +16,7 @@ from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
 from sutler.solver.offline.improvement import Forecast, forecast
 from sutler.solver.offline.stages import RunState, Schedule, ScheduleStage
 
-WIDTH: Final = 4
+WIDTH: Final = 4  # chosen: as many states as rules; the time of a beam grows in proportion
 
 Rule = Callable[[Forecaster, RunState], ScheduleStage]
 

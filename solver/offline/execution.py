@@ -29,7 +29,7 @@ from sutler.solver.offline.stages import (
     ScheduleStage,
 )
 
-POLL_S: Final = 1.0
+POLL_S: Final = 1.0  # chosen: what a controller can ask its engines without load; stages last minutes
 
 
 @dataclass(frozen=True, slots=True)

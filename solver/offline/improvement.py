@@ -18,6 +18,7 @@ import numpy as np
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.stages import ExecutionPlan, RunState, Schedule, ScheduleStage
 
+# Shares of a model's work at which a stage is split; chosen: dense near the end, where models leave GPUs idle.
 SPLITS: Final = (0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 
 

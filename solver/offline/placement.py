@@ -16,7 +16,7 @@ from sutler.solver.offline.room import Room, Seat
 from sutler.solver.offline.stages import GpuNumber
 
 MOST_CHECKS: Final = 4_000  # a host of 8 GPUs never needs more than 256
-_REMEMBERED: Final = 1 << 17
+_REMEMBERED: Final = 1 << 17  # answers; chosen: tens of megabytes, more than a search asks different questions
 
 Gpus = tuple[GpuNumber, ...]
 

@@ -44,10 +44,11 @@ from sutler.solver.offline.stages import Schedule
 from sutler.solver.problem import Offer
 from sutler.solver.units import SECONDS_PER_HOUR
 
-FORECAST_STEPS: Final = 200
-FORECAST_SHARE: Final = 0.6  # of the time limit
-PLANNED: Final = 6  # sets that are searched in full
-USUAL_FACTOR: Final = 1.5
+# All are chosen, to divide the time limit between looking at many sets and planning few of them well.
+FORECAST_STEPS: Final = 200  # local changes for each set: a quarter of a row of the full search
+FORECAST_SHARE: Final = 0.6  # of the time limit, for forecasts of all sets
+PLANNED: Final = 6  # sets that are searched in full: forecasts tell the best apart within some per cent only
+USUAL_FACTOR: Final = 1.5  # over its bounds that a set is taken to come to: it orders the sets, no more
 
 __all__ = ["BillingTerms", "MachineSet", "RentalGoal", "Rented", "RentedMachines", "rent"]
 

@@ -20,7 +20,7 @@ Seat = tuple[int, ...]
 HostRoom = tuple[tuple[int, int], ...]
 """(size, free GPUs) of a host's islands, ascending."""
 
-_REMEMBERED: Final = 1 << 17
+_REMEMBERED: Final = 1 << 17  # answers, as in placement.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,21 +26,29 @@ from sutler.solver.offline.placing_ahead import place_schedule
 from sutler.solver.offline.plan import LowerBound, OfflinePlan, Strategy
 from sutler.solver.offline.stages import Execution, RunState, Schedule
 
+# All are chosen. What they come to is measured by `make offline-bench` (docs/offline-results.md): nine models with
+# 10,000 requests are planned within ten seconds, and no plan of 127 is slower than another strategy's. More of any
+# kind of look costs time in proportion; what each is spent on is said beside it.
+
+# Rows of local changes on forecasts, where most of the time goes: a row is long enough to cool down, and rows begin in
+# turn at the schedule of each rule, as which one leads to the best is not known before.
 STEPS: Final = 800  # local changes in a row
-MOST_ROWS: Final = 30
-PATIENCE_ROWS: Final = 8  # without a better schedule
+MOST_ROWS: Final = 30  # five or six from each beginning
+PATIENCE_ROWS: Final = 8  # without a better schedule: more than one from each beginning
 LARGE_REQUESTS: Final = 60_000  # with more, executions take the time that rows of changes would,
 LARGE_PATIENCE_ROWS: Final = 4  # and so many have to do
-TEMPERATURES: Final = (0.01, 0.002)  # turn by turn
-BEST: Final = 2  # schedules that get another row
-STEPS_AGAIN: Final = 150  # after each stage
-FORECAST_FRACTION: Final = 0.5  # of the time, at most, for forecasts
+TEMPERATURES: Final = (0.01, 0.002)  # turn by turn: one wanders, the other polishes
+BEST: Final = 2  # schedules that get another row: the second may have more to gain than the first
+LEAST_GAIN_FRACTION: Final = 1e-3  # that counts as better: forecasts are off by more
+FORECAST_FRACTION: Final = 0.5  # of the time, at most, for forecasts: the rest is left to executions
+
+# Executions, which say what is true and take as long as there are requests.
 EXECUTED: Final = 8  # schedules that are executed at most, beside the greedy one
-EXECUTED_REQUESTS: Final = 100_000  # in all of them
-LEAST_GAIN_FRACTION: Final = 1e-3  # that counts as better
-TRIED_REQUESTS: Final = 30_000  # so many are executed in local changes of the best execution
-MOST_TRIED: Final = 300
-WORSE_FRACTION: Final = 0.1  # by how much a forecast may be beaten and still be executed
+EXECUTED_REQUESTS: Final = 100_000  # in all of them: bounds the time that simulating takes
+WORSE_FRACTION: Final = 0.1  # by how much a forecast may be beaten and be executed: they are off by some per cent
+STEPS_AGAIN: Final = 150  # changes of the rest after each stage: few, since it begins at a good schedule
+TRIED_REQUESTS: Final = 30_000  # so many are executed in local changes of the best execution,
+MOST_TRIED: Final = 300  # where few requests make executions as cheap as forecasts
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import RunningReplica
 from sutler.solver.simulation.engine import Engine, EngineSettings
 
-LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full
+LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full; chosen: more divide worse
 
 
 class RequestStates:

@@ -18,8 +18,8 @@ from sutler.solver.profiling.layer import activation_type
 from sutler.solver.profiling.shapes import Measurement
 from sutler.solver.profiling.timing import Repeats, Timed, by_clock, by_events, timed
 
-IN_A_ROW: Final = 20
-PATIENCE: Final = timedelta(minutes=2)
+IN_A_ROW: Final = 20  # chosen: the gap before the first is small beside so many
+PATIENCE: Final = timedelta(minutes=2)  # chosen: for ranks that start, load torch and meet
 
 
 @dataclass(frozen=True, slots=True)

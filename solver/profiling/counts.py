@@ -11,7 +11,7 @@ from sutler.solver.throughput.architecture import ACTIVATION_BYTES, PRECISION_BY
 
 # Weights and caches rotate until this many caches' worth of other bytes have passed: none is left from last time.
 CACHES_BETWEEN_USES: Final = 3.0
-MOST_COPIES: Final = 64
+MOST_COPIES: Final = 64  # chosen: building more takes longer than timing them; larger caches are not rotated through
 
 
 def layer_flops(measurement: Measurement, shard: LayerShard) -> float:

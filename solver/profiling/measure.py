@@ -25,7 +25,7 @@ from sutler.solver.profiling.timing import LEAST_STEPS, Repeats, Timed, by_clock
 from sutler.solver.units import BYTES_PER_GB
 
 Clock = Callable[[], float]
-USABLE_FRACTION: Final = 0.9
+USABLE_FRACTION: Final = 0.9  # of the free memory; chosen: the rest is for torch's fragments and workspaces
 FP8_MULTIPLE: Final = 16  # torch._scaled_mm takes no other sizes
 
 

@@ -30,6 +30,7 @@ class Repeats:
     enough_s: float
 
 
+# Chosen: medians of ten and more are steady, and a grid takes minutes; the quick one only shows that it works.
 FULL: Final = Repeats(warm_up=3, least=10, most=50, enough_s=0.3)
 QUICK: Final = Repeats(warm_up=1, least=5, most=10, enough_s=0.1)
 

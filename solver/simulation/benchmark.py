@@ -21,7 +21,7 @@ from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.roofline import Roofline
 
-WAVES: Final = 10
+WAVES: Final = 10  # requests of each client; chosen: the first wave, which meets an idle engine, counts a tenth
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from sutler.solver.simulation.step_times import StepTimes
 
 Scheduling = Literal["chunked", "prefill_first"]
 
-BLOCK_TOKENS: Final = 16
+BLOCK_TOKENS: Final = 16  # of the cache: vLLM's default block_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.simulation.requests import Requests
 
-TIME_BINS: Final = 512
+TIME_BINS: Final = 512  # chosen: a plot is hardly wider
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ __all__ = [
     "stated_rates",
 ]
 
-# Measured rates come without latencies: with a limit that includes a queue they are not counted on to the full. At
-# 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
+# Chosen: measured rates come without latencies, so with a limit that includes a queue they are not counted on to the
+# full. At 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
 MEASURED_LOAD_FRACTION: Final = 0.85
 # Operating points interpolate step times on other grids than ceilings do: within some per cent of the load.
 _CEILING_TOLERANCE: Final = 0.02

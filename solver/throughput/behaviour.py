@@ -5,16 +5,19 @@ in everything that counts (steps, waits, interruptions), since each is a sum ove
 workloads alone bounds every mixture of them.
 """
 
+from typing import Final
+
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.throughput.latency import Behaviour, Own, spread, waiting_probability
 from sutler.solver.throughput.loaded import Capped, Running
 
-_STEPS = 18  # of the share, then of one such step, and so on
+# Shares are looked at in _STEPS steps, then in as many of one such step, _PARTS times: to 18^-4, or 1e-5.
+_STEPS = 18
 _PARTS = 4
-_LEAST_RPS = 1e-12
-_MOST_EXPONENT = 64.0
+_LEAST_RPS = 1e-12  # against division by zero
+MOST_EXPONENT: Final = 64.0  # of e: beyond, nothing is kept anyway, and sums must not overflow
 
 
 def own_of(capped: Capped, base_s: float) -> Own:
@@ -119,7 +122,7 @@ def decays(capped: Capped, rps: FloatArray, behaviour: Behaviour, decay: FloatAr
     (e^(decay s) - 1) <= decay, since the left side is convex and both are 0 at 0."""
     loaded = capped.loaded
     slot_s = loaded.slot_s + loaded.chunks * behaviour.written_s[:, None]
-    exponent = np.minimum(np.where(rps > 0, decay[:, None] * slot_s, 0.0), _MOST_EXPONENT)
+    exponent = np.minimum(np.where(rps > 0, decay[:, None] * slot_s, 0.0), MOST_EXPONENT)
     return np.asarray((rps * np.expm1(exponent)).sum(axis=1) <= decay)
 
 

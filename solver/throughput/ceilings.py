@@ -15,9 +15,9 @@ from sutler.solver.throughput.behaviour import busy_share, decays, highest, of_m
 from sutler.solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
 from sutler.solver.throughput.loaded import Capped
 
-_STEPS: Final = 25  # of the share, then of one such step, and again
-_LEAST_LOAD: Final = 1e-3
-_HALVINGS: Final = 12  # of the logarithm of the share
+_STEPS: Final = 25  # of the share, then of one such step, and again: to 6e-5
+_LEAST_LOAD: Final = 1e-3  # chosen: a replica that carries less is as good as none
+_HALVINGS: Final = 12  # of the logarithm of the share: to 0.2 % of it
 
 
 def load_ceilings(

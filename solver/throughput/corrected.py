@@ -24,10 +24,11 @@ from sutler.solver.throughput.stages import (
     nearest_band_batch,
 )
 
-# Decode carries what is left of the correction; where prefill is nearly all of a request's time that says little.
+# Chosen. Decode carries what is left of the correction, which says little where prefill is nearly all of a request.
 MOST_DECODE_RATIO: Final = 3.0
 PROFILES: Final = "profiles"
-# Below this share of the variance a rate rests on the user's runs more than on the roofline.
+# Chosen: below this share of the variance (half of the deviation) a rate rests on the user's runs more than on the
+# roofline.
 MOST_LEFT: Final = 0.25
 
 Key = tuple[tuple[tuple[str, int, int], ...], tuple[float, ...], tuple[float, ...]]

@@ -31,7 +31,7 @@ from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 ENGINE: Final = "vllm"
 REFERENCE_CONTEXT: Final = 1024  # tokens; every batch is asked for at this one
-KEPT_ANSWERS: Final = 1 << 16  # per stage
+KEPT_ANSWERS: Final = 1 << 16  # per stage; chosen: more than any problem asks, some megabytes
 
 
 def operator_times(

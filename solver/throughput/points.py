@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated, take_rows
-from sutler.solver.throughput.behaviour import at_worst, highest, own_of
+from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst, highest, own_of
 from sutler.solver.throughput.ceilings import mix_ceilings
 from sutler.solver.throughput.latency import (
     QUEUED_SHARE,
@@ -39,16 +39,17 @@ from sutler.solver.throughput.loaded import GRID, Capped, Loaded
 from sutler.solver.throughput.mixes import halves
 
 _OF_TOKENS: Final = ("tpot", "e2e")  # limits of how long tokens take
-_LEAST_SHARE: Final = 0.004  # of the sequences that run on average
-_NARROWED: Final = 11  # times by the golden section
+_LEAST_SHARE: Final = 0.004  # of the sequences that run on average: one of the 256 that engines run at most
+_NARROWED: Final = 11  # times by the golden section: to 1/200 of the logarithm's range, a few per cent of the share
 _SECTION: Final = (5**0.5 - 1) / 2
-_LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point
-_ALL_SUBSETS: Final = 3  # workloads of which every set is tried
+_LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point (chosen: twice that of ceilings.py)
+_ALL_SUBSETS: Final = 3  # workloads of which every set is tried; chosen: the sets of more are many
+# Caps that are looked at are chosen: each costs the time of all layouts, and between two of them little is to gain.
 _ABOVE: Final = (1.0, 1.3, 1.8)  # times the largest cap that keeps tokens in time with all sequences running
 _MIXED_CAPS: Final = (256, 168, 112, 72, 44, 24, 12)
 _BETWEEN: Final = (1.24, 1 / 1.24)  # times the best of them
-_BETTER: Final = 1 + 1e-9
-_AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough
+_BETTER: Final = 1 + 1e-9  # beyond rounding
+_AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough; chosen: far within the error bands
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +322,7 @@ class _Best:
         any_queue = (share == 1) & (decay == 0)  # what holds with all running, holds whatever waits
         counted = np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
         slot_s = capped.loaded.slot_s + capped.loaded.chunks * behaviour.written_s[:, None]
-        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, 64.0)
+        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, MOST_EXPONENT)
         with np.errstate(divide="ignore", invalid="ignore"):
             most = np.where(exponent > 0, decay[:, None] / np.expm1(exponent), np.inf)
         rps = np.minimum(np.minimum(alone_rps, most) * counted, most_rps)

@@ -38,7 +38,7 @@ from sutler.solver.units import BYTES_PER_GB
 LAYERWISE_SYNC_S: Final = 0.008
 # Prompt tokens that take as long as one decode step: 1,500 take as long as six (Splitwise, Insight III).
 PROMPT_TOKENS_PER_STEP: Final = 250.0
-LEAST_SHARE: Final = 0.1
+LEAST_SHARE: Final = 0.1  # of an end-to-end limit; chosen: neither role can do with nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from sutler.solver.throughput.prepare import PreparedLayouts, known_spec, prepar
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_kinds, traffic_of
 
+# Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
 POINT_PAIRS_PER_BLOCK: Final = 1 << 12
 

@@ -28,7 +28,7 @@ from sutler.solver.throughput.stage_times import (
 )
 from sutler.solver.throughput.stages import RooflineStages, StageKinds
 
-LARGEST_WEIGHT_FRACTION: Final = 0.9
+LARGEST_WEIGHT_FRACTION: Final = 0.9  # chosen: of the usable memory; beyond, a per cent of it moves the batch by ten
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)
-ROWS_PER_BLOCK = 4096
+ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
