@@ -23,10 +23,10 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.application import Application, Recorded
 from sutler.solver.offline.costs import weights_gb
 from sutler.solver.offline.hardware import Hardware
-from sutler.solver.offline.machine_sets import MOST_GPUS
+from sutler.solver.offline.machine_sets import MOST_GPUS, RentedMachines
 from sutler.solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
 from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
-from sutler.solver.offline.renting import MachineSet, RentalGoal, Rented, RentedMachines, rent
+from sutler.solver.offline.renting import MachineSet, RentalGoal, Rented, rent
 from sutler.solver.offline.sampling import sample
 from sutler.solver.problem import Offer
 

@@ -50,8 +50,6 @@ FORECAST_SHARE: Final = 0.6  # of the time limit, for forecasts of all sets
 PLANNED: Final = 6  # sets that are searched in full: forecasts tell the best apart within some per cent only
 USUAL_FACTOR: Final = 1.5  # over its bounds that a set is taken to come to: it orders the sets, no more
 
-__all__ = ["BillingTerms", "MachineSet", "RentalGoal", "Rented", "RentedMachines", "rent"]
-
 
 @dataclass(frozen=True, slots=True)
 class RentalGoal:

@@ -30,8 +30,8 @@ from sutler.solver.offline.stages import Execution, RunState, Schedule
 # 10,000 requests are planned within ten seconds, and no plan of 127 is slower than another strategy's. More of any
 # kind of look costs time in proportion; what each is spent on is said beside it.
 
-# Rows of local changes on forecasts, where most of the time goes: a row is long enough to cool down, and rows begin in
-# turn at the schedule of each rule, as which one leads to the best is not known before.
+# Rows of local changes on forecasts take most of the time. A row is long enough to cool down, and rows begin in turn
+# at the schedule of each rule, as which one leads to the best is not known before.
 STEPS: Final = 800  # local changes in a row
 MOST_ROWS: Final = 30  # five or six from each beginning
 PATIENCE_ROWS: Final = 8  # without a better schedule: more than one from each beginning

@@ -22,9 +22,9 @@ from sutler.solver.problem import Role, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica
 from sutler.solver.simulation.step_times import StepTimes, step_times
-from sutler.solver.throughput.aiconfigurator import missing
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.roofline import Roofline
 
 MEASURED: Final = "measured"

@@ -19,26 +19,6 @@ from sutler.solver.throughput.mixes import least_of, mixes_of
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.roofline import Roofline
 
-__all__ = [
-    "MEASURED_LOAD_FRACTION",
-    "Handover",
-    "Layouts",
-    "Points",
-    "RateBasis",
-    "Rates",
-    "ceilings",
-    "counted",
-    "evidence",
-    "handover",
-    "max_load_fraction",
-    "measured_load_fraction",
-    "points",
-    "rates",
-    "roofline_of",
-    "stated_ceiling",
-    "stated_rates",
-]
-
 # Chosen: measured rates come without latencies, so with a limit that includes a queue they are not counted on to the
 # full. At 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
 MEASURED_LOAD_FRACTION: Final = 0.85

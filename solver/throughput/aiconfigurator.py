@@ -29,8 +29,6 @@ VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
 VALIDATED_BAND: Final = 1.3
 BAND: Final = 1.4
 
-__all__ = ["OperatorStages", "missing", "would_help"]
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorStages(StagesOver):

@@ -149,17 +149,7 @@ class Running:
         return np.asarray(np.minimum(self.slope_s * self.n / self.step_s, 0.95))
 
 
-_PER_PAIR: Final = (
-    "workload",
-    "most",
-    "prefill_s",
-    "slot_s",
-    "chunks",
-    "decode_steps",
-    "chunk_s",
-    "handover_s",
-    "table",
-)
+_PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in ("prepared", "rows", "step_s"))
 
 
 def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:

@@ -13,7 +13,7 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray, concatenated, take_rows
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors, shipped_calibration
 from sutler.solver.problem import Estimates, ServedModel
-from sutler.solver.throughput.aiconfigurator import OperatorStages, missing
+from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts, Points, Rates
 from sutler.solver.throughput.ceilings import load_ceilings
@@ -24,6 +24,7 @@ from sutler.solver.throughput.latency import FirstToken, closed_loop, first_toke
 from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.points import FoundPoints, operating_points
 from sutler.solver.throughput.prepare import PreparedLayouts, known_spec, prepare, stated_bands
 from sutler.solver.throughput.roles import Handover

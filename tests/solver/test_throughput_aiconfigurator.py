@@ -11,10 +11,11 @@ from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.problem import ServedModel
-from sutler.solver.throughput.aiconfigurator import OperatorStages, missing
+from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.operator_database import operator_times
 from sutler.solver.throughput.operator_models import SYSTEMS, link_error
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.prepare import known_spec, prepare
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.stages import StageKinds, StageSeconds, Traffic

@@ -13,7 +13,7 @@ from sutler.solver.calibration.factors import Calibration, shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.estimate import estimate, one_layout
 from sutler.solver.problem import ServedModel, Workload
-from sutler.solver.throughput import Layouts, Rates
+from sutler.solver.throughput.base import Layouts, Rates
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.refit import errors, refit
 from sutler.solver.throughput.roofline import Roofline
