@@ -17,7 +17,7 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
-from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.execution import BEGINNING, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.hardware import Hardware
 from sutler.solver.offline.plan import OfflineOptions, OfflinePlan
@@ -59,7 +59,7 @@ def adjust(
     reported: ReportedProgress,
     options: OfflineOptions | None = None,
     *,
-    start: Start | None = None,
+    start: Start = BEGINNING,
     clock: Callable[[], float] = time.monotonic,
 ) -> Adjusted:
     """The rest of `schedule`, planned anew; never later than going on with it as it was.
@@ -72,13 +72,12 @@ def adjust(
     begun_s = clock()
     options = options or OfflineOptions()
     pile = sample(application, seed=options.seed)
-    before = start or Start()
     costs = Costs(application, hardware, pile, options)
-    _check(costs, before, reported)
-    slowdowns = _slowdowns(costs, schedule, before, reported)
+    _check(costs, start, reported)
+    slowdowns = _slowdowns(costs, schedule, start, reported)
     costs = replace(costs, application=with_slowdowns(application, slowdowns))
-    execution = execute(costs, schedule, start=before)
-    now = _start(costs, execution, before, reported)
+    execution = execute(costs, schedule, start=start)
+    now = _start(costs, execution, start, reported)
     if len(now.finished) == len(pile):
         raise InvalidProblemError("models", "all requests are done", "there is nothing left to be planned")
     rest = tuple(executed.stage for executed in execution.stages if executed.end_s > reported.at_s)
@@ -100,10 +99,10 @@ def with_slowdowns(application: Application, slowdowns: Mapping[int, float]) -> 
     )
 
 
-def start_at(costs: Costs, execution: Execution, at_s: float, *, start: Start | None = None) -> Start:
+def start_at(costs: Costs, execution: Execution, at_s: float, *, start: Start = BEGINNING) -> Start:
     """Where an execution (from `start`) stands at that time: a request writes evenly from its first token to its
     last."""
-    return _start(costs, execution, start or Start(), ReportedProgress(at_s, {}))
+    return _start(costs, execution, start, ReportedProgress(at_s, {}))
 
 
 def _check(costs: Costs, before: Start, reported: ReportedProgress) -> None:

@@ -15,15 +15,14 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.offline.costs import Costs, Shard
-from sutler.solver.offline.execution import Start
+from sutler.solver.offline.execution import BEGINNING, Start
 from sutler.solver.offline.plan import LowerBound
 
 
-def lower_bound(costs: Costs, start: Start | None = None) -> LowerBound:
+def lower_bound(costs: Costs, start: Start = BEGINNING) -> LowerBound:
     """Bounds the time of the whole application, or of what is left at `start`: then no model that is up is loaded,
     all may have been downloaded, and a request that has begun to write needs its prompt no more. Both bounds count
     from the start of the application."""
-    start = start or Start()
     pile = costs.pile
     gpu_s, alone_s, load_s = 0.0, np.zeros(len(pile)), np.zeros(len(pile))
     left = np.ones(len(pile), dtype=np.bool_)

@@ -43,12 +43,13 @@ class Start:
     replicas: tuple[RunningReplica, ...] = ()
 
 
+BEGINNING: Final = Start()
 Placement = Mapping[tuple[int, int], Gpus]
 """GPUs by node and number of the replica."""
 
 
 def execute(
-    costs: Costs, schedule: Schedule, *, start: Start | None = None, placements: Sequence[Placement] = ()
+    costs: Costs, schedule: Schedule, *, start: Start = BEGINNING, placements: Sequence[Placement] = ()
 ) -> Execution:
     """What becomes of the schedule with the lengths of the pile; the same for the same arguments.
 
@@ -68,8 +69,7 @@ def execute(
 class ScheduleRun:
     """An application under way. `placements`: see execute."""
 
-    def __init__(self, costs: Costs, *, start: Start | None = None, placements: Sequence[Placement] = ()) -> None:
-        start = start or Start()
+    def __init__(self, costs: Costs, *, start: Start = BEGINNING, placements: Sequence[Placement] = ()) -> None:
         self._costs, self._placements = costs, placements
         self._now_s = self._begun_s = start.at_s
         self._requests = RequestStates(costs.pile, start.finished, start.written, start.at_s)

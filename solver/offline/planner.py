@@ -12,7 +12,7 @@ from sutler.solver.offline.application import Application
 from sutler.solver.offline.beam import Rule
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
-from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.execution import BEGINNING, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.hardware import Hardware
@@ -78,7 +78,7 @@ def simulate_schedule(
     options: OfflineOptions | None = None,
     *,
     pile: Pile | None = None,
-    start: Start | None = None,
+    start: Start = BEGINNING,
 ) -> Execution:
     """What becomes of a schedule, with the lengths that the options' seed draws or with those of `pile`.
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.offline.beam import Rule, beam, kept, rolled_out
-from sutler.solver.offline.execution import ScheduleRun, Start, execute
+from sutler.solver.offline.execution import BEGINNING, ScheduleRun, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
@@ -82,7 +82,7 @@ def searched(
     *,
     deadline_s: float,
     clock: Callable[[], float],
-    start: Start | None = None,
+    start: Start = BEGINNING,
     begin_with: Schedule = (),
     most_executed: int = EXECUTED,
 ) -> SearchResult:
@@ -117,7 +117,7 @@ def searched(
 
 
 def _tried(
-    forecaster: Forecaster, best: Execution, *, start: Start | None, tries: int, stop: Callable[[], bool]
+    forecaster: Forecaster, best: Execution, *, start: Start, tries: int, stop: Callable[[], bool]
 ) -> tuple[Execution, int]:
     """(the best execution after local changes, each of them executed; how many were). Forecasts are the less sure the
     fewer requests there are, and the fewer there are the quicker they are executed."""
@@ -138,7 +138,7 @@ def _tried(
     return best, len(seen)
 
 
-def by_rule(forecaster: Forecaster, rule: Rule, *, start: Start | None = None) -> Execution:
+def by_rule(forecaster: Forecaster, rule: Rule, *, start: Start = BEGINNING) -> Execution:
     """One rule, asked at the end of every stage."""
     run = ScheduleRun(forecaster.costs, start=start)
     everything = frozenset(range(len(forecaster.costs.plans)))
@@ -147,11 +147,9 @@ def by_rule(forecaster: Forecaster, rule: Rule, *, start: Start | None = None) -
     return run.execution()
 
 
-def _found(
-    forecaster: Forecaster, start: Start | None, begin_with: Schedule, stop: Callable[[], bool]
-) -> list[Forecast]:
+def _found(forecaster: Forecaster, start: Start, begin_with: Schedule, stop: Callable[[], bool]) -> list[Forecast]:
     """Improved schedules from different beginnings, the best first, without those that are much later."""
-    now = _standing(forecaster, start)
+    now = ScheduleRun(forecaster.costs, start=start).standing() if start != BEGINNING else forecaster.beginning()
     begun = [rolled_out(forecaster, rule, now) for rule in (greedy, min_heuristic, max_heuristic, kept)]
     if begin_with:
         begun.append(forecast(forecaster, begin_with, now))
@@ -178,16 +176,12 @@ def _found(
     return [one for one in better if one.end_s <= better[0].end_s * (1.0 + WORSE_FRACTION)]
 
 
-def _standing(forecaster: Forecaster, start: Start | None) -> RunState:
-    return ScheduleRun(forecaster.costs, start=start).standing() if start else forecaster.beginning()
-
-
-def _placed_ahead(forecaster: Forecaster, execution: Execution, start: Start | None) -> Execution:
+def _placed_ahead(forecaster: Forecaster, execution: Execution, start: Start) -> Execution:
     """The same schedule with its replicas placed for all stages at once, where that spares moves."""
     if _moves(execution) == 0:
         return execution
     costs = forecaster.costs
-    up = {(replica.node, replica.number): replica for replica in (start.replicas if start else ())}
+    up = {(replica.node, replica.number): replica for replica in start.replicas}
     stages = []
     for position, executed in enumerate(execution.stages):
         groups = []
@@ -224,7 +218,7 @@ def _sorted(found: Iterable[Forecast]) -> list[Forecast]:
     return sorted({round(one.end_s, 3): one for one in found}.values(), key=lambda one: one.end_s)
 
 
-def _executed(forecaster: Forecaster, found: Forecast, start: Start | None, stop: Callable[[], bool]) -> Execution:
+def _executed(forecaster: Forecaster, found: Forecast, start: Start, stop: Callable[[], bool]) -> Execution:
     run = ScheduleRun(forecaster.costs, start=start)
     rest: Schedule = found.stages
     while not run.is_done:

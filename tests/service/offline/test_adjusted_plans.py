@@ -104,7 +104,6 @@ def test_an_adjusted_plan_says_where_it_begins_and_comes_back_from_its_file(tmp_
     assert begun[name].replicas
     pile = sample(planned_translation(read).application, seed=read.seed)
     start = planned_start(read, pile)
-    assert start is not None
     assert start.at_s == rest.adjustment.at_s
     assert len(start.finished) == sum(last - first + 1 for model in begun.values() for first, last in model.finished)
     for request, tokens in start.written.items():
