@@ -13,7 +13,6 @@ from sutler.solver.catalog.entries import (
     SlidingWindow,
     SparseAttention,
 )
-from sutler.solver.errors import InvalidProblemError
 
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk")
@@ -179,12 +178,8 @@ def _kinds(text: Config, layers: int) -> list[str] | None:
     kinds = text.words("layer_types", layers=layers)
     unknown = next((kind for kind in kinds or () if kind not in KNOWN_LAYERS), None)
     if unknown is not None:
-        raise _unknown_kind(text, unknown)
+        raise text.wrong("layer_types", unknown, f"layers of this kind are unknown to the rate model: {INSTEAD}")
     attention = text.numbers("attn_type_list", layers=layers)
     if attention is not None and 0 in attention:
         raise text.wrong("attn_type_list", attention, f"lightning attention is unknown to the rate model: {INSTEAD}")
     return kinds
-
-
-def _unknown_kind(text: Config, kind: str) -> InvalidProblemError:
-    return text.wrong("layer_types", kind, f"layers of this kind are unknown to the rate model: {INSTEAD}")

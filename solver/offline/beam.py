@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.forecast import Forecast, Forecaster
 from sutler.solver.offline.greedy import best_stage, greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
-from sutler.solver.offline.improvement import Forecast, forecast
 from sutler.solver.offline.stages import RunState, Schedule, ScheduleStage
 
 WIDTH: Final = 4  # chosen: as many states as rules; the time of a beam grows in proportion
@@ -65,7 +64,7 @@ def rolled_out(forecaster: Forecaster, rule: Rule, now: RunState) -> Forecast:
         stages.append(rule(forecaster, last))
         last = forecaster.stage(last, stages[-1])
         if last.at_s == inf:
-            return forecast(forecaster, tuple(stages[:-1]), now)
+            return forecaster.run(tuple(stages[:-1]), now)
         standings.append(last)
     return Forecast(now, tuple(stages), tuple(standings))
 

@@ -5,7 +5,7 @@ execution.py; request by request it may differ by some percent, so what the sear
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -20,6 +20,22 @@ from sutler.solver.offline.ways import AnyWay, GrowingWay, Way, held, way_from
 
 Placement = Mapping[int, tuple[tuple[GpuNumber, ...], ...]]
 """The GPUs of every replica, by node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A schedule from `begin` on: its stages as they come to be, and where things stand after each."""
+
+    begin: RunState
+    stages: Schedule
+    standings: tuple[RunState, ...]
+
+    @property
+    def end_s(self) -> float:
+        return self.standings[-1].at_s if self.standings else self.begin.at_s
+
+    def before(self, stage: int) -> RunState:
+        return self.standings[stage - 1] if stage else self.begin
 
 
 class Forecaster:
@@ -41,16 +57,12 @@ class Forecaster:
         """Whether its sources are done or run with it."""
         return all(source in plans or standing.is_done(source) for source in self.costs.sources[node])
 
-    def makespan_s(self, schedule: Schedule, standing: RunState | None = None) -> float:
-        """When all is done."""
-        return self.run(schedule, standing)[-1][1].at_s
-
-    def run(self, schedule: Schedule, standing: RunState | None = None) -> list[tuple[ScheduleStage, RunState]]:
+    def run(self, schedule: Schedule, begin: RunState | None = None) -> Forecast:
         """Every stage as it comes to be, with where things stand after it. What no stage finishes is run after the
         last one, on as few GPUs as it needs."""
         self.forecasts += 1
-        now = standing or self.beginning()
-        found: list[tuple[ScheduleStage, RunState]] = []
+        now = begin = begin or self.beginning()
+        stages, standings = list[ScheduleStage](), list[RunState]()
         pending, following, stage = dict[int, ExecutionPlan](), 0, ScheduleStage({})
         while not now.all_done:
             waits_for = self._waits_for(now)
@@ -75,8 +87,9 @@ class Forecaster:
             now, placement = self._placed(now, plans)
             after = self.stage(now, stage)
             now = replace(after, placement={node: placement[node] for node in after.running})
-            found.append((stage, now))
-        return found
+            stages.append(stage)
+            standings.append(now)
+        return Forecast(begin, tuple(stages), tuple(standings))
 
     def _placed(self, now: RunState, plans: Mapping[int, ExecutionPlan]) -> tuple[RunState, Placement]:
         """(where things stand without the replicas that have to move, on which GPUs everything is then)."""

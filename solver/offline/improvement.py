@@ -9,41 +9,20 @@ best that was seen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from typing import Final, TypeVar
 
 import numpy as np
 
-from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import ExecutionPlan, RunState, Schedule, ScheduleStage
+from sutler.solver.offline.forecast import Forecast, Forecaster
+from sutler.solver.offline.stages import ExecutionPlan, Schedule, ScheduleStage
 
 # Shares of a model's work at which a stage is split; chosen: dense near the end, where models leave GPUs idle.
 SPLITS: Final = (0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 
 
 Choice = TypeVar("Choice")
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """A schedule from `begin` on: its stages as they come to be, and where things stand after each."""
-
-    begin: RunState
-    stages: Schedule
-    standings: tuple[RunState, ...]
-
-    @property
-    def end_s(self) -> float:
-        return self.standings[-1].at_s if self.standings else self.begin.at_s
-
-    def before(self, stage: int) -> RunState:
-        return self.standings[stage - 1] if stage else self.begin
-
-
-def forecast(forecaster: Forecaster, schedule: Schedule, now: RunState) -> Forecast:
-    found = forecaster.run(schedule, now)
-    return Forecast(now, tuple(stage for stage, _ in found), tuple(after for _, after in found))
 
 
 def improved(
@@ -69,7 +48,7 @@ def improved(
         if change is None:
             continue
         at, rest = change
-        tail = forecast(forecaster, rest, current.before(at))
+        tail = forecaster.run(rest, current.before(at))
         changed = Forecast(
             found.begin, (*current.stages[:at], *tail.stages), (*current.standings[:at], *tail.standings)
         )

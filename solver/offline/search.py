@@ -17,10 +17,10 @@ import numpy as np
 
 from sutler.solver.offline.beam import Rule, beam, kept, rolled_out
 from sutler.solver.offline.execution import BEGINNING, ScheduleRun, Start, execute
-from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.forecast import Forecast, Forecaster
 from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
-from sutler.solver.offline.improvement import Forecast, forecast, improved, one_change
+from sutler.solver.offline.improvement import improved, one_change
 from sutler.solver.offline.placement import Group
 from sutler.solver.offline.placing_ahead import place_schedule
 from sutler.solver.offline.plan import LowerBound, OfflinePlan, Strategy
@@ -152,7 +152,7 @@ def _found(forecaster: Forecaster, start: Start, begin_with: Schedule, stop: Cal
     now = ScheduleRun(forecaster.costs, start=start).standing() if start != BEGINNING else forecaster.beginning()
     begun = [rolled_out(forecaster, rule, now) for rule in (greedy, min_heuristic, max_heuristic, kept)]
     if begin_with:
-        begun.append(forecast(forecaster, begin_with, now))
+        begun.append(forecaster.run(begin_with, now))
     together = beam(forecaster, now, stop=stop)
     if together is not None:
         begun.append(together)
@@ -233,7 +233,7 @@ def _again(forecaster: Forecaster, run: ScheduleRun, rest: Schedule, stop: Calla
     """The rest of a schedule from where things stand, improved."""
     now: RunState = run.standing()
     waiting = run.waiting()
-    going_on = forecast(forecaster, (waiting, *rest) if waiting else rest, now)
+    going_on = forecaster.run((waiting, *rest) if waiting else rest, now)
     greedily = rolled_out(forecaster, greedy, now)
     better = min(going_on, greedily, key=lambda one: one.end_s)
     return improved(forecaster, better, steps=STEPS_AGAIN, seed=0, stop=stop).stages

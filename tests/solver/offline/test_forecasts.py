@@ -43,7 +43,7 @@ def test_forecasts_of_models_that_read_no_others_are_some_percent_off() -> None:
         forecaster = Forecaster(costs)
         for number in range(4):
             schedule = random_schedule(draw, costs, splits=number % 2 == 0)
-            errors.append(abs(forecaster.makespan_s(schedule) / execute(costs, schedule).makespan_s - 1.0))
+            errors.append(abs(forecaster.run(schedule).end_s / execute(costs, schedule).makespan_s - 1.0))
     assert np.mean(errors) <= 0.015
     assert np.quantile(errors, 0.95) <= 0.05
     assert max(errors) <= 0.10
@@ -97,7 +97,8 @@ def test_every_way_ascends_and_says_the_same_forwards_and_backwards() -> None:
         costs, draw = random_costs(seed), Random(seed)
         forecaster = Forecaster(costs)
         before = forecaster.beginning()
-        for stage, after in forecaster.run(random_schedule(draw, costs)):
+        found = forecaster.run(random_schedule(draw, costs))
+        for stage, after in zip(found.stages, found.standings, strict=True):
             assert after.at_s >= before.at_s
             assert all(later >= sooner for later, sooner in zip(after.progress, before.progress, strict=True))
             for way in forecaster.ways(before, stage.plans).values():
@@ -128,6 +129,6 @@ def test_what_no_stage_runs_is_run_at_the_end_on_as_few_gpus_as_it_needs() -> No
     costs = independent(0)
     forecaster = Forecaster(costs)
     run = forecaster.run(())
-    assert run[0][0].plans == {node: costs.plans[node][0] for node in costs.order}
-    assert run[-1][1].all_done
-    assert forecaster.makespan_s(()) == run[-1][1].at_s
+    assert run.stages[0].plans == {node: costs.plans[node][0] for node in costs.order}
+    assert run.standings[-1].all_done
+    assert run.end_s == run.standings[-1].at_s

@@ -22,7 +22,7 @@ def standings(seeds: range, **options: bool) -> Iterator[tuple[Forecaster, RunSt
         costs, draw = random_costs(seed, **options), Random(seed)
         forecaster = Forecaster(costs)
         yield forecaster, forecaster.beginning()
-        for _, now in forecaster.run(random_schedule(draw, costs)):
+        for now in forecaster.run(random_schedule(draw, costs)).standings:
             if not now.all_done:
                 yield forecaster, now
 

@@ -94,7 +94,7 @@ def test_a_model_gives_its_gpu_to_the_one_whose_outputs_it_reads() -> None:
     execution = execute(costs, (a_stage(n1=(1, 1), n0=(1, 1)),))
     assert [list(stage.plans) for stage in execution.schedule] == [[0], [1]]
     forecast = Forecaster(costs).run((a_stage(n1=(1, 1), n0=(1, 1)),))
-    assert [list(stage.plans) for stage, _ in forecast] == [[0], [1]]
+    assert [list(stage.plans) for stage in forecast.stages] == [[0], [1]]
 
 
 def test_no_schedule_can_preempt_where_preemption_is_off() -> None:
