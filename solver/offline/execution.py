@@ -3,7 +3,7 @@
 Flow: Costs, schedule -> execute (here), with changing.py and serving.py -> Execution. This is where every time that a
 plan states comes from, whichever strategy made it.
 
-A stage ends when one of its models is done, or as it says itself. Progress is looked at every `poll_s`, as a
+A stage ends when one of its models is done, or as it says itself. Progress is looked at every POLL_S, as a
 controller would, so a stage may last that much longer than its first model.
 """
 

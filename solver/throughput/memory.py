@@ -1,6 +1,6 @@
 """What fits: weights, KV cache and activations of every stage against the memory of its GPUs.
 
-Flow: roofline.py asks for the largest batch and for the most layers a stage can hold (split.py).
+Flow: prepare.py asks for the largest batch and for the most layers a stage can hold (split.py).
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """One model on many layouts, made ready to be composed: tables, layer splits, largest batches, error bands.
 
-Flow: roofline.py and closed_loop.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
+Flow: roofline.py and evidence.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
 """
 
 from dataclasses import dataclass
