@@ -18,7 +18,10 @@ from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.estimate import one_layout
 from sutler.solver.problem import LatencyLimit, ServedModel, Workload
-from sutler.solver.simulation import EngineSettings, Kind, SimulatedReplica, poisson, simulate, step_times
+from sutler.solver.simulation.engine import EngineSettings
+from sutler.solver.simulation.fleet import SimulatedReplica, simulate
+from sutler.solver.simulation.requests import RequestKind, poisson
+from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.memory import MAX_SEQUENCES
@@ -125,13 +128,12 @@ def misses(
         model,
         layouts,
         ROOFLINE.stages(model),
-        calibration=ROOFLINE.calibration,
         max_sequences=cap,
         longest_tokens=float((inputs + outputs).max()),
         typical_tokens=float(((inputs + outputs / 2) * writing).sum() / writing.sum()),
     )
     kinds = [
-        Kind("chat", w.name, w.input_tokens, w.output_tokens, float(rate))
+        RequestKind("chat", w.name, w.input_tokens, w.output_tokens, float(rate))
         for w, rate in zip(workloads, rates, strict=True)
     ]
     duration_s = requests / float(rates.sum())

@@ -26,15 +26,10 @@ from sutler.solver import solve
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, Workload
-from sutler.solver.simulation import (
-    Kind,
-    Requests,
-    RoutingPolicy,
-    lengths_of,
-    requests_of,
-    simulate,
-    simulated_replicas,
-)
+from sutler.solver.simulation.fleet import simulate
+from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import RequestKind, Requests, requests_of
+from sutler.solver.simulation.routing import RoutingPolicy
 
 REPLICAS: Final = 10
 SECONDS_TARGET: Final = 5.0
@@ -179,7 +174,7 @@ def planned(recorded: TraceRequests) -> tuple[Problem, Plan]:
 
 
 def _requests(recorded: TraceRequests, times: int) -> Requests:
-    kind = Kind("chat", "w", float(recorded.input_tokens.mean()), float(recorded.output_tokens.mean()), 1.0)
+    kind = RequestKind("chat", "w", float(recorded.input_tokens.mean()), float(recorded.output_tokens.mean()), 1.0)
     once = requests_of((kind,), "chat", recorded.arrival_s, recorded.input_tokens, recorded.output_tokens)
     shifts = np.repeat(np.arange(times) * recorded.duration_s, len(once))
     return replace(

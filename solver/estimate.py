@@ -15,7 +15,7 @@ from sutler.solver.catalog.entries import Gpu
 from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.benchmark import benchmarked
 from sutler.solver.throughput.base import Layouts, Rates
-from sutler.solver.throughput.evidence import served_detail
+from sutler.solver.throughput.evidence import RateEvidence
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.prepare import prepare, stated_bands
 from sutler.solver.throughput.roofline import Roofline
@@ -91,7 +91,7 @@ def _detail(
 ) -> str:
     at_running = replace(planned, batch=np.array([[running]]))
     stages, engine = roofline.planning_stages(model), roofline.engine_title
-    detail = served_detail(model, layouts, at_running, 0, 0, stages, engine, planned=False)
+    detail = RateEvidence(model, layouts, at_running, 0, 0, stages).served(engine, is_planned=False)
     if running < clients:
         detail += f"; {clients - running} of {clients} requests wait for memory"
     return detail

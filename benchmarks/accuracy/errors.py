@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sutler.solver.calibration.factors import Calibration
-from sutler.solver.throughput.runs import Predicted, ServingRun, predict, run_groups
+from sutler.solver.throughput.latency import ClosedLoop
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -40,7 +41,7 @@ class Answers:
     """What one source says of every run of a table, NaN where it has no answer."""
 
     runs: Sequence[ServingRun]
-    predicted: Predicted
+    predicted: ClosedLoop
 
     def errors(self, group: str, chosen: Chosen = lambda run: True, rests_on: str = "") -> Errors:
         """Of the chosen runs that have an answer."""
@@ -53,7 +54,7 @@ class Answers:
         return Errors(group=group, rests_on=rests_on, **of_metric)
 
 
-def closed_form(runs: Sequence[ServingRun], calibration: Calibration) -> Predicted:
+def closed_form(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """What plans rest on."""
     return predict(run_groups(runs), calibration)
 

@@ -22,8 +22,8 @@ from sutler.solver.calibration.factors import (
     calibration_from_toml,
     shipped_calibration,
 )
-from sutler.solver.throughput.aiconfigurator import missing
 from sutler.solver.throughput.calibrate import fit
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 
 ROOFLINE: Final = "calibrated roofline"

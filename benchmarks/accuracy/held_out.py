@@ -15,12 +15,13 @@ from benchmarks.accuracy.errors import Answers
 from sutler.solver.calibration.corrections import Correlation
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml
 from sutler.solver.throughput.calibrate import fit
-from sutler.solver.throughput.runs import LayerRun, Predicted, ServingRun, with_room
+from sutler.solver.throughput.latency import ClosedLoop
+from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 
 PRIOR: Final = Path(__file__).parent.with_name("roofline_prior.toml")
 
 Key = Callable[[ServingRun], str]
-Ask = Callable[[Sequence[ServingRun], Calibration], Predicted]
+Ask = Callable[[Sequence[ServingRun], Calibration], ClosedLoop]
 KEYS: Final[dict[str, Key]] = {
     "GPU": lambda run: run.gpu.slug,
     "model": lambda run: run.spec.id,
@@ -79,7 +80,7 @@ def _fold(kind: str, group: str, runs: Sequence[ServingRun], layers: Sequence[La
 
 def answers(runs: Sequence[ServingRun], folds: Sequence[Fold], kind: str, ask: Ask) -> Answers:
     """Every run predicted by the fit that left its group of that kind out."""
-    out = Predicted(*(np.full(len(runs), np.nan) for _ in range(3)))
+    out = ClosedLoop(*(np.full(len(runs), np.nan) for _ in range(3)))
     for fold in folds:
         if fold.kind == kind:
             found = ask([runs[i] for i in fold.index], fold.calibration)

@@ -13,25 +13,26 @@ from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.base import Layouts
+from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.roofline import Roofline
-from sutler.solver.throughput.runs import Predicted, ServingRun
+from sutler.solver.throughput.runs import ServingRun
 from sutler.solver.throughput.stages import stage_kinds
 
 NO_ANSWER = Benchmarked(float("nan"), float("nan"), float("nan"))
 
 
-def simulated(runs: Sequence[ServingRun], calibration: Calibration) -> Predicted:
+def simulated(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """By the roofline alone, whatever is installed."""
     return _predicted([_by_roofline(run, calibration) for run in runs])
 
 
-def by_operators(runs: Sequence[ServingRun], calibration: Calibration) -> Predicted:
+def by_operators(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """By the operator database; NaN for the runs that it has no answer for."""
     return _predicted([_by_operators(run, calibration) for run in runs])
 
 
-def _predicted(found: Sequence[Benchmarked]) -> Predicted:
-    return Predicted(
+def _predicted(found: Sequence[Benchmarked]) -> ClosedLoop:
+    return ClosedLoop(
         np.array([one.req_per_s for one in found]),
         np.array([one.ttft_s for one in found]),
         np.array([one.tpot_s for one in found]),

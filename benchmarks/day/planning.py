@@ -32,7 +32,8 @@ from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.market.pools import INTRA_STEPS_GB_PER_S, checkpoint_gb, round_down
 from sutler.solver.problem import Offer
 from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer
-from sutler.solver.throughput import Layouts, points
+from sutler.solver.throughput import points
+from sutler.solver.throughput.base import Layouts
 
 FloatArray = NDArray[np.float64]
 

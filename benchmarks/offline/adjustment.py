@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.offline.applications import paper_hardware
 from benchmarks.offline.settings import Recovery, Setting
-from sutler.solver.offline.adjusting import Reported, adjust, start_at, with_slowdowns
+from sutler.solver.offline.adjusting import ReportedProgress, adjust, start_at, with_slowdowns
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.execution import execute
@@ -67,7 +67,7 @@ def _recovery(
         position: int((static.finish_s[plan.pile.of_node(position)] <= at_s).sum())
         for position in range(len(application.nodes))
     }
-    reported = Reported(at_s, finished, start.replicas)
+    reported = ReportedProgress(at_s, finished, start.replicas)
     adjusted = adjust(application, hardware, plan.schedule, reported, options, clock=time.process_time)
     rest = tuple(executed.stage for executed in static.stages if executed.end_s > at_s)
     known = searched(

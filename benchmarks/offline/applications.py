@@ -24,7 +24,7 @@ from typing import Final
 from benchmarks.offline.lengths import heavy_tailed, lognormal, spaced
 from benchmarks.offline.models import spec_of
 from sutler.solver.catalog import load_gpus
-from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.application import Application, Drawn, Edge, LengthDistribution, Node, Recorded
 from sutler.solver.offline.hardware import Hardware, one_node
 
 GPU: Final = "a100-sxm4-80gb"
@@ -109,7 +109,7 @@ def mixed(*, documents: int, requests: int = 5000, ensembling_limit_tokens: int 
     return Application(title, nodes, _chain_edges(4))
 
 
-def chunks_of(documents: int) -> Lengths:
+def chunks_of(documents: int) -> LengthDistribution:
     """Chunks of a document."""
     longest = LONGEST_CHUNKS[max((known for known in LONGEST_CHUNKS if known <= documents), default=100)]
     return heavy_tailed(median=_MEDIAN_CHUNKS, spread=_CHUNKS_SPREAD, most=longest, top_fraction=1 / documents)
@@ -153,13 +153,15 @@ def _chain_edges(evaluations: int) -> tuple[Edge, ...]:
     return Edge(SUMMARY, SUMMARY), Edge(SUMMARY, EVALUATOR, copies=evaluations)
 
 
-def _chunk_prompts() -> Lengths:
+def _chunk_prompts() -> LengthDistribution:
     """Whole chunks but for the last of a document, with the instructions around them."""
     parts = 8
     part_tokens = CHUNK_TOKENS // parts
     lasts = [part_tokens * part + part_tokens // 2 for part in range(parts)]
     shares = [_LAST_CHUNK_FRACTION * (part + 1) / parts for part in range(parts)]
-    return Lengths(tuple(tokens + _INSTRUCTION_TOKENS for tokens in (*lasts, CHUNK_TOKENS)), (*shares, 1.0))
+    return LengthDistribution(
+        tuple(tokens + _INSTRUCTION_TOKENS for tokens in (*lasts, CHUNK_TOKENS)), (*shares, 1.0)
+    )
 
 
 def _node(
@@ -174,5 +176,5 @@ def _node(
     """`mean_tokens`: of its answers without a limit."""
     spec = spec_of(model)
     outputs = lognormal(mean=mean_tokens, spread=spread, least=1, most=min(spec.max_context_tokens, 4096))
-    prompt = Lengths.always(0 if requests is not None else _EVALUATION_PROMPT_TOKENS)
+    prompt = LengthDistribution.always(0 if requests is not None else _EVALUATION_PROMPT_TOKENS)
     return Node(name, spec, "fp16", "fp16", outputs, requests, prompt, max_output_tokens=limit_tokens)

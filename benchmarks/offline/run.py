@@ -122,7 +122,7 @@ def _forecast_s(application: Application, plan: OfflinePlan, options: OfflineOpt
     from sutler.solver.offline.costs import Costs
     from sutler.solver.offline.forecast import Forecaster
 
-    return Forecaster(Costs(application, paper_hardware(), plan.pile, options)).makespan_s(plan.schedule)
+    return Forecaster(Costs(application, paper_hardware(), plan.pile, options)).run(plan.schedule).end_s
 
 
 def _losses(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from sutler.service.profiles.layer_profile import Kept
     from sutler.solver.catalog import Gpu, ModelSpec
-    from sutler.solver.profiling import Device, Measurement, ProfiledPrecision
+    from sutler.solver.profiling.device import Device
+    from sutler.solver.profiling.shapes import Measurement, ProfiledPrecision
 
 Kind = Literal["cuda", "cpu"]
 MOST_GPUS = 64
@@ -49,7 +50,7 @@ def profile(
     """
     from sutler.service.cli.terminal.output import check_target
     from sutler.solver.catalog import resolve_model
-    from sutler.solver.profiling import full_grid, measurements, quick_grid
+    from sutler.solver.profiling.shapes import full_grid, measurements, quick_grid
 
     specs = {spec.id: spec for spec in (resolve_model(name, field="--model") for name in model)}
     degrees, precisions = _degrees(tensor_parallel), _precisions(precision)
@@ -72,7 +73,7 @@ def _degrees(text: str) -> tuple[int, ...]:
 
 
 def _precisions(text: str) -> "tuple[ProfiledPrecision, ...]":
-    from sutler.solver.profiling import ProfiledPrecision
+    from sutler.solver.profiling.shapes import ProfiledPrecision
 
     by_name = {name: name for name in get_args(ProfiledPrecision)}
     words = [word.strip().lower() for word in text.split(",")]
@@ -87,7 +88,7 @@ def _machine(kind: Kind, gpu: str | None) -> "tuple[Device, Gpu | None]":
     """The device, and what the catalogue knows of it (None: a processor). Raises typer.Exit, UnknownNameError."""
     from sutler.solver.catalog import resolve_gpu
     from sutler.solver.errors import ProfilingError
-    from sutler.solver.profiling import cpu_device, cuda_device
+    from sutler.solver.profiling.device import cpu_device, cuda_device
 
     if kind == "cpu" and gpu is not None:
         raise typer.BadParameter("--gpu goes with --device cuda: times of a processor are not those of a GPU")
@@ -116,7 +117,8 @@ def _measure(
     from sutler.service.cli.terminal.spinner import telling
     from sutler.service.profiles.layer_profile import Kept, Origin, described, keep
     from sutler.service.profiles.layer_rows import written
-    from sutler.solver.profiling import FULL, QUICK, measured
+    from sutler.solver.profiling.measure import measured
+    from sutler.solver.profiling.timing import FULL, QUICK
 
     kept, origin = Kept(), Origin.of(machine, gpu)
     outcomes = measured(machine, specs, points, effort=QUICK if quick else FULL, clock=time.perf_counter)

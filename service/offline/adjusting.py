@@ -23,7 +23,7 @@ from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.reported_progress import finished_at_start, planned_start, started
 from sutler.service.offline.simulating import planned_translation
 from sutler.service.offline.translate import to_rental_terms
-from sutler.solver.offline.adjusting import Reported, adjust
+from sutler.solver.offline.adjusting import ReportedProgress, adjust
 from sutler.solver.offline.machine_sets import last_use_s
 from sutler.solver.offline.plan import LowerBound
 from sutler.solver.offline.sampling import sample
@@ -83,7 +83,7 @@ def check_progress(plan: OfflinePlanDocument, progress: ProgressDocument) -> Non
         raise DocumentError(problems)
 
 
-def _reported(plan: OfflinePlanDocument, progress: ProgressDocument) -> Reported:
+def _reported(plan: OfflinePlanDocument, progress: ProgressDocument) -> ReportedProgress:
     number_of = {model.name: number for number, model in enumerate(plan.models)}
     replicas = None
     if progress.replicas is not None:
@@ -98,7 +98,7 @@ def _reported(plan: OfflinePlanDocument, progress: ProgressDocument) -> Reported
             for replica in progress.replicas
         )
     finished = {number_of[model.model]: model.finished_requests for model in progress.models}
-    return Reported(progress.at_s, finished, replicas)
+    return ReportedProgress(progress.at_s, finished, replicas)
 
 
 def _problems(plan: OfflinePlanDocument, progress: ProgressDocument) -> Iterator[FieldProblem]:

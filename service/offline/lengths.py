@@ -25,13 +25,13 @@ from sutler.service.offline.lengths_schema import (
 )
 from sutler.service.translation.market_source import path_refused
 from sutler.solver.arrays import FloatArray
-from sutler.solver.offline.application import Lengths
+from sutler.solver.offline.application import LengthDistribution
 
 POINTS: Final = 1_000
 """Equal shares that a distribution is cut into; each stands for the length at its middle."""
 
 
-def solver_lengths(document: LengthsDocument, *, field: str, least: int) -> Lengths:
+def solver_lengths(document: LengthsDocument, *, field: str, least: int) -> LengthDistribution:
     """The distribution, of at most 1,000 lengths where it is given as a formula.
 
     Raises DocumentError, naming `field`, where a length is below `least`, and for files.
@@ -43,10 +43,10 @@ def solver_lengths(document: LengthsDocument, *, field: str, least: int) -> Leng
     return found
 
 
-def _lengths(document: LengthsDocument, field: str) -> Lengths:
+def _lengths(document: LengthsDocument, field: str) -> LengthDistribution:
     match document:
         case int():
-            return Lengths.always(document)
+            return LengthDistribution.always(document)
         case UniformLengths():
             return _uniform(document.uniform)
         case LognormalLengths():
@@ -59,12 +59,12 @@ def _lengths(document: LengthsDocument, field: str) -> Lengths:
             raise path_refused(f"{field}.file.path", document.file.path)
 
 
-def _uniform(given: UniformRange) -> Lengths:
+def _uniform(given: UniformRange) -> LengthDistribution:
     count = min(given.high - given.low + 1, POINTS)
     return _rounded(np.linspace(given.low, given.high, count))
 
 
-def _lognormal(given: LognormalShape) -> Lengths:
+def _lognormal(given: LognormalShape) -> LengthDistribution:
     """ln X is normal with variance ln(1 + (sd/mean)^2) and mean ln(mean) - variance / 2."""
     variance = math.log1p((given.standard_deviation / given.mean) ** 2)
     centre = math.log(given.mean) - variance / 2
@@ -74,16 +74,16 @@ def _lognormal(given: LognormalShape) -> Lengths:
     return _rounded(np.clip(np.exp(np.minimum(exponents, math.log(MOST_TOKENS))), given.low, high))
 
 
-def _empirical(given: EmpiricalCounts) -> Lengths:
+def _empirical(given: EmpiricalCounts) -> LengthDistribution:
     weights = np.ones(len(given.tokens)) if given.weights is None else np.array(given.weights)
     values, inverse = np.unique(np.array(given.tokens, dtype=np.int64), return_inverse=True)
     shares = np.bincount(inverse, weights=weights)
     seen = shares > 0
     cumulative = np.cumsum(shares[seen]) / shares.sum()
-    return Lengths(tuple(values[seen].tolist()), (*cumulative[:-1].tolist(), 1.0))
+    return LengthDistribution(tuple(values[seen].tolist()), (*cumulative[:-1].tolist(), 1.0))
 
 
-def _quantiles(given: QuantileCurve) -> Lengths:
+def _quantiles(given: QuantileCurve) -> LengthDistribution:
     return _rounded(np.interp(_middles(), given.fractions, given.tokens))
 
 
@@ -91,9 +91,9 @@ def _middles() -> FloatArray:
     return (np.arange(POINTS) + 0.5) / POINTS
 
 
-def _rounded(values: FloatArray) -> Lengths:
+def _rounded(values: FloatArray) -> LengthDistribution:
     found: Sequence[int] = np.rint(values).astype(np.int64).tolist()
-    return Lengths.of_sample(found)
+    return LengthDistribution.of_sample(found)
 
 
 def _shown(document: LengthsDocument) -> object:

@@ -40,8 +40,8 @@ from sutler.solver.offline.application import Application, Node
 from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.plan import OfflinePlan
 from sutler.solver.offline.request_set import Pile
-from sutler.solver.offline.stages import ExecutedStage, RunningReplica, Stage
-from sutler.solver.throughput.architecture import WEIGHT_BYTES
+from sutler.solver.offline.stages import ExecutedStage, RunningReplica, ScheduleStage
+from sutler.solver.throughput.architecture import PRECISION_BYTES
 from sutler.solver.units import BYTES_PER_GB
 from sutler.solver.version import VERSION
 
@@ -214,7 +214,7 @@ def _status(objective: OfflineObjectiveResult) -> Literal["optimal", "feasible"]
     return "optimal" if gap is not None and gap <= OPTIMAL_GAP else "feasible"
 
 
-def _scheduled(stage: Stage, application: Application) -> ScheduledStage:
+def _scheduled(stage: ScheduleStage, application: Application) -> ScheduledStage:
     models = tuple(
         ScheduledModel(
             model=application.nodes[node].name,
@@ -226,7 +226,7 @@ def _scheduled(stage: Stage, application: Application) -> ScheduledStage:
     return ScheduledStage(models=models, until=_until(stage, application))
 
 
-def _until(stage: Stage, application: Application) -> StageEnd | None:
+def _until(stage: ScheduleStage, application: Application) -> StageEnd | None:
     if stage.until_node is None:
         return None
     return StageEnd(model=application.nodes[stage.until_node].name, fraction=stage.until_fraction)
@@ -281,7 +281,7 @@ def _models(
 
 
 def _load_s(node: Node, hardware: Hardware, sizes: Iterable[int]) -> dict[str, float]:
-    weights_gb = node.weights_gb or node.spec.total_params * WEIGHT_BYTES[node.precision] / BYTES_PER_GB
+    weights_gb = node.weights_gb or node.spec.total_params * PRECISION_BYTES[node.precision] / BYTES_PER_GB
     return {
         str(size): hardware.loading.seconds(node.name, weights_gb, size) for size in sizes if size <= hardware.gpus
     }

@@ -19,7 +19,7 @@ from sutler.service.translation.given_models import inline_spec
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.hardware import Hardware, Island
-from sutler.solver.offline.stages import ExecutionPlan, Schedule, Stage
+from sutler.solver.offline.stages import ExecutionPlan, Schedule, ScheduleStage
 
 
 def read_offline_plan(path: Path, *, field: str = "PLAN") -> OfflinePlanDocument:
@@ -53,7 +53,7 @@ def planned_schedule(document: OfflinePlanDocument) -> Schedule:
     return tuple(_stage(f"schedule[{i}]", stage, numbers) for i, stage in enumerate(document.schedule))
 
 
-def _stage(at: str, stage: ScheduledStage, numbers: Mapping[str, int]) -> Stage:
+def _stage(at: str, stage: ScheduledStage, numbers: Mapping[str, int]) -> ScheduleStage:
     plans = {
         _number(f"{at}.models[{i}].model", model.model, numbers): ExecutionPlan(
             model.data_parallel, model.tensor_parallel
@@ -61,8 +61,8 @@ def _stage(at: str, stage: ScheduledStage, numbers: Mapping[str, int]) -> Stage:
         for i, model in enumerate(stage.models)
     }
     if stage.until is None:
-        return Stage(plans)
-    return Stage(plans, _number(f"{at}.until.model", stage.until.model, numbers), stage.until.fraction)
+        return ScheduleStage(plans)
+    return ScheduleStage(plans, _number(f"{at}.until.model", stage.until.model, numbers), stage.until.fraction)
 
 
 def _number(field: str, name: str, numbers: Mapping[str, int]) -> int:

@@ -23,10 +23,10 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.application import Application, Recorded
 from sutler.solver.offline.costs import weights_gb
 from sutler.solver.offline.hardware import Hardware
-from sutler.solver.offline.machine_sets import MOST_GPUS
+from sutler.solver.offline.machine_sets import MOST_GPUS, RentedMachines
 from sutler.solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
 from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
-from sutler.solver.offline.renting import Machine, MachineSet, RentalGoal, Rented, rent
+from sutler.solver.offline.renting import MachineSet, RentalGoal, Rented, rent
 from sutler.solver.offline.sampling import sample
 from sutler.solver.problem import Offer
 
@@ -205,7 +205,7 @@ def _nothing_for_rent(disk_gb: float, goal: RentalGoal, offers: Sequence[Offer])
     return OfflineConflict(constraint="gpus", needed=least, available=goal.max_gpus or MOST_GPUS, unit="gpus")
 
 
-def _rental(machine: Machine) -> OfflineRental:
+def _rental(machine: RentedMachines) -> OfflineRental:
     offer, unit = machine.unit.offer, machine.unit
     return OfflineRental(
         offer_id=offer.offer_id,

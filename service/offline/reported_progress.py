@@ -12,7 +12,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.offline.plan_issue import placed_replica
 from sutler.service.offline.plan_schema import OfflinePlanDocument, PlacedReplica, StartedModel
 from sutler.solver.offline.application import Application
-from sutler.solver.offline.execution import Start
+from sutler.solver.offline.execution import BEGINNING, Start
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import RunningReplica
 
@@ -22,10 +22,10 @@ def started(start: Start, pile: Pile, application: Application) -> tuple[Started
     return tuple(_started(start, pile, node, each.name) for node, each in enumerate(application.nodes))
 
 
-def planned_start(plan: OfflinePlanDocument, pile: Pile) -> Start | None:
-    """Where the plan begins; None: nothing is done or up. Raises DocumentError for requests that it does not have."""
+def planned_start(plan: OfflinePlanDocument, pile: Pile) -> Start:
+    """Where the plan begins. Raises DocumentError for requests that it does not have."""
     if plan.adjustment is None or plan.adjustment.start is None:
-        return None
+        return BEGINNING
     numbers = {model.name: number for number, model in enumerate(plan.models)}
     finished: set[int] = set()
     written: dict[int, int] = {}

@@ -24,9 +24,9 @@ from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
 from sutler.service.translation.market_source import path_refused
 from sutler.solver.catalog import load_gpus, resolve_gpu
 from sutler.solver.catalog.entries import Gpu, ModelSpec, usual_kv_precision
-from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.application import Application, Drawn, Edge, LengthDistribution, Node, Recorded
 from sutler.solver.offline.hardware import PCIE4_GB_PER_S, Hardware, Island, Loading
-from sutler.solver.offline.machine_sets import RentalTerms
+from sutler.solver.offline.machine_sets import BillingTerms
 from sutler.solver.offline.plan import OfflineOptions
 
 HOST: Final = 0
@@ -94,10 +94,10 @@ def to_loading(given: LoadingDocument) -> Loading:
     return Loading(given.engine_start_s, given.read_gb_per_s, given.download_gb_per_s, table)
 
 
-def to_rental_terms(document: ApplicationDocument) -> RentalTerms:
+def to_rental_terms(document: ApplicationDocument) -> BillingTerms:
     """The solver's terms of renting."""
     given = document.rental
-    return RentalTerms(given.minimum_s, given.billing_increment_s, given.start_up_s)
+    return BillingTerms(given.minimum_s, given.billing_increment_s, given.start_up_s)
 
 
 def to_options(document: ApplicationDocument) -> OfflineOptions:
@@ -131,12 +131,12 @@ def _node(at: str, model: NodeDocument, specs: Mapping[str, ModelSpec], notes: l
     )
 
 
-def _answers(at: str, model: NodeDocument) -> Lengths:
+def _answers(at: str, model: NodeDocument) -> LengthDistribution:
     field = f"{at}.output_tokens"
     if model.output_tokens is not None:
         return solver_lengths(model.output_tokens, field=field, least=1)
     if isinstance(model.requests, RecordedRequests) and model.requests.recorded.output_tokens is not None:
-        return Lengths.of_sample(model.requests.recorded.output_tokens)
+        return LengthDistribution.of_sample(model.requests.recorded.output_tokens)
     raise DocumentError.of(field, "is missing: say how long its answers are")
 
 
@@ -155,7 +155,7 @@ def _requests(at: str, given: RequestsDocument | None) -> Drawn | Recorded | Non
     raise path_refused(f"{at}.trace.file", given.trace.file)
 
 
-def _chain(length: LengthsDocument, field: str) -> Lengths:
+def _chain(length: LengthsDocument, field: str) -> LengthDistribution:
     return solver_lengths(length, field=field, least=1)
 
 

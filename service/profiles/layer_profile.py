@@ -9,7 +9,11 @@ from datetime import datetime
 
 from sutler.service.profiles.layer_rows import LayerRow
 from sutler.solver.catalog import ModelSpec
-from sutler.solver.profiling import Device, Measurement, Outcome, Timed, all_reduce_bytes
+from sutler.solver.profiling.counts import all_reduce_bytes
+from sutler.solver.profiling.device import Device
+from sutler.solver.profiling.measure import PointOutcome
+from sutler.solver.profiling.shapes import Measurement
+from sutler.solver.profiling.timing import Timed
 
 Now = Callable[[], datetime]
 
@@ -38,7 +42,7 @@ class Origin:
 
 def keep(
     kept: Kept,
-    outcome: Outcome,
+    outcome: PointOutcome,
     *,
     specs: Mapping[str, ModelSpec],
     origin: Origin,

@@ -5,7 +5,7 @@ from typing import Final
 
 from sutler.service.profiles.runs import ProfileRun
 from sutler.solver.catalog import Gpu, ModelSpec
-from sutler.solver.throughput.architecture import WEIGHT_BYTES
+from sutler.solver.throughput.architecture import PRECISION_BYTES
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
 
@@ -21,7 +21,7 @@ def impossible(run: ProfileRun, gpu: Gpu, spec: ModelSpec) -> Iterator[str]:
         return
     gpus = run.tensor_parallel * run.pipeline_parallel
     on = f"{gpus} x {gpu.slug}"
-    weights_gb = spec.total_params * WEIGHT_BYTES[run.key.precision] / BYTES_PER_GB
+    weights_gb = spec.total_params * PRECISION_BYTES[run.key.precision] / BYTES_PER_GB
     if weights_gb > gpus * gpu.memory_gb:
         yield f"gpu: the {weights_gb:.0f} GB of {spec.id} at {run.key.precision} exceed the memory of {on}"
     yield from _too_many_operations(run, spec, on, gpus * how.tflops * FLOPS_PER_TFLOP)
@@ -42,7 +42,7 @@ def _too_many_operations(run: ProfileRun, spec: ModelSpec, on: str, peak_flops: 
 
 
 def _too_quick(run: ProfileRun, spec: ModelSpec, on: str, bytes_per_s: float) -> Iterator[str]:
-    least_s = spec.active_params * WEIGHT_BYTES[run.key.precision] / bytes_per_s
+    least_s = spec.active_params * PRECISION_BYTES[run.key.precision] / bytes_per_s
     if run.tpot_s * SLACK < least_s:
         yield (
             f"tpot_s: {run.tpot_s:.4g} is less than the {least_s:.4g} s in which {on} can read the weights that a "

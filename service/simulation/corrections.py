@@ -16,7 +16,8 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.simulation.simulated import Configuration, Simulated, configuration_of
 from sutler.service.translation.to_plan import served_models
 from sutler.solver.problem import Derating, LatencyLimit, MeasuredStage, Role, ServedModel
-from sutler.solver.simulation import Kind, group_results
+from sutler.solver.simulation.requests import RequestKind
+from sutler.solver.simulation.summary import group_results
 from sutler.solver.throughput.roles import limits_in
 
 LEAST_PART: Final = 0.5  # of the load: from there on, what is under the limit pays alone
@@ -106,7 +107,7 @@ def _misses(plan: PlanDocument, found: Simulated, *, missed: Collection[Missed])
 
 
 def _asked(
-    model: ServedModel, role: Role, kinds: Sequence[Kind], missed: Collection[Missed]
+    model: ServedModel, role: Role, kinds: Sequence[RequestKind], missed: Collection[Missed]
 ) -> list[tuple[LatencyLimit, list[int]]]:
     """The limits that were missed and that the role can break, each with the kinds of requests that are under it."""
     breaks = {limit.metric for limit in limits_in(model, role)}
@@ -122,7 +123,7 @@ def _asked(
 
 
 def _is_under(
-    kind: Kind, workload: str | None, limit: LatencyLimit, limits: Mapping[str, Sequence[LatencyLimit]]
+    kind: RequestKind, workload: str | None, limit: LatencyLimit, limits: Mapping[str, Sequence[LatencyLimit]]
 ) -> bool:
     return workload in (None, kind.workload) and limit in limits[kind.workload]
 

@@ -24,22 +24,21 @@ from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.plan import Evidence
 from sutler.solver.problem import Derating, Role, ServedModel
-from sutler.solver.simulation import (
+from sutler.solver.simulation.engine import Scheduling
+from sutler.solver.simulation.fleet import KvRoute, simulate
+from sutler.solver.simulation.outcome import Outcome
+from sutler.solver.simulation.replicas import Lengths, lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import Requests
+from sutler.solver.simulation.routing import RoutingPolicy
+from sutler.solver.simulation.summary import (
     PERCENTILES,
-    KvRoute,
-    Lengths,
-    Outcome,
-    Requests,
-    RoutingPolicy,
-    Scheduling,
+    Latency,
+    LimitResult,
+    ReplicaSummary,
     Summary,
     TrafficSummary,
-    lengths_of,
-    simulate,
-    simulated_replicas,
     summarise,
 )
-from sutler.solver.simulation.summary import Latency, LimitResult, ReplicaSummary
 
 WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0

@@ -7,7 +7,7 @@ from typing import Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.traces import TraceRequests
-from sutler.solver.simulation import Kind, Requests, joined, poisson, requests_of, sampled
+from sutler.solver.simulation.requests import RequestKind, Requests, joined, poisson, requests_of, sampled
 
 DEFAULT_DURATION_S: Final = 600.0
 MOST_REQUESTS: Final = 5_000_000
@@ -40,14 +40,14 @@ def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> Re
     return Drawn(lengths=traces)
 
 
-def kinds_of(plan: PlanDocument) -> tuple[Kind, ...]:
+def kinds_of(plan: PlanDocument) -> tuple[RequestKind, ...]:
     """The plan's workloads, at the rates that it routes; what decodes gets no requests but others' own."""
     routed: dict[tuple[str, str], float] = {}
     for replica in (one for one in plan.replicas if one.role != "decode"):
         for workload, rps in replica.throughput_rps.items():
             routed[replica.model, workload] = routed.get((replica.model, workload), 0.0) + rps
     return tuple(
-        Kind(model.name, w.name, w.input_tokens, w.output_tokens, routed.get((model.name, w.name), 0.0))
+        RequestKind(model.name, w.name, w.input_tokens, w.output_tokens, routed.get((model.name, w.name), 0.0))
         for model in plan.models
         for w in model.workloads
     )
@@ -62,7 +62,7 @@ def requests_for(plan: PlanDocument, traffic: Replayed | Drawn) -> Requests:
     return requests
 
 
-def _replayed(kinds: Sequence[Kind], traffic: Replayed) -> Requests:
+def _replayed(kinds: Sequence[RequestKind], traffic: Replayed) -> Requests:
     _check_models(kinds, traffic.traces, "trace")
     parts = []
     for model, trace in traffic.traces.items():
@@ -74,7 +74,7 @@ def _replayed(kinds: Sequence[Kind], traffic: Replayed) -> Requests:
     return joined(parts)
 
 
-def _drawn(kinds: Sequence[Kind], traffic: Drawn) -> Requests:
+def _drawn(kinds: Sequence[RequestKind], traffic: Drawn) -> Requests:
     expected = sum(kind.rate_rps for kind in kinds) * traffic.load_multiple * traffic.duration_s
     if expected > MOST_REQUESTS:
         remedy = f"would be {expected:.3g} requests: simulate at most {MOST_REQUESTS:,}"
@@ -101,7 +101,7 @@ def _drawn(kinds: Sequence[Kind], traffic: Drawn) -> Requests:
     return replace(joined(parts), kinds=tuple(kinds))
 
 
-def _check_models(kinds: Sequence[Kind], given: Mapping[str, object], field: str) -> None:
+def _check_models(kinds: Sequence[RequestKind], given: Mapping[str, object], field: str) -> None:
     known = list(dict.fromkeys(kind.model for kind in kinds))
     for model in given:
         if model not in known:

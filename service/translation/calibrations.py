@@ -12,18 +12,18 @@ import numpy as np
 
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationPoint, CorrelationDocument
 from sutler.service.documents.errors import DocumentError
-from sutler.solver.calibration.corrections import Corrections, Correlation, Points, restored
+from sutler.solver.calibration.corrections import Corrections, Correlation, RunPoints, restored
 from sutler.solver.calibration.factors import (
     CLASS_FACTORS,
     ENGINE_FACTORS,
     Calibration,
-    Engine,
+    EngineFactors,
     Factors,
     GpuClass,
     shipped_calibration,
 )
 
-Entry = TypeVar("Entry", Factors, GpuClass, Engine)
+Entry = TypeVar("Entry", Factors, GpuClass, EngineFactors)
 MOST_MOVED: Final = 1000.0
 FACTORS: Final = tuple(field.name for field in fields(Factors))
 
@@ -72,7 +72,7 @@ def calibration_of(document: CalibrationDocument, *, field: str = "throughput.ca
 
 
 def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
-    points = Points(
+    points = RunPoints(
         log2=np.array([point.log2 for point in document.points]),
         labels=tuple((point.gpu, point.model, point.precision) for point in document.points),
         spread=np.array([point.spread for point in document.points]),
@@ -106,7 +106,7 @@ def _points(corrections: Corrections) -> tuple[CalibrationPoint, ...]:
     )
 
 
-def _only(entry: GpuClass | Engine, names: tuple[str, ...]) -> dict[str, float]:
+def _only(entry: GpuClass | EngineFactors, names: tuple[str, ...]) -> dict[str, float]:
     return {name: getattr(entry, name) for name in names}
 
 

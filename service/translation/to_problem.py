@@ -38,7 +38,7 @@ from sutler.solver.problem import (
     SolveOptions,
     Workload,
 )
-from sutler.solver.throughput.aiconfigurator import missing as operators_missing
+from sutler.solver.throughput.operator_package import missing as operators_missing
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft", "tpot", "e2e")
 PERCENTILES = (50, 90, 95, 99)

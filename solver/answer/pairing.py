@@ -23,7 +23,7 @@ from sutler.solver.plan import Combo, KvTransfer, Rental, Replica
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem, ServedModel
-from sutler.solver.throughput.architecture import KV_BYTES, WEIGHT_BYTES
+from sutler.solver.throughput.architecture import PRECISION_BYTES
 from sutler.solver.throughput.roles import exposed
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP, SECONDS_PER_HOUR
 
@@ -212,7 +212,7 @@ def _coefficients(model: ServedModel, decode: Sequence[Replica]) -> tuple[float,
     c1 = 4.0 * layers * hidden
     c2 = 8.0 * layers * hidden**2 + 6.0 * layers * hidden * intermediate
     weights = 2.0 * spec.vocab_size * hidden + (4.0 * hidden**2 + 3.0 * hidden * intermediate + 2.0 * hidden) * layers
-    c3 = WEIGHT_BYTES[model.precision] * weights
-    c4 = 2.0 * KV_BYTES[model.kv_precision] * layers * spec.kv_heads * spec.head_dim
+    c3 = PRECISION_BYTES[model.precision] * weights
+    c4 = 2.0 * PRECISION_BYTES[model.kv_precision] * layers * spec.kv_heads * spec.head_dim
     batch = sum(batches) / len(batches)
     return 1.0 / (c1 * r_in + c2), 1.0 / (c4 * r_out / 2.0 + c4 * r_in + c3 / batch)

@@ -46,19 +46,19 @@ class Correlation:
 
     @property
     def variance(self) -> float:
-        """Of the error of a run about which nothing is known, with spread 1."""
+        """The variance of the error of a run about which nothing is known, with spread 1."""
         return self.common**2 + self.local**2 + self.noise**2
 
     @property
     def octaves(self) -> FloatArray:
-        """In the order of Points.log2."""
+        """The correlation lengths in the order of RunPoints.log2."""
         return np.array(
             [self.input_octaves, self.output_octaves, self.concurrency_octaves, self.tensor_parallel_octaves]
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class RunPoints:
     """Runs, or questions. log2 [n, 4] of input tokens, output tokens, concurrency, tensor parallelism; labels:
     (GPU, model, precision) of each; spread [n]: how wide its band is against that of a measured class (logarithms).
     """
@@ -70,8 +70,8 @@ class Points:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def only(self, part: slice) -> "Points":
-        return Points(self.log2[part], self.labels[part], self.spread[part])
+    def only(self, part: slice) -> "RunPoints":
+        return RunPoints(self.log2[part], self.labels[part], self.spread[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Corrections:
 
     correlation: Correlation
     engine: str
-    points: Points
+    points: RunPoints
     errors: FloatArray
     noise: FloatArray
     weights: FloatArray
@@ -91,13 +91,13 @@ class Corrections:
     runs: int
     least_band: float = 1.0
 
-    def at(self, questions: Points) -> tuple[FloatArray, FloatArray]:
+    def at(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         """Mean log of measured over predicted [n], and what is left of the variance as a share of it [n]."""
         blocks = [self._block(questions.only(slice(at, at + BLOCK))) for at in range(0, len(questions), BLOCK)]
         means, left = zip(*blocks, strict=True)
         return np.concatenate(means), np.concatenate(left)
 
-    def _block(self, questions: Points) -> tuple[FloatArray, FloatArray]:
+    def _block(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         shared = _kernel(self.correlation, questions, self.points)
         explained = ((shared @ self.inverse) * shared).sum(axis=1)
         before = questions.spread**2 * (self.correlation.variance - self.correlation.noise**2)
@@ -114,7 +114,7 @@ def narrowed(bands: FloatArray, left: FloatArray) -> FloatArray:
 
 
 def krige(
-    correlation: Correlation, engine: str, points: Points, errors: FloatArray, *, least_band: float = 1.0
+    correlation: Correlation, engine: str, points: RunPoints, errors: FloatArray, *, least_band: float = 1.0
 ) -> Corrections:
     """`errors` [n]: log of measured over predicted requests/s, of runs of `engine`."""
     runs = len(points)
@@ -126,25 +126,25 @@ def krige(
 def restored(
     correlation: Correlation,
     engine: str,
-    points: Points,
+    points: RunPoints,
     errors: FloatArray,
     noise: FloatArray,
     *,
     runs: int,
     least_band: float,
 ) -> Corrections:
-    """With what can be derived from the rest."""
+    """Adds what can be derived from the rest."""
     factor = cho_factor(covariance(correlation, points) + np.diag(noise**2))
     weights, inverse = cho_solve(factor, errors), cho_solve(factor, np.eye(len(points)))
     return Corrections(correlation, engine, points, errors, noise, weights, inverse, runs, least_band)
 
 
-def covariance(correlation: Correlation, points: Points) -> FloatArray:
-    """[n, n] of the errors of runs, without their own noise."""
+def covariance(correlation: Correlation, points: RunPoints) -> FloatArray:
+    """The covariance [n, n] of the errors of runs, without their own noise."""
     return _kernel(correlation, points, points)
 
 
-def _kernel(correlation: Correlation, left: Points, right: Points) -> FloatArray:
+def _kernel(correlation: Correlation, left: RunPoints, right: RunPoints) -> FloatArray:
     differing = np.zeros((len(left), len(right)))
     for column in range(3):
         code = {name: number for number, name in enumerate({one[column] for one in (*left.labels, *right.labels)})}
@@ -159,8 +159,9 @@ def _kernel(correlation: Correlation, left: Points, right: Points) -> FloatArray
     return np.asarray(scale * correlation.difference_fraction**differing * shared)
 
 
-def _merged(points: Points, errors: FloatArray) -> tuple[Points, FloatArray, FloatArray]:
-    """At most MOST_POINTS: runs of one cell become their mean; cells grow until that holds. Counts come last."""
+def _merged(points: RunPoints, errors: FloatArray) -> tuple[RunPoints, FloatArray, FloatArray]:
+    """Merges runs until at most MOST_POINTS are left: runs of one cell become their mean; cells grow until that
+    holds. Counts come last."""
     cell_octaves = 0.01
     while True:
         cells = [
@@ -173,8 +174,8 @@ def _merged(points: Points, errors: FloatArray) -> tuple[Points, FloatArray, Flo
 
 
 def _means(
-    points: Points, errors: FloatArray, cells: Sequence[tuple[object, ...]]
-) -> tuple[Points, FloatArray, FloatArray]:
+    points: RunPoints, errors: FloatArray, cells: Sequence[tuple[object, ...]]
+) -> tuple[RunPoints, FloatArray, FloatArray]:
     place = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
     cell = np.array([place[one] for one in cells], dtype=np.int64)
     counts = np.bincount(cell).astype(np.float64)

@@ -20,16 +20,7 @@ from sutler.solver.catalog.entries import Gpu, Precision
 
 REFERENCE_ENGINE: Final = "vllm"
 SHIPPED: Final = "shipped"
-# What is fitted of a GPU class and of an engine.
-CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")
-ENGINE_FACTORS: Final = (
-    "compute",
-    "kv_bandwidth",
-    "overhead",
-    "first_token_base",
-    "first_token_prefills",
-    "first_token_wave",
-)
+CLASS_FACTORS: Final = ("compute", "bandwidth", "overhead")  # what is fitted of a GPU class
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +68,7 @@ class GpuClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineFactors:
     """Multipliers of one serving engine on the shared factors."""
 
     name: str
@@ -87,6 +78,9 @@ class Engine:
     first_token_base: float
     first_token_prefills: float
     first_token_wave: float
+
+
+ENGINE_FACTORS: Final = tuple(field.name for field in fields(EngineFactors) if field.name != "name")  # what is fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +114,7 @@ class Calibration:
     factors: Factors
     priors: Priors
     gpu_classes: tuple[GpuClass, ...]
-    engines: Mapping[str, Engine]
+    engines: Mapping[str, EngineFactors]
     correlation: Correlation
     corrections: Corrections | None = None
     name: str = SHIPPED
@@ -150,7 +144,7 @@ class Calibration:
         return max(bands)
 
     def gpu_class(self, gpu: Gpu) -> GpuClass:
-        """By slug, else by architecture and memory bandwidth, else the class `unknown`."""
+        """Finds the class by slug, else by architecture and memory bandwidth, else the class `unknown`."""
         for candidate in self.gpu_classes:
             if gpu.slug in candidate.slugs:
                 return candidate
@@ -165,7 +159,7 @@ class Calibration:
             return max(of_architecture, key=lambda candidate: candidate.min_bandwidth_gb_per_s)
         return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
 
-    def engine(self, name: str) -> Engine:
+    def engine(self, name: str) -> EngineFactors:
         """The engine's multipliers; an engine without any counts as the reference one, under its own name."""
         return self.engines.get(name) or replace(self.engines[REFERENCE_ENGINE], name=name)
 
@@ -185,7 +179,7 @@ def calibration_from_toml(text: str) -> Calibration:
         factors=Factors(**_only(Factors, data["factors"])),
         priors=Priors(**_only(Priors, data["priors"])),
         gpu_classes=tuple(classes),
-        engines={name: Engine(name=name, **entry) for name, entry in data["engine"].items()},
+        engines={name: EngineFactors(name=name, **entry) for name, entry in data["engine"].items()},
         correlation=Correlation(**data["correlation"]),
         version=f"calibration {hashlib.sha256(text.encode()).hexdigest()[:8]}",
     )

@@ -23,7 +23,7 @@ from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES, Pool, reserved_gpus
 from sutler.solver.market.supply import Supply
 from sutler.solver.problem import MeasuredRate, Problem, Role, ServedModel
-from sutler.solver.throughput.measured import measured_of
+from sutler.solver.throughput.measured import measured_rows
 
 FILLERS = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
 """What arrays by stage are padded with beyond a pipeline's own stages."""
@@ -63,7 +63,7 @@ class Shapes(Pipelines):
 
 def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_gb: float, role: Role) -> Shapes:
     """Pipelines worth rating for a model, and those that the caller measured, in the caller's stage order."""
-    measured = [row for row in measured_of(model, problem.measured).table if row.role == role]
+    measured = [row for row in measured_rows(problem, model) if row.role == role]
     parts: list[Shapes] = []
     if not problem.measured_only and model.spec is not None:
         stages = _stage_types(problem, supply, model.spec)

@@ -5,6 +5,8 @@ GPU conventions where a name leaves something open: `H100` and `H200` mean SXM, 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 
 from sutler.solver.catalog.config_json import spec_of_config
 from sutler.solver.catalog.entries import PRECISIONS, Gpu, ModelSpec, Precision
@@ -12,7 +14,6 @@ from sutler.solver.catalog.gpu_names import resolve_gpu
 from sutler.solver.catalog.gpus import gpu_catalog
 from sutler.solver.catalog.model_names import resolve_model, with_repository
 from sutler.solver.catalog.models import model_catalog
-from sutler.solver.catalog.parameters import ParameterCount, count_parameters
 from sutler.solver.catalog.tables import CatalogError, Fact
 
 __all__ = [
@@ -21,9 +22,7 @@ __all__ = [
     "Fact",
     "Gpu",
     "ModelSpec",
-    "ParameterCount",
     "Precision",
-    "count_parameters",
     "gpu_facts",
     "gpu_title",
     "list_prices_usd_per_hour",
@@ -38,36 +37,39 @@ __all__ = [
 ]
 
 
+@lru_cache
 def load_gpus(catalog: str = "default") -> Mapping[str, Gpu]:
     """GPUs by slug, of the catalogue "default" or "paper_table1"; raises UnknownNameError for another name."""
-    return gpu_catalog(catalog).gpus
+    return MappingProxyType({slug: entry.gpu for slug, entry in gpu_catalog(catalog).gpus.items()})
 
 
+@lru_cache
 def load_models() -> Mapping[str, ModelSpec]:
     """Models by id."""
-    return model_catalog().models
+    return MappingProxyType({model: entry.spec for model, entry in model_catalog().items()})
 
 
 def gpu_facts(slug: str, catalog: str = "default") -> tuple[Fact, ...]:
     """Every figure of one GPU with its provenance; raises UnknownNameError."""
-    return gpu_catalog(catalog).facts[resolve_gpu(slug, catalog).slug]
+    return gpu_catalog(catalog).gpus[resolve_gpu(slug, catalog).slug].facts
 
 
 def gpu_title(slug: str, catalog: str = "default") -> str:
     """The vendor's name of one GPU; raises UnknownNameError."""
-    return gpu_catalog(catalog).titles[resolve_gpu(slug, catalog).slug]
+    return gpu_catalog(catalog).gpus[resolve_gpu(slug, catalog).slug].title
 
 
 def list_prices_usd_per_hour(catalog: str = "paper_table1") -> Mapping[str, float]:
     """Prices per GPU by slug, where the catalogue file states them: only the paper's does."""
-    return gpu_catalog(catalog).prices_usd_per_hour
+    prices = {slug: entry.price_usd_per_hour for slug, entry in gpu_catalog(catalog).gpus.items()}
+    return {slug: price for slug, price in prices.items() if price is not None}
 
 
 def model_facts(model: str) -> tuple[Fact, ...]:
     """Every figure of one model with its provenance; raises UnknownNameError."""
-    return model_catalog().facts[resolve_model(model).id]
+    return model_catalog()[resolve_model(model).id].facts
 
 
 def model_aliases(model: str) -> tuple[str, ...]:
     """Further names of one model beside its id and repository; raises UnknownNameError."""
-    return model_catalog().aliases[resolve_model(model).id]
+    return model_catalog()[resolve_model(model).id].aliases

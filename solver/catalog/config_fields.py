@@ -4,7 +4,7 @@ First step of config_json.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from sutler.solver.errors import InvalidProblemError
 
@@ -14,6 +14,8 @@ FILL_IN: Final = (
     "is missing: add it from the model card, or take the complete config, which "
     "transformers.AutoConfig.from_pretrained(REPOSITORY).to_dict() gives"
 )
+
+Entry = TypeVar("Entry", int, str)
 
 
 class Config:
@@ -43,7 +45,7 @@ class Config:
         return self._content.keys()
 
     def value(self, key: str) -> object:
-        """None where it is absent or null."""
+        """Returns the field, None where it is absent or null."""
         found = self._content.get(key)
         return self._outer.get(key) if found is None else found
 
@@ -62,7 +64,7 @@ class Config:
         return found
 
     def first_integer(self, keys: Sequence[str], *, default: int | None = None, least: int = 1) -> int:
-        """Of fields that mean the same; errors name the first."""
+        """Reads the first that is there of fields that mean the same; errors name the first of all."""
         present = next((key for key in keys if self.value(key) is not None), keys[0])
         return self.integer(present, default=default, least=least)
 
@@ -74,20 +76,18 @@ class Config:
 
     def numbers(self, key: str, *, layers: int) -> list[int] | None:
         """A list with one number for each layer; None where it is absent or empty."""
-        found = self.value(key)
-        if found is None or found == []:
-            return None
-        if not isinstance(found, list) or not all(isinstance(one, int) for one in found) or len(found) < layers:
-            raise self.wrong(key, found, f"must be a list of {layers} numbers, one for each layer")
-        return found[:layers]
+        return self._of_layers(key, layers, int, "numbers")
 
     def words(self, key: str, *, layers: int) -> list[str] | None:
         """The same of words."""
+        return self._of_layers(key, layers, str, "words")
+
+    def _of_layers(self, key: str, layers: int, kind: type[Entry], called: str) -> list[Entry] | None:
         found = self.value(key)
         if found is None or found == []:
             return None
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or len(found) < layers:
-            raise self.wrong(key, found, f"must be a list of {layers} words, one for each layer")
+        if not isinstance(found, list) or not all(isinstance(one, kind) for one in found) or len(found) < layers:
+            raise self.wrong(key, found, f"must be a list of {layers} {called}, one for each layer")
         return found[:layers]
 
     def missing(self, key: str) -> InvalidProblemError:

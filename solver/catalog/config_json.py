@@ -89,7 +89,7 @@ def spec_of_config(
 
 
 def native_precision(config: Config) -> Precision | None:
-    """Of the weights beside this config.json, where they are quantised in a way that is known here."""
+    """The precision of the weights beside this config.json, where they are quantised in a way that is known here."""
     table = config.part("quantization_config")
     if table is None:
         return None

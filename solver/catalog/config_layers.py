@@ -13,7 +13,6 @@ from sutler.solver.catalog.entries import (
     SlidingWindow,
     SparseAttention,
 )
-from sutler.solver.errors import InvalidProblemError
 
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk")
@@ -146,7 +145,7 @@ def linear_of(text: Config, layers: int) -> LinearAttention | None:
 
 
 def window_of(text: Config, layers: int, max_context_tokens: int) -> SlidingWindow | None:
-    """None where it is switched off, or as long as the longest context."""
+    """Returns None where the window is switched off, or as long as the longest context."""
     is_llama = text.kind.startswith("llama4")
     key = "attention_chunk_size" if is_llama else "sliding_window"
     if text.value(key) is None or text.value("use_sliding_window") is False:
@@ -179,12 +178,8 @@ def _kinds(text: Config, layers: int) -> list[str] | None:
     kinds = text.words("layer_types", layers=layers)
     unknown = next((kind for kind in kinds or () if kind not in KNOWN_LAYERS), None)
     if unknown is not None:
-        raise _unknown_kind(text, unknown)
+        raise text.wrong("layer_types", unknown, f"layers of this kind are unknown to the rate model: {INSTEAD}")
     attention = text.numbers("attn_type_list", layers=layers)
     if attention is not None and 0 in attention:
         raise text.wrong("attn_type_list", attention, f"lightning attention is unknown to the rate model: {INSTEAD}")
     return kinds
-
-
-def _unknown_kind(text: Config, kind: str) -> InvalidProblemError:
-    return text.wrong("layer_types", kind, f"layers of this kind are unknown to the rate model: {INSTEAD}")

@@ -79,7 +79,7 @@ class LinearAttention:
 
     @property
     def state_values(self) -> int:
-        """Of the recurrence: one matrix per value head."""
+        """The values of the recurrence: one matrix per value head."""
         return self.value_heads * self.key_head_dim * self.value_head_dim
 
 
@@ -145,7 +145,7 @@ class ModelSpec:
 
 
 def usual_kv_precision(spec: ModelSpec | None, weights: Precision) -> Precision:
-    """Of the KV cache that engines keep unless they are told otherwise (vLLM's `--kv-cache-dtype auto`), on any GPU:
-    what the checkpoint asks for, else that of the activations."""
+    """The precision of the KV cache that engines keep unless they are told otherwise (vLLM's `--kv-cache-dtype
+    auto`), on any GPU: what the checkpoint asks for, else that of the activations."""
     asked_for = dict(spec.kv_schemes).get(weights) if spec is not None else None
     return asked_for or ("fp16" if weights == "fp16" else "bf16")

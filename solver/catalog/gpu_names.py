@@ -41,21 +41,21 @@ def resolve_gpu(name: str, catalog: str = "default", *, field: str = "gpu") -> G
     entries = gpu_catalog(catalog)
     exact = _spellings(catalog).get(_plain(name))
     if exact is not None:
-        return entries.gpus[exact]
+        return entries.gpus[exact].gpu
     parsed = parse_gpu_name(name)
     matches = _matches(parsed, entries)
     if len(matches) == 1:
-        return entries.gpus[matches[0]]
+        return entries.gpus[matches[0]].gpu
     raise UnknownNameError(field, name, _remedy(parsed, matches, entries))
 
 
 @lru_cache
 def _spellings(catalog: str) -> Mapping[str, str]:
     """Plain spellings of slugs, full names and fixed aliases, to slugs."""
-    entries = gpu_catalog(catalog)
     spellings: dict[str, str] = {}
-    for slug, names in entries.names.items():
-        own = {slug, entries.titles[slug], *names.aliases, *(f"nvidia {alias}" for alias in names.aliases)}
+    for slug, entry in gpu_catalog(catalog).gpus.items():
+        aliases = entry.names.aliases
+        own = {slug, entry.title, *aliases, *(f"nvidia {alias}" for alias in aliases)}
         spellings.update({_plain(spelling): slug for spelling in own})
     return MappingProxyType(spellings)
 
@@ -106,17 +106,17 @@ def _matches(parsed: ParsedName, entries: GpuCatalog) -> list[str]:
     if shared := entries.ambiguous.get(parsed.family):
         return [slug for slug in shared if parsed.memory_gb is not None and _fits(parsed, slug, entries)]
     order = entries.families.get(parsed.family)
-    members = order or [slug for slug, names in entries.names.items() if _same_family(parsed, names.family)]
+    members = order or [
+        slug
+        for slug, entry in entries.gpus.items()
+        if parsed.family in {entry.names.family, f"rtx{entry.names.family}"}
+    ]
     fitting = [slug for slug in members if _fits(parsed, slug, entries)]
     return fitting[:1] if order else fitting
 
 
-def _same_family(parsed: ParsedName, family: str) -> bool:
-    return parsed.family in {family, f"rtx{family}"}
-
-
 def _fits(parsed: ParsedName, slug: str, entries: GpuCatalog) -> bool:
-    names, gpu = entries.names[slug], entries.gpus[slug]
+    names, gpu = entries.gpus[slug].names, entries.gpus[slug].gpu
     stated = {"form"} if parsed.forms else set()
     if parsed.memory_gb is not None:
         stated.add("memory")
@@ -128,21 +128,18 @@ def _fits(parsed: ParsedName, slug: str, entries: GpuCatalog) -> bool:
 def _remedy(parsed: ParsedName, matches: Sequence[str], entries: GpuCatalog) -> str:
     if candidates := matches or entries.ambiguous.get(parsed.family):
         return f"several GPUs go by this name; say which: {', '.join(candidates)}"
-    family = [slug for slug, names in entries.names.items() if names.family == parsed.family]
+    family = [entry.gpu for entry in entries.gpus.values() if entry.names.family == parsed.family]
     if family:
-        return f"the catalogue has this family only as: {', '.join(_described(slug, entries) for slug in family)}"
+        members = ", ".join(f"{gpu.slug} ({gpu.memory_gb:g} GB)" for gpu in family)
+        return f"the catalogue has this family only as: {members}"
     first_of_family: dict[str, str] = {}
-    for slug, names in entries.names.items():
-        first_of_family.setdefault(names.family, slug)
+    for slug, entry in entries.gpus.items():
+        first_of_family.setdefault(entry.names.family, slug)
     near = close_names(parsed.family, first_of_family)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"no such GPU in the catalogue; {hint}`sutler catalog gpus` lists all; or describe it under `gpus`"
 
 
-def _described(slug: str, entries: GpuCatalog) -> str:
-    return f"{slug} ({entries.gpus[slug].memory_gb:g} GB)"
-
-
 def close_names(key: str, targets: Mapping[str, str]) -> list[str]:
-    """Up to three targets whose keys resemble `key`, best first, in the targets' spelling."""
+    """Returns up to three targets whose keys resemble `key`, best first, in the targets' spelling."""
     return [targets[match] for match in get_close_matches(key, list(targets), n=3, cutoff=0.5)]

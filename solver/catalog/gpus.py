@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sutler.solver.catalog.entries import Gpu
-from sutler.solver.catalog.tables import CatalogError, Fact, Provenance, Table, parse_toml, read_toml, take_provenance
+from sutler.solver.catalog.tables import CatalogError, Fact, Table, read_toml, take_provenance
 from sutler.solver.errors import UnknownNameError
 
 CATALOG_FILES: Final = {"default": "gpus.toml", "paper_table1": "paper_table1.toml"}
@@ -28,16 +28,22 @@ class GpuNames:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuCatalog:
-    """One catalogue file. `families` orders the members of a family for names that leave something open;
-    `ambiguous` lists the GPUs of names that several families share."""
+class CatalogGpu:
+    """One GPU of a file, with the vendor's name of it; `price_usd_per_hour` where the file states one."""
 
-    name: str
-    gpus: Mapping[str, Gpu]
-    titles: Mapping[str, str]
-    names: Mapping[str, GpuNames]
-    facts: Mapping[str, tuple[Fact, ...]]
-    prices_usd_per_hour: Mapping[str, float]
+    gpu: Gpu
+    title: str
+    names: GpuNames
+    facts: tuple[Fact, ...]
+    price_usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCatalog:
+    """One catalogue file, GPUs by slug. `families` orders the members of a family for names that leave something
+    open; `ambiguous` lists the GPUs of names that several families share."""
+
+    gpus: Mapping[str, CatalogGpu]
     families: Mapping[str, tuple[str, ...]]
     ambiguous: Mapping[str, tuple[str, ...]]
 
@@ -53,12 +59,8 @@ def gpu_catalog(catalog: str = "default") -> GpuCatalog:
     return build_gpu_catalog(catalog, read_toml(CATALOG_FILES[catalog]))
 
 
-def parse_gpu_catalog(name: str, content: str) -> GpuCatalog:
-    """A catalogue from TOML text; raises CatalogError where the text breaks a rule of the file format."""
-    return build_gpu_catalog(name, parse_toml(name, content))
-
-
 def build_gpu_catalog(name: str, document: Table) -> GpuCatalog:
+    """Reads the GPUs of a file; raises CatalogError where it breaks a rule of the file format."""
     as_of = document.month("as_of")
     defaults = document.table("basis").text_map()
     families = document.table("families").list_map()
@@ -69,28 +71,10 @@ def build_gpu_catalog(name: str, document: Table) -> GpuCatalog:
     for group, members in {**families, **ambiguous}.items():
         if unknown := set(members) - set(read):
             raise CatalogError(f"{name}: {group}: names GPUs that are not in the file: {sorted(unknown)}")
-    return GpuCatalog(
-        name=name,
-        gpus=MappingProxyType({slug: entry.gpu for slug, entry in read.items()}),
-        titles=MappingProxyType({slug: entry.title for slug, entry in read.items()}),
-        names=MappingProxyType({slug: entry.names for slug, entry in read.items()}),
-        facts=MappingProxyType({slug: entry.facts for slug, entry in read.items()}),
-        prices_usd_per_hour=MappingProxyType({slug: e.price for slug, e in read.items() if e.price is not None}),
-        families=MappingProxyType(families),
-        ambiguous=MappingProxyType(ambiguous),
-    )
+    return GpuCatalog(MappingProxyType(read), MappingProxyType(families), MappingProxyType(ambiguous))
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    gpu: Gpu
-    title: str
-    names: GpuNames
-    facts: tuple[Fact, ...]
-    price: float | None
-
-
-def _read_gpu(slug: str, entry: Table, *, defaults: Mapping[str, str], as_of: str) -> _Entry:
+def _read_gpu(slug: str, entry: Table, *, defaults: Mapping[str, str], as_of: str) -> CatalogGpu:
     provenance = take_provenance(entry, defaults=defaults, as_of=as_of, source=None)
     title = entry.text("name")
     names = GpuNames(
@@ -110,7 +94,8 @@ def _read_gpu(slug: str, entry: Table, *, defaults: Mapping[str, str], as_of: st
     price = entry.optional_number("price_usd_per_hour")
     entry.close()
     stated = {**figures, **({} if price is None else {"price_usd_per_hour": price})}
-    return _Entry(gpu, title, names, _facts(slug, stated, provenance), price)
+    facts = tuple(provenance.fact(slug, figure, value) for figure, value in stated.items())
+    return CatalogGpu(gpu, title, names, facts, price)
 
 
 def _read_figures(entry: Table) -> dict[str, float]:
@@ -120,7 +105,3 @@ def _read_figures(entry: Table) -> dict[str, float]:
         if value is not None:
             figures[figure] = value
     return figures
-
-
-def _facts(slug: str, figures: Mapping[str, float], provenance: Provenance) -> tuple[Fact, ...]:
-    return tuple(provenance.fact(slug, figure, value) for figure, value in figures.items())

@@ -42,7 +42,7 @@ def resolve_model(name: str, *, field: str = "model") -> ModelSpec:
     for key in _readings(name):
         if key in keys:
             model, repository = keys[key]
-            spec = model_catalog().models[model]
+            spec = model_catalog()[model].spec
             return spec if repository is None else _other_weights(spec, repository)
     near = dict.fromkeys(close_names(_compact(_tokens(name)), {key: model for key, (model, _) in keys.items()}))
     hint = f"did you mean {', '.join(near)}? " if near else ""
@@ -104,11 +104,10 @@ def _compact(tokens: list[str]) -> str:
 @lru_cache(maxsize=1)
 def _keys() -> Mapping[str, tuple[str, str | None]]:
     """Compacted ids, repository names and aliases, to ids and the repository of an alias that is one."""
-    catalog = model_catalog()
     keys: dict[str, tuple[str, str | None]] = {}
-    for model, spec in catalog.models.items():
-        own = [(model, None), (spec.repository, None)]
-        aliases = [(alias, alias if "/" in alias else None) for alias in catalog.aliases[model]]
+    for model, entry in model_catalog().items():
+        own = [(model, None), (entry.spec.repository, None)]
+        aliases = [(alias, alias if "/" in alias else None) for alias in entry.aliases]
         for spelling, repository in (*own, *aliases):
             tokens = _tokens(spelling)
             keys.setdefault(_compact(tokens), (model, repository))

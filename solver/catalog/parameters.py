@@ -53,7 +53,8 @@ def attention_parameters(spec: ModelSpec) -> int:
 
 
 def _delta_net(hidden_size: int, linear: LinearAttention) -> int:
-    """Of one layer: in for queries, keys, values, their gate, and two rates per value head; out; the convolution."""
+    """Counts those of one layer: in for queries, keys, values, their gate, and two rates per value head; out; the
+    convolution."""
     values = linear.value_heads * linear.value_head_dim
     into = linear.channels + values + 2 * linear.value_heads
     return hidden_size * (into + values) + linear.channels * linear.conv_kernel_tokens

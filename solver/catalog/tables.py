@@ -141,7 +141,7 @@ def read_toml(name: str) -> Table:
 
 
 def parse_toml(name: str, content: str) -> Table:
-    """Like `read_toml`, from the text itself."""
+    """Does what `read_toml` does, from the text itself."""
     try:
         return Table(name, tomllib.loads(content))
     except tomllib.TOMLDecodeError as error:

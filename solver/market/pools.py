@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.problem import Contract, Offer, Problem, ServedModel
-from sutler.solver.throughput.architecture import ACTIVATION_BYTES, WEIGHT_BYTES
+from sutler.solver.throughput.architecture import ACTIVATION_BYTES, PRECISION_BYTES
 from sutler.solver.units import BYTES_PER_GB, HOURS_PER_MONTH
 
 PIECE_SIZES: tuple[int, ...] = (1, 2, 4, 8)
@@ -128,7 +128,7 @@ def checkpoint_gb(spec: ModelSpec, precision: Precision) -> float:
     """Size of a model's weights on disk; embeddings and output head stay 16-bit in quantised checkpoints."""
     vocabulary = float(spec.vocab_size) * spec.hidden_size * (1 if spec.tied_embeddings else 2)
     body = max(0.0, spec.total_params - vocabulary)
-    return (body * WEIGHT_BYTES[precision] + vocabulary * ACTIVATION_BYTES) / BYTES_PER_GB
+    return (body * PRECISION_BYTES[precision] + vocabulary * ACTIVATION_BYTES) / BYTES_PER_GB
 
 
 def group_offers(problem: Problem) -> tuple[tuple[Pool, ...], tuple[int, ...]]:

@@ -17,7 +17,7 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
-from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.execution import BEGINNING, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.hardware import Hardware
 from sutler.solver.offline.plan import OfflineOptions, OfflinePlan
@@ -26,12 +26,12 @@ from sutler.solver.offline.sampling import sample
 from sutler.solver.offline.search import searched
 from sutler.solver.offline.stages import Execution, RunningReplica, Schedule
 
-LEAST_FINISHED: Final = 10  # requests that a speed is taken from
-MOST_SLOWDOWN: Final = 10.0
+LEAST_FINISHED: Final = 10  # requests that a speed is taken from; chosen: fewer say more of their lengths
+MOST_SLOWDOWN: Final = 10.0  # chosen: a report beyond it tells of a fault, not of a speed
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportedProgress:
     """What is known at `at_s` (since the beginning). finished_requests: by node. replicas: what is up; None: what the
     plan has there at that time."""
 
@@ -56,10 +56,10 @@ def adjust(
     application: Application,
     hardware: Hardware,
     schedule: Schedule,
-    reported: Reported,
+    reported: ReportedProgress,
     options: OfflineOptions | None = None,
     *,
-    start: Start | None = None,
+    start: Start = BEGINNING,
     clock: Callable[[], float] = time.monotonic,
 ) -> Adjusted:
     """The rest of `schedule`, planned anew; never later than going on with it as it was.
@@ -72,30 +72,19 @@ def adjust(
     begun_s = clock()
     options = options or OfflineOptions()
     pile = sample(application, seed=options.seed)
-    before = start or Start()
     costs = Costs(application, hardware, pile, options)
-    _check(costs, before, reported)
-    slowdowns = _slowdowns(costs, schedule, before, reported)
+    _check(costs, start, reported)
+    slowdowns = _slowdowns(costs, schedule, start, reported)
     costs = replace(costs, application=with_slowdowns(application, slowdowns))
-    execution = execute(costs, schedule, start=before)
-    now = _start(costs, execution, before, reported)
+    execution = execute(costs, schedule, start=start)
+    now = _start(costs, execution, start, reported)
     if len(now.finished) == len(pile):
         raise InvalidProblemError("models", "all requests are done", "there is nothing left to be planned")
     rest = tuple(executed.stage for executed in execution.stages if executed.end_s > reported.at_s)
     unadjusted = execute(costs, rest, start=now)
     forecaster = Forecaster(costs)
     found = searched(forecaster, deadline_s=begun_s + options.time_limit_s, clock=clock, start=now, begin_with=rest)
-    plan = OfflinePlan(
-        strategy="sutler",
-        schedule=found.execution.schedule,
-        execution=found.execution,
-        pile=pile,
-        bound=lower_bound(costs, now),
-        rivals_s=found.rivals_s,
-        seconds=clock() - begun_s,
-        evaluated_schedules=found.executed + forecaster.forecasts,
-        hit_time_limit=found.hit_time_limit,
-    )
+    plan = found.plan(forecaster, lower_bound(costs, now), seconds=clock() - begun_s)
     return Adjusted(plan, now, slowdowns, unadjusted.makespan_s)
 
 
@@ -110,13 +99,13 @@ def with_slowdowns(application: Application, slowdowns: Mapping[int, float]) -> 
     )
 
 
-def start_at(costs: Costs, execution: Execution, at_s: float, *, start: Start | None = None) -> Start:
+def start_at(costs: Costs, execution: Execution, at_s: float, *, start: Start = BEGINNING) -> Start:
     """Where an execution (from `start`) stands at that time: a request writes evenly from its first token to its
     last."""
-    return _start(costs, execution, start or Start(), Reported(at_s, {}))
+    return _start(costs, execution, start, ReportedProgress(at_s, {}))
 
 
-def _check(costs: Costs, before: Start, reported: Reported) -> None:
+def _check(costs: Costs, before: Start, reported: ReportedProgress) -> None:
     nodes, pile = costs.application.nodes, costs.pile
     if reported.at_s <= before.at_s:
         remedy = f"what is planned begins at {before.at_s:g}: report what is known after that"
@@ -154,16 +143,15 @@ def _finished(pile: Pile, start: Start, node: int) -> int:
     return int(np.isin(pile.of_node(node), list(start.finished)).sum())
 
 
-def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Reported) -> dict[int, float]:
-    """By node that has been serving and is not done: how long it took beside how long it should have taken.
+def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: ReportedProgress) -> dict[int, float]:
+    """Returns, by node that has been serving and is not done: how long it took beside how long it should have taken.
 
     Models are looked at in the order in which they begin to serve, sources before those that read them, each in a run
     in which those before it are as slow as they are: no model answers for another's delay.
     """
-    application, found, left = costs.application, dict[int, float](), set(reported.finished_requests)
-    depths = _depths(application)
+    found, left, depths = dict[int, float](), set(reported.finished_requests), _depths(costs)
     while left:
-        slowed = replace(costs, application=with_slowdowns(application, found))
+        slowed = replace(costs, application=with_slowdowns(costs.application, found))
         execution = execute(slowed, schedule, start=before)
         order = {node: (_serves_from_s(execution, node), depths[node]) for node in left}
         for node in [node for node in left if order[node] == min(order.values())]:
@@ -174,13 +162,11 @@ def _slowdowns(costs: Costs, schedule: Schedule, before: Start, reported: Report
     return found
 
 
-def _depths(application: Application) -> dict[int, int]:
-    """By node: how many others are between it and one that reads none."""
-    names = [node.name for node in application.nodes]
+def _depths(costs: Costs) -> dict[int, int]:
+    """Counts, by node, how many others are between it and one that reads none."""
     depths: dict[int, int] = {}
-    for node in application.order:
-        sources = [names.index(edge.source) for edge in application.sources(names[node])]
-        depths[node] = 1 + max((depths[source] for source in sources), default=-1)
+    for node in costs.order:
+        depths[node] = 1 + max((depths[source] for source in costs.sources[node]), default=-1)
     return depths
 
 
@@ -192,7 +178,7 @@ def _serves_from_s(execution: Execution, node: int) -> float:
 
 
 def _served_s(execution: Execution, before: Start, node: int, until_s: float) -> float:
-    """For how long some replica of it has been up by then."""
+    """The seconds for which some replica of it has been up by then."""
     served_s = 0.0
     for stage in execution.stages:
         ready_s = min((replica.ready_s for replica in stage.replicas if replica.node == node), default=np.inf)
@@ -201,7 +187,7 @@ def _served_s(execution: Execution, before: Start, node: int, until_s: float) ->
 
 
 def _later_s(execution: Execution, node: int, replicas: Sequence[RunningReplica]) -> float:
-    """By how much the model came up later than in the execution, as far as the report says when it did."""
+    """The seconds by which the model came up later than in the execution, as far as the report says when it did."""
     planned_s = {
         (replica.number, len(replica.gpus)): replica.ready_s
         for stage in reversed(execution.stages)
@@ -216,7 +202,7 @@ def _later_s(execution: Execution, node: int, replicas: Sequence[RunningReplica]
     return max(0.0, min(later_s, default=0.0))
 
 
-def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, reported: Reported) -> float | None:
+def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, reported: ReportedProgress) -> float | None:
     finish_s = np.sort(execution.finish_s[pile.of_node(node)])
     finished = reported.finished_requests[node]
     few = finished - _finished(pile, before, node) < LEAST_FINISHED
@@ -231,8 +217,8 @@ def _slowdown(pile: Pile, execution: Execution, before: Start, node: int, report
     return float(np.clip(took_s / should_take_s, 1 / MOST_SLOWDOWN, MOST_SLOWDOWN))
 
 
-def _start(costs: Costs, execution: Execution, before: Start, reported: Reported) -> Start:
-    """As reported; where nothing is reported, as executed."""
+def _start(costs: Costs, execution: Execution, before: Start, reported: ReportedProgress) -> Start:
+    """Where things stand as reported; where nothing is reported, as executed."""
     pile = costs.pile
     already = np.zeros(len(pile), dtype=np.int64)
     already[list(before.written)] = list(before.written.values())
@@ -241,18 +227,15 @@ def _start(costs: Costs, execution: Execution, before: Start, reported: Reported
     for node in costs.order:
         numbers = pile.of_node(node)
         finish_s, first_s = execution.finish_s[numbers], execution.first_token_s[numbers]
-        at_s = reported.at_s
-        done = _possible(
-            pile, finished, numbers[np.argsort(finish_s, kind="stable")][: int((finish_s <= at_s).sum())]
-        )
+        at_s, in_order = reported.at_s, np.argsort(finish_s, kind="stable")
         if node in reported.finished_requests:
-            in_order = np.argsort(finish_s, kind="stable")
             done = numbers[in_order[: reported.finished_requests[node]]]
-            at_s = (
-                float(finish_s[in_order[len(done) - 1]])
-                if len(done)
-                else min(at_s, float(finish_s.min(initial=at_s)))
-            )
+            if len(done):
+                at_s = float(finish_s[in_order[len(done) - 1]])
+            else:
+                at_s = min(at_s, float(finish_s.min(initial=at_s)))
+        else:
+            done = _possible(pile, finished, numbers[in_order][: int((finish_s <= at_s).sum())])
         finished.update(done.tolist())
         begun = first_s <= at_s
         share = np.where(begun, (at_s - first_s) / np.maximum(finish_s - first_s, 1e-9), 0.0)
@@ -277,7 +260,7 @@ def _possible(pile: Pile, finished: Set[int], requests: IntArray) -> IntArray:
     """Those of the requests, which are in the order in which they end, that wait for nothing but each other."""
     done = set(finished)
     for request in requests.tolist():
-        if done.issuperset(pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()):
+        if done.issuperset(pile.parents_of(request)):
             done.add(request)
     return requests[np.isin(requests, list(done))]
 
@@ -287,7 +270,7 @@ def _close(pile: Pile, finished: set[int], written: dict[int, int]) -> None:
     open_requests = [*finished, *written]
     while open_requests:
         request = open_requests.pop()
-        for parent in pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist():
+        for parent in pile.parents_of(request):
             if parent not in finished:
                 finished.add(parent)
                 written.pop(parent, None)

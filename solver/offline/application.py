@@ -21,7 +21,7 @@ FanIn = Literal["concatenate", "separate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class LengthDistribution:
     """A distribution of whole numbers: `values[i]` up to a cumulative share of `cumulative[i]`; both ascend, the last
     share is 1."""
 
@@ -29,15 +29,15 @@ class Lengths:
     cumulative: tuple[float, ...]
 
     @staticmethod
-    def always(value: int) -> "Lengths":
-        return Lengths((value,), (1.0,))
+    def always(value: int) -> "LengthDistribution":
+        return LengthDistribution((value,), (1.0,))
 
     @staticmethod
-    def of_sample(values: Sequence[int]) -> "Lengths":
+    def of_sample(values: Sequence[int]) -> "LengthDistribution":
         """The empirical distribution of what was seen."""
         found, counts = np.unique(np.asarray(values, dtype=np.int64), return_counts=True)
         cumulative = np.cumsum(counts) / len(values)
-        return Lengths(tuple(found.tolist()), (*cumulative[:-1].tolist(), 1.0))
+        return LengthDistribution(tuple(found.tolist()), (*cumulative[:-1].tolist(), 1.0))
 
     @property
     def most(self) -> int:
@@ -66,8 +66,8 @@ class Drawn:
     where the node reads its own output (a self-loop); each chunk has a prompt of its own."""
 
     items: int
-    input_tokens: Lengths
-    chain_length: Lengths | None = None
+    input_tokens: LengthDistribution
+    chain_length: LengthDistribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Node:
     spec: ModelSpec
     precision: Precision
     kv_precision: Precision
-    output_tokens: Lengths
+    output_tokens: LengthDistribution
     requests: Drawn | Recorded | None = None
-    prompt_tokens: Lengths = Lengths.always(0)  # noqa: RUF009 - frozen
+    prompt_tokens: LengthDistribution = LengthDistribution.always(0)  # noqa: RUF009 - frozen
     max_output_tokens: int | None = None
     slowdown: float = 1.0
     weights_gb: float | None = None

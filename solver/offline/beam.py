@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from sutler.solver.offline.forecast import Forecaster
+from sutler.solver.offline.forecast import Forecast, Forecaster
 from sutler.solver.offline.greedy import best_stage, greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
-from sutler.solver.offline.improvement import Forecast, forecast
-from sutler.solver.offline.stages import Schedule, Stage, Standing
+from sutler.solver.offline.stages import RunState, Schedule, ScheduleStage
 
-WIDTH: Final = 4
+WIDTH: Final = 4  # chosen: as many states as rules; the time of a beam grows in proportion
 
-Rule = Callable[[Forecaster, Standing], Stage]
+Rule = Callable[[Forecaster, RunState], ScheduleStage]
 
 
-def kept(forecaster: Forecaster, now: Standing) -> Stage:
+def kept(forecaster: Forecaster, now: RunState) -> ScheduleStage:
     """What runs stays; free GPUs go where they bring the most."""
-    return Stage(best_stage(forecaster, now, dict(now.running)))
+    return ScheduleStage(best_stage(forecaster, now, dict(now.running)))
 
 
 RULES: Final[tuple[Rule, ...]] = (greedy, kept, min_heuristic, max_heuristic)
@@ -33,10 +32,10 @@ RULES: Final[tuple[Rule, ...]] = (greedy, kept, min_heuristic, max_heuristic)
 class _State:
     rank_s: float
     stages: Schedule
-    standings: tuple[Standing, ...]
+    standings: tuple[RunState, ...]
 
 
-def beam(forecaster: Forecaster, now: Standing, *, stop: Callable[[], bool] = lambda: False) -> Forecast | None:
+def beam(forecaster: Forecaster, now: RunState, *, stop: Callable[[], bool] = lambda: False) -> Forecast | None:
     """The best schedule that the rules make together; None where `stop` came first."""
     states, best = [_State(0.0, (), (now,))], None
     while states and not stop():
@@ -57,20 +56,20 @@ def beam(forecaster: Forecaster, now: Standing, *, stop: Callable[[], bool] = la
     return None if best is None else Forecast(now, best.stages, best.standings[1:])
 
 
-def rolled_out(forecaster: Forecaster, rule: Rule, now: Standing) -> Forecast:
+def rolled_out(forecaster: Forecaster, rule: Rule, now: RunState) -> Forecast:
     """One rule until all is done; where it cannot go on, what is left as Forecaster.run has it."""
-    stages, standings = list[Stage](), list[Standing]()
+    stages, standings = list[ScheduleStage](), list[RunState]()
     last = now
     while not last.all_done:
         stages.append(rule(forecaster, last))
         last = forecaster.stage(last, stages[-1])
         if last.at_s == inf:
-            return forecast(forecaster, tuple(stages[:-1]), now)
+            return forecaster.run(tuple(stages[:-1]), now)
         standings.append(last)
     return Forecast(now, tuple(stages), tuple(standings))
 
 
-def _longer(forecaster: Forecaster, state: _State, stage: Stage) -> _State:
+def _longer(forecaster: Forecaster, state: _State, stage: ScheduleStage) -> _State:
     after = forecaster.stage(state.standings[-1], stage)
     return _State(
         after.at_s + forecaster.least_gpu_s(after) / forecaster.costs.hardware.gpus,

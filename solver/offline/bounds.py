@@ -15,15 +15,14 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.offline.costs import Costs, Shard
-from sutler.solver.offline.execution import Start
+from sutler.solver.offline.execution import BEGINNING, Start
 from sutler.solver.offline.plan import LowerBound
 
 
-def lower_bound(costs: Costs, start: Start | None = None) -> LowerBound:
-    """Of the whole application, or of what is left at `start`: then no model that is up is loaded, all may have been
-    downloaded, and a request that has begun to write needs its prompt no more. Both bounds count from the start of
-    the application."""
-    start = start or Start()
+def lower_bound(costs: Costs, start: Start = BEGINNING) -> LowerBound:
+    """Bounds the time of the whole application, or of what is left at `start`: then no model that is up is loaded,
+    all may have been downloaded, and a request that has begun to write needs its prompt no more. Both bounds count
+    from the start of the application."""
     pile = costs.pile
     gpu_s, alone_s, load_s = 0.0, np.zeros(len(pile)), np.zeros(len(pile))
     left = np.ones(len(pile), dtype=np.bool_)
@@ -55,7 +54,7 @@ def _prompts_s(shard: Shard, inputs: IntArray) -> FloatArray:
 
 
 def _least_s(shard: Shard, inputs: IntArray, outputs: IntArray) -> FloatArray:
-    """On each GPU of the group, by request [n]."""
+    """The least seconds on each GPU of the group, by request [n]."""
     batches = np.arange(1, shard.times.max_sequences + 1)
     fixed = np.array([lines[0].fixed_s for lines in shard.times.decode[1:]])
     slope = np.array([lines[0].per_token_s for lines in shard.times.decode[1:]])
@@ -65,7 +64,7 @@ def _least_s(shard: Shard, inputs: IntArray, outputs: IntArray) -> FloatArray:
 
 
 def _alone_s(shard: Shard, inputs: IntArray, outputs: IntArray) -> FloatArray:
-    """From its arrival to its last token, by request [n], with the replica to itself."""
+    """The seconds from arrival to last token, by request [n], with the replica to itself."""
     fixed = min(lines[0].fixed_s for lines in shard.times.decode[1:])
     slope = min(lines[0].per_token_s for lines in shard.times.decode[1:])
     through = np.interp(inputs.astype(np.float64), shard.times.prompts, shard.times.through_s)

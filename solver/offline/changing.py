@@ -43,7 +43,7 @@ def plans_now(
 
 
 def runnable(plans: Plans, waits_for: Sequence[Set[int]]) -> dict[int, ExecutionPlan]:
-    """Without models whose sources are neither done nor there (SamuLLM §3)."""
+    """Leaves out models whose sources are neither done nor there (SamuLLM §3)."""
     found = dict(plans)
     while alone := [node for node in found if not waits_for[node] <= found.keys()]:
         found = _without(found, alone)
@@ -67,7 +67,7 @@ def _chosen(hardware: Hardware, running: Plans, wanted: Plans, returning: Set[in
 
 
 def _add(hardware: Hardware, plans: dict[int, ExecutionPlan], node: int, plan: ExecutionPlan) -> None:
-    """Where there is room for it."""
+    """Adds the plan where there is room for it."""
     if fit(hardware, {**plans, node: plan}):
         plans[node] = plan
 

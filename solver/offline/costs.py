@@ -21,8 +21,9 @@ from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import ExecutionPlan
 from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.simulation.engine import BLOCK_TOKENS, blocks_of
+from sutler.solver.simulation.replicas import lengths_of
 from sutler.solver.simulation.step_times import StepTimes, step_times
-from sutler.solver.throughput.architecture import WEIGHT_BYTES, layer_work
+from sutler.solver.throughput.architecture import PRECISION_BYTES, layer_work
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.units import BYTES_PER_GB
 
@@ -48,7 +49,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one application with its pile on one hardware.
+    """What one application with its pile costs on one hardware.
 
     Raises InvalidProblemError for a model that fits on no allowed number of its GPUs.
     """
@@ -65,7 +66,7 @@ class Costs:
 
     @cached_property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """By node: those that hand outputs on to it."""
+        """The nodes, by node, that hand outputs on to it."""
         names = [node.name for node in self.application.nodes]
         return tuple(
             tuple(sorted({names.index(edge.source) for edge in self.application.sources(name)})) for name in names
@@ -73,8 +74,8 @@ class Costs:
 
     @cached_property
     def shards(self) -> tuple[Mapping[int, Shard], ...]:
-        """By node and tensor-parallel degree: where the weights fit with the cache of the node's longest request
-        (SamuLLM §3: a plan is valid if one sequence fits)."""
+        """The shards by node and tensor-parallel degree: where the weights fit with the cache of the node's longest
+        request (SamuLLM §3: a plan is valid if one sequence fits)."""
         found = tuple(self._shards(node) for node in range(len(self.application.nodes)))
         for position, shards in enumerate(found):
             if not shards:
@@ -88,7 +89,7 @@ class Costs:
 
     @cached_property
     def plans(self) -> tuple[tuple[ExecutionPlan, ...], ...]:
-        """By node: the valid execution plans, fewest GPUs first."""
+        """The valid execution plans by node, fewest GPUs first."""
         return tuple(
             tuple(
                 sorted(
@@ -106,17 +107,17 @@ class Costs:
 
     @cached_property
     def weights_gb(self) -> tuple[float, ...]:
-        """By node."""
+        """The size of the weights by node."""
         return tuple(map(weights_gb, self.application.nodes))
 
     def download_s(self, node: int) -> float:
-        """Of its weights alone; 0 where they are on the disks."""
+        """The seconds of its weights alone; 0 where they are on the disks."""
         rate = self.hardware.loading.download_gb_per_s
         return self.weights_gb[node] / rate if rate else 0.0
 
     @cached_property
     def flops(self) -> FloatArray:
-        """By node: all that its requests compute, prompts and answers [num_nodes] (SamuLLM eqs. 1 and 2)."""
+        """All that the requests of each node compute, prompts and answers [num_nodes] (SamuLLM eqs. 1 and 2)."""
         found = []
         for position, node in enumerate(self.application.nodes):
             of_node = self.pile.node == position
@@ -141,7 +142,7 @@ class Costs:
         return found
 
     def _times(self, position: int, degree: int) -> StepTimes | None:
-        """None where it does not fit."""
+        """Returns None where it does not fit."""
         node, pile = self.application.nodes[position], self.pile
         if node.spec.heads % degree:
             return None
@@ -149,21 +150,19 @@ class Costs:
         inputs, outputs = pile.input_tokens[numbers], pile.output_tokens[numbers]
         if not len(numbers):
             inputs = outputs = np.ones(1, dtype=np.int64)
-        longest = int((inputs + outputs).max())
-        held = (inputs + outputs / 2) * outputs  # a request counts for as long as it decodes
         model = served_model(node, float(inputs.mean()), float(outputs.mean()))
         roofline = self.options.roofline
+        lengths = lengths_of(model, inputs, outputs)
         layouts = one_group(self.hardware, degree, node.spec.layers)
         times = step_times(
             model,
             layouts,
             roofline.simulation_stages(model),
-            calibration=roofline.calibration,
             max_sequences=self.options.max_sequences,
-            longest_tokens=float(longest),
-            typical_tokens=float(held.sum() / outputs.sum()),
+            longest_tokens=lengths.longest_tokens,
+            typical_tokens=lengths.typical_tokens,
         )
-        if times.kv_tokens // BLOCK_TOKENS < blocks_of(longest):
+        if times.kv_tokens // BLOCK_TOKENS < blocks_of(int(lengths.longest_tokens)):
             return None
         floored = FlooredStepTimes(**{entry.name: getattr(times, entry.name) for entry in fields(times)})
         return floored.scaled(node.slowdown * roofline.slower(model, layouts, self.options.max_sequences))
@@ -179,7 +178,7 @@ def _replica_counts(most: int) -> list[int]:
 
 def weights_gb(node: Node) -> float:
     """What is read from the disk: the given size, or parameters at the node's precision."""
-    return node.weights_gb or node.spec.total_params * WEIGHT_BYTES[node.precision] / BYTES_PER_GB
+    return node.weights_gb or node.spec.total_params * PRECISION_BYTES[node.precision] / BYTES_PER_GB
 
 
 def served_model(node: Node, input_tokens: float, output_tokens: float) -> ServedModel:

@@ -21,11 +21,11 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.execution import POLL_S
 from sutler.solver.offline.request_set import Pile
-from sutler.solver.offline.serving import NodeService, Requests
+from sutler.solver.offline.serving import NodeService, RequestStates
 from sutler.solver.offline.stages import ExecutionPlan, RunningReplica
 
-POINTS = 129
-SAMPLE = 1000
+POINTS = 129  # chosen: between two of them less than a per cent of the work is done
+SAMPLE = 1000  # chosen: some times the sequences that run at once, so that its middle is in a steady state
 GRID: FloatArray = np.linspace(0.0, 1.0, POINTS)
 
 
@@ -45,7 +45,7 @@ class Curves:
         return known
 
     def needs(self, node: int) -> dict[int, FloatArray]:
-        """By source: how far it has to be for the node to get as far as GRID [POINTS]."""
+        """Returns, by source, how far it has to be for the node to get as far as GRID [POINTS]."""
         known = self._needs.get(node)
         if known is None:
             known = self._needs[node] = _needed(self.costs, node)
@@ -76,10 +76,8 @@ def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
     first = int(numbers[0])
     waits = pile.waits()[numbers]
     owner = np.repeat(np.arange(len(numbers)), waits)
-    parents = np.concatenate(
-        [pile.parents[pile.parent_start[r] : pile.parent_start[r + 1]] for r in numbers.tolist()]
-    )
-    own = pile.node[parents.astype(np.int64)] == node
+    parents = np.array([parent for r in numbers.tolist() for parent in pile.parents_of(r)], dtype=np.int64)
+    own = pile.node[parents] == node
     counts = np.bincount(owner[own], minlength=len(numbers))
     return Pile(
         node=pile.node[numbers],
@@ -87,7 +85,7 @@ def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
         input_tokens=pile.input_tokens[numbers],
         output_tokens=pile.output_tokens[numbers],
         parent_start=np.concatenate([[0], np.cumsum(counts)]),
-        parents=parents[own].astype(np.int64) - first,
+        parents=parents[own] - first,
     )
 
 
@@ -105,7 +103,7 @@ def _part(pile: Pile, taken: IntArray) -> Pile:
 
 def _served(costs: Costs, node: int, pile: Pile, plan: ExecutionPlan) -> tuple[FloatArray, FloatArray]:
     """(first token, finish) of every request, with all replicas up from the beginning."""
-    requests = Requests(pile, (), {}, 0.0)
+    requests = RequestStates(pile, (), {}, 0.0)
     service = NodeService(node, pile, requests, costs.shards[node], costs.options.max_sequences)
     for request in requests.ready():
         service.arrive(request, 0.0)
@@ -133,7 +131,8 @@ def _progress_times(first_s: FloatArray, finish_s: FloatArray, output_tokens: In
 
 
 def _stretched(times_s: FloatArray, factor: float) -> FloatArray:
-    """Of a pile so many times as large: the ends stay as they are, the middle goes on at its pace."""
+    """Returns the curve of a pile so many times as large: the ends stay as they are, the middle goes on at its
+    pace."""
     low, high = POINTS // 4, 3 * POINTS // 4
     pace_s = (times_s[high] - times_s[low]) / (GRID[high] - GRID[low])
     middle = (GRID[low] + GRID[high]) / 2
@@ -147,10 +146,8 @@ def _needed(costs: Costs, node: int) -> dict[int, FloatArray]:
     numbers = pile.of_node(node)
     found = {}
     outputs = pile.output_tokens[numbers]
-    parents = [pile.parents[pile.parent_start[r] : pile.parent_start[r + 1]] for r in numbers.tolist()]
-    names = [one.name for one in costs.application.nodes]
-    for edge in costs.application.sources(costs.application.nodes[node].name):
-        source = names.index(edge.source)
+    parents = [pile.parents_of(r) for r in numbers.tolist()]
+    for source in costs.sources[node]:
         if not len(pile.of_node(source)):
             found[source] = np.zeros(POINTS)
             continue

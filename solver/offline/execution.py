@@ -3,7 +3,7 @@
 Flow: Costs, schedule -> execute (here), with changing.py and serving.py -> Execution. This is where every time that a
 plan states comes from, whichever strategy made it.
 
-A stage ends when one of its models is done, or as it says itself. Progress is looked at every `poll_s`, as a
+A stage ends when one of its models is done, or as it says itself. Progress is looked at every POLL_S, as a
 controller would, so a stage may last that much longer than its first model.
 """
 
@@ -17,19 +17,19 @@ from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.changing import plans_now, runnable
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.placement import Gpus, Group, can_place, place
-from sutler.solver.offline.serving import NodeService, Requests, Server
+from sutler.solver.offline.serving import NodeService, RequestStates, Server
 from sutler.solver.offline.stages import (
     ExecutedStage,
     Execution,
     ExecutionPlan,
     GpuNumber,
     RunningReplica,
+    RunState,
     Schedule,
-    Stage,
-    Standing,
+    ScheduleStage,
 )
 
-POLL_S: Final = 1.0
+POLL_S: Final = 1.0  # chosen: what a controller can ask its engines without load; stages last minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,13 @@ class Start:
     replicas: tuple[RunningReplica, ...] = ()
 
 
+BEGINNING: Final = Start()
 Placement = Mapping[tuple[int, int], Gpus]
 """GPUs by node and number of the replica."""
 
 
 def execute(
-    costs: Costs, schedule: Schedule, *, start: Start | None = None, placements: Sequence[Placement] = ()
+    costs: Costs, schedule: Schedule, *, start: Start = BEGINNING, placements: Sequence[Placement] = ()
 ) -> Execution:
     """What becomes of the schedule with the lengths of the pile; the same for the same arguments.
 
@@ -57,7 +58,7 @@ def execute(
     few GPUs as it needs.
     """
     _check(costs, schedule)
-    run = Run(costs, start=start, placements=placements)
+    run = ScheduleRun(costs, start=start, placements=placements)
     rest = schedule
     while not run.is_done:
         stage, rest = run.following(rest)
@@ -65,14 +66,13 @@ def execute(
     return run.execution()
 
 
-class Run:
+class ScheduleRun:
     """An application under way. `placements`: see execute."""
 
-    def __init__(self, costs: Costs, *, start: Start | None = None, placements: Sequence[Placement] = ()) -> None:
-        start = start or Start()
+    def __init__(self, costs: Costs, *, start: Start = BEGINNING, placements: Sequence[Placement] = ()) -> None:
         self._costs, self._placements = costs, placements
         self._now_s = self._begun_s = start.at_s
-        self._requests = Requests(costs.pile, start.finished, start.written, start.at_s)
+        self._requests = RequestStates(costs.pile, start.finished, start.written, start.at_s)
         self._services = [
             NodeService(node, costs.pile, self._requests, shards, costs.options.max_sequences)
             for node, shards in enumerate(costs.shards)
@@ -85,7 +85,7 @@ class Run:
             service.resume(start.at_s)
         self._downloaded_s = _begun_downloads(costs, start)
         self._pending: dict[int, ExecutionPlan] = {}
-        self._stage = Stage({})
+        self._stage = ScheduleStage({})
         self._replicas: tuple[RunningReplica, ...] = ()
         self._stages: list[ExecutedStage] = []
 
@@ -93,9 +93,9 @@ class Run:
     def is_done(self) -> bool:
         return all(service.is_done for service in self._services)
 
-    def standing(self) -> Standing:
+    def standing(self) -> RunState:
         running = self._running()
-        return Standing(
+        return RunState(
             at_s=self._now_s,
             progress=tuple(1.0 if s.is_done else min(s.progress_fraction, 1.0 - 1e-6) for s in self._services),
             running=running,
@@ -103,7 +103,7 @@ class Run:
             placement={node: tuple(s.replica.gpus for s in self._services[node].servers) for node in running},
         )
 
-    def stage(self, wanted: Stage, *, returning: Set[int] = frozenset()) -> None:
+    def stage(self, wanted: ScheduleStage, *, returning: Set[int] = frozenset()) -> None:
         """One stage, from now to its end. `returning`: models that later stages run."""
         preemption = self._costs.options.preemption
         plans, self._pending = plans_now(
@@ -117,14 +117,14 @@ class Run:
         self._stage = replace(wanted, plans=plans)
         node = wanted.until_node
         if node is not None and self._services[node].has_reached(wanted.until_fraction):
-            self._stage = Stage(plans)
+            self._stage = ScheduleStage(plans)
         self._begun_s = self._now_s
         self._install()
         while not self._is_at_boundary():
             self._advance()
         self._record()
 
-    def following(self, schedule: Schedule) -> tuple[Stage, Schedule]:
+    def following(self, schedule: Schedule) -> tuple[ScheduleStage, Schedule]:
         """The next stage of a schedule, and what comes after it: first what waits for GPUs, then the first of which
         something can run. Once no stage is left, what runs goes on; else everything, on as few GPUs as it needs."""
         waiting = self.waiting()
@@ -134,23 +134,23 @@ class Run:
             if runnable(self._unfinished(stage.plans), self._waits_for):
                 return stage, schedule[position + 1 :]
         if runnable(self._running(at_work=True), self._waits_for):
-            return Stage({}), ()
-        return Stage({node: self._costs.plans[node][0] for node in self._costs.order}), ()
+            return ScheduleStage({}), ()
+        return ScheduleStage({node: self._costs.plans[node][0] for node in self._costs.order}), ()
 
-    def waiting(self) -> Stage | None:
+    def waiting(self) -> ScheduleStage | None:
         """What the last stage wanted and had no GPUs for, before what it has; None where nothing waits."""
         pending = self._unfinished(self._pending)
         if not pending:
             return None
         others = {node: plan for node, plan in self._stage.plans.items() if node not in pending}
-        return Stage({**pending, **self._unfinished(others)})
+        return ScheduleStage({**pending, **self._unfinished(others)})
 
     def _unfinished(self, plans: Mapping[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
         return {node: plan for node, plan in plans.items() if not self._services[node].is_done}
 
     @property
     def _waits_for(self) -> list[set[int]]:
-        """By node: its sources that are not done."""
+        """The sources of each node that are not done."""
         return [
             {source for source in sources if not self._services[source].is_done} for sources in self._costs.sources
         ]
@@ -228,7 +228,7 @@ class Run:
         self._replicas = tuple(self._installed(group, gpus) for group, gpus in zip(groups, placed, strict=True))
 
     def _placed_ahead(self, groups: Sequence[Group]) -> tuple[Gpus, ...]:
-        """As was decided for this stage, if these are the replicas that it was decided for."""
+        """Returns what was decided for this stage, if these are the replicas that it was decided for."""
         stage = len(self._stages)
         if stage >= len(self._placements):
             return ()
@@ -260,8 +260,7 @@ class Run:
         return replica
 
     def _record(self) -> None:
-        ended = all(service.is_done for service in self._services)
-        end_s = max(service.finish_s for service in self._services) if ended else self._now_s
+        end_s = max(service.finish_s for service in self._services) if self.is_done else self._now_s
         loading = [
             max(min(replica.ready_s, end_s) - self._begun_s, 0.0) * len(replica.gpus) for replica in self._replicas
         ]

@@ -5,7 +5,7 @@ execution.py; request by request it may differ by some percent, so what the sear
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -15,11 +15,27 @@ from sutler.solver.offline.changing import plans_now, runnable
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.curves import GRID, Curves
 from sutler.solver.offline.placement import Group, place
-from sutler.solver.offline.stages import DONE, ExecutionPlan, GpuNumber, Schedule, Stage, Standing
+from sutler.solver.offline.stages import DONE, ExecutionPlan, GpuNumber, RunState, Schedule, ScheduleStage
 from sutler.solver.offline.ways import AnyWay, GrowingWay, Way, held, way_from
 
 Placement = Mapping[int, tuple[tuple[GpuNumber, ...], ...]]
 """The GPUs of every replica, by node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A schedule from `begin` on: its stages as they come to be, and where things stand after each."""
+
+    begin: RunState
+    stages: Schedule
+    standings: tuple[RunState, ...]
+
+    @property
+    def end_s(self) -> float:
+        return self.standings[-1].at_s if self.standings else self.begin.at_s
+
+    def before(self, stage: int) -> RunState:
+        return self.standings[stage - 1] if stage else self.begin
 
 
 class Forecaster:
@@ -30,39 +46,35 @@ class Forecaster:
         self.curves = curves or Curves(costs)
         self.forecasts = 0
         self._places: dict[tuple[Group, ...], tuple[tuple[GpuNumber, ...], ...]] = {}
-        self._asked_of: Standing | None = None
+        self._asked_of: RunState | None = None
         self._free_ways: dict[tuple[int, ExecutionPlan, float], Way | GrowingWay] = {}
 
-    def beginning(self) -> Standing:
+    def beginning(self) -> RunState:
         empty = np.bincount(self.costs.pile.node, minlength=len(self.costs.sources)) == 0
-        return Standing(0.0, tuple(np.where(empty, 1.0, 0.0).tolist()), {}, {})
+        return RunState(0.0, tuple(np.where(empty, 1.0, 0.0).tolist()), {}, {})
 
-    def is_ready(self, standing: Standing, node: int, plans: Mapping[int, ExecutionPlan]) -> bool:
+    def is_ready(self, standing: RunState, node: int, plans: Mapping[int, ExecutionPlan]) -> bool:
         """Whether its sources are done or run with it."""
         return all(source in plans or standing.is_done(source) for source in self.costs.sources[node])
 
-    def makespan_s(self, schedule: Schedule, standing: Standing | None = None) -> float:
-        """When all is done."""
-        return self.run(schedule, standing)[-1][1].at_s
-
-    def run(self, schedule: Schedule, standing: Standing | None = None) -> list[tuple[Stage, Standing]]:
+    def run(self, schedule: Schedule, begin: RunState | None = None) -> Forecast:
         """Every stage as it comes to be, with where things stand after it. What no stage finishes is run after the
         last one, on as few GPUs as it needs."""
         self.forecasts += 1
-        now = standing or self.beginning()
-        found: list[tuple[Stage, Standing]] = []
-        pending, following, stage = dict[int, ExecutionPlan](), 0, Stage({})
+        now = begin = begin or self.beginning()
+        stages, standings = list[ScheduleStage](), list[RunState]()
+        pending, following, stage = dict[int, ExecutionPlan](), 0, ScheduleStage({})
         while not now.all_done:
             waits_for = self._waits_for(now)
             if any(not now.is_done(node) for node in pending):
-                stage = Stage({**pending, **{n: plan for n, plan in stage.plans.items() if n not in pending}})
+                stage = ScheduleStage({**pending, **{n: plan for n, plan in stage.plans.items() if n not in pending}})
             elif following < len(schedule):
                 stage = schedule[following]
                 following += 1
                 if not runnable(self._unfinished(now, stage.plans), waits_for):
                     continue
             else:
-                stage = Stage({} if runnable(now.running, waits_for) else self._least)
+                stage = ScheduleStage({} if runnable(now.running, waits_for) else self._least)
             plans, pending = plans_now(
                 self.costs.hardware,
                 running=now.running,
@@ -71,14 +83,15 @@ class Forecaster:
                 waits_for=waits_for,
                 preemption=self.costs.options.preemption,
             )
-            stage = Stage(plans, stage.until_node, stage.until_fraction)
+            stage = ScheduleStage(plans, stage.until_node, stage.until_fraction)
             now, placement = self._placed(now, plans)
             after = self.stage(now, stage)
             now = replace(after, placement={node: placement[node] for node in after.running})
-            found.append((stage, now))
-        return found
+            stages.append(stage)
+            standings.append(now)
+        return Forecast(begin, tuple(stages), tuple(standings))
 
-    def _placed(self, now: Standing, plans: Mapping[int, ExecutionPlan]) -> tuple[Standing, Placement]:
+    def _placed(self, now: RunState, plans: Mapping[int, ExecutionPlan]) -> tuple[RunState, Placement]:
         """(where things stand without the replicas that have to move, on which GPUs everything is then)."""
         groups: list[Group] = []
         for node, plan in plans.items():
@@ -104,8 +117,8 @@ class Forecaster:
         moved = {node: plan for node, plan in running.items() if plan.data_parallel}
         return replace(now, running=moved), {node: tuple(gpus) for node, gpus in placement.items()}
 
-    def _stays(self, now: Standing, node: int, plan: ExecutionPlan) -> tuple[tuple[GpuNumber, ...], ...]:
-        """Where replicas are that the plan keeps."""
+    def _stays(self, now: RunState, node: int, plan: ExecutionPlan) -> tuple[tuple[GpuNumber, ...], ...]:
+        """Returns where the replicas are that the plan keeps."""
         running = now.running.get(node)
         if running is None or running.tensor_parallel != plan.tensor_parallel:
             return ()
@@ -117,14 +130,14 @@ class Forecaster:
     def _least(self) -> dict[int, ExecutionPlan]:
         return {node: self.costs.plans[node][0] for node in self.costs.order}
 
-    def _waits_for(self, now: Standing) -> list[set[int]]:
-        """By node: its sources that are not done."""
+    def _waits_for(self, now: RunState) -> list[set[int]]:
+        """Returns the sources of each node that are not done."""
         return [{source for source in sources if not now.is_done(source)} for sources in self.costs.sources]
 
-    def _unfinished(self, now: Standing, plans: Mapping[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
+    def _unfinished(self, now: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
         return {node: plan for node, plan in plans.items() if not now.is_done(node)}
 
-    def stage(self, standing: Standing, stage: Stage) -> Standing:
+    def stage(self, standing: RunState, stage: ScheduleStage) -> RunState:
         """After one stage; at inf where nothing in it can ever be finished."""
         ways = self.ways(standing, stage.plans)
         end_s = min((way.finish_s for way in ways.values()), default=inf)
@@ -133,7 +146,7 @@ class Forecaster:
             if way.progress < stage.until_fraction:
                 end_s = min(end_s, float(way.at_s(np.array([stage.until_fraction]))[0]))
         if end_s == inf:
-            return Standing(inf, standing.progress, {}, {})
+            return RunState(inf, standing.progress, {}, {})
         progress = list(standing.progress)
         for node, way in ways.items():
             progress[node] = 1.0 if way.finish_s <= end_s else way.by(end_s)
@@ -142,10 +155,10 @@ class Forecaster:
         ready_s = {
             node: self._ready_s(standing, node, plan, downloaded_s.get(node, 0.0)) for node, plan in going.items()
         }
-        return Standing(end_s, tuple(progress), going, ready_s)
+        return RunState(end_s, tuple(progress), going, ready_s)
 
-    def ways(self, standing: Standing, plans: Mapping[int, ExecutionPlan]) -> dict[int, AnyWay]:
-        """Of every model in `plans`, were the stage to go on until it is done."""
+    def ways(self, standing: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, AnyWay]:
+        """Returns the way of every model in `plans`, were the stage to go on until it is done."""
         if self._asked_of is not standing:
             self._asked_of, self._free_ways = standing, {}
         found: dict[int, AnyWay] = {}
@@ -155,8 +168,9 @@ class Forecaster:
                 found[node] = self._way(standing, node, plans[node], found, downloaded_s.get(node, 0.0))
         return found
 
-    def _downloaded_s(self, standing: Standing, plans: Mapping[int, ExecutionPlan]) -> dict[int, float]:
-        """Of models that come into use: after those in use before, in the order of the stage."""
+    def _downloaded_s(self, standing: RunState, plans: Mapping[int, ExecutionPlan]) -> dict[int, float]:
+        """When the weights of models that come into use are there: after those in use before, in the order of the
+        stage."""
         if not self.costs.hardware.loading.download_gb_per_s:
             return {}
         used = {node for node, progress in enumerate(standing.progress) if progress > 0} | set(standing.running)
@@ -167,12 +181,12 @@ class Forecaster:
                 found[node] = at_s
         return found
 
-    def flops(self, standing: Standing, after: Standing) -> float:
+    def flops(self, standing: RunState, after: RunState) -> float:
         """What was computed between the two (SamuLLM §3)."""
         gained = np.subtract(after.progress, standing.progress)
         return float(gained @ self.costs.flops)
 
-    def least_gpu_s(self, standing: Standing) -> float:
+    def least_gpu_s(self, standing: RunState) -> float:
         """GPU-seconds that are left at least: every model at its cheapest plan, loaded where it is not up."""
         left = 0.0
         for node, progress in enumerate(standing.progress):
@@ -183,7 +197,7 @@ class Forecaster:
 
     @cached_property
     def _cheapest(self) -> list[tuple[float, float]]:
-        """By node: GPU-seconds of its work, and of loading it once."""
+        """By node, the GPU-seconds of its work, and of loading it once."""
         found = []
         for node, plans in enumerate(self.costs.plans):
             shards = self.costs.shards[node]
@@ -191,14 +205,14 @@ class Forecaster:
             found.append((work_s, min(degree * shard.load_s for degree, shard in shards.items())))
         return found
 
-    def _ready_s(self, standing: Standing, node: int, plan: ExecutionPlan, downloaded_s: float) -> float:
+    def _ready_s(self, standing: RunState, node: int, plan: ExecutionPlan, downloaded_s: float) -> float:
         if standing.running.get(node) == plan:
             return standing.ready_s[node]
         return max(standing.at_s, downloaded_s) + self.costs.shards[node][plan.tensor_parallel].load_s
 
     def _way(
         self,
-        standing: Standing,
+        standing: RunState,
         node: int,
         plan: ExecutionPlan,
         ways: Mapping[int, AnyWay],
@@ -221,9 +235,9 @@ class Forecaster:
         return held(way, available_s, points)
 
     def _with_inputs(
-        self, standing: Standing, node: int, plan: ExecutionPlan, downloaded_s: float
+        self, standing: RunState, node: int, plan: ExecutionPlan, downloaded_s: float
     ) -> Way | GrowingWay:
-        """With every request ready."""
+        """Returns the way with every request ready."""
         progress, running = standing.progress[node], standing.running.get(node)
         ready_s = max(self._ready_s(standing, node, plan, downloaded_s), standing.at_s)
         curve_s = self.curves.at_s(node, plan)

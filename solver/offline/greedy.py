@@ -5,15 +5,17 @@ Flow: Forecaster -> greedy (here) -> improvement.py begins with it; it is a stra
 
 from sutler.solver.offline.changing import fit
 from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.stages import ExecutionPlan, RunState, ScheduleStage
 
 
-def greedy(forecaster: Forecaster, now: Standing) -> Stage:
+def greedy(forecaster: Forecaster, now: RunState) -> ScheduleStage:
     """The next stage. Without preemption what runs stays as it is (SamuLLM §5.5)."""
-    return Stage(best_stage(forecaster, now, {} if forecaster.costs.options.preemption else dict(now.running)))
+    return ScheduleStage(
+        best_stage(forecaster, now, {} if forecaster.costs.options.preemption else dict(now.running))
+    )
 
 
-def best_stage(forecaster: Forecaster, now: Standing, fixed: dict[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
+def best_stage(forecaster: Forecaster, now: RunState, fixed: dict[int, ExecutionPlan]) -> dict[int, ExecutionPlan]:
     """Lines 3 to 23 of Algorithm 1; `fixed` are in the stage from the beginning and not changed."""
     plans = dict(fixed)
     throughput = _throughput(forecaster, now, plans)
@@ -39,7 +41,7 @@ def best_stage(forecaster: Forecaster, now: Standing, fixed: dict[int, Execution
 
 
 def _candidates(
-    forecaster: Forecaster, now: Standing, plans: dict[int, ExecutionPlan], fixed: dict[int, ExecutionPlan]
+    forecaster: Forecaster, now: RunState, plans: dict[int, ExecutionPlan], fixed: dict[int, ExecutionPlan]
 ) -> list[tuple[int, ExecutionPlan]]:
     """Every plan of every model whose inputs are ready: its sources are done or in the stage."""
     return [
@@ -50,9 +52,9 @@ def _candidates(
     ]
 
 
-def _throughput(forecaster: Forecaster, now: Standing, plans: dict[int, ExecutionPlan]) -> float:
+def _throughput(forecaster: Forecaster, now: RunState, plans: dict[int, ExecutionPlan]) -> float:
     """FLOP/s until the first model is done (SamuLLM §3)."""
     if not plans:
         return 0.0
-    after = forecaster.stage(now, Stage(plans))
+    after = forecaster.stage(now, ScheduleStage(plans))
     return forecaster.flops(now, after) / (after.at_s - now.at_s) if after.at_s < float("inf") else 0.0

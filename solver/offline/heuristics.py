@@ -7,27 +7,29 @@ from collections.abc import Iterator
 
 from sutler.solver.offline.changing import fit
 from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.stages import ExecutionPlan, RunState, ScheduleStage
 
 
-def max_heuristic(forecaster: Forecaster, now: Standing) -> Stage:
+def max_heuristic(forecaster: Forecaster, now: RunState) -> ScheduleStage:
     """All GPUs to the first model that is not done and whose inputs are, in the way in which it is done soonest.
 
     Without preemption what runs goes on as it is.
     """
     if now.running and not forecaster.costs.options.preemption:
-        return Stage(dict(now.running))
+        return ScheduleStage(dict(now.running))
     for node in forecaster.costs.order:
         if not now.is_done(node) and forecaster.is_ready(now, node, {}):
             plans = forecaster.costs.plans[node]
             most = max(plan.gpus for plan in plans)
             largest = [plan for plan in plans if plan.gpus == most]
-            return Stage({node: min(largest, key=lambda plan: forecaster.stage(now, Stage({node: plan})).at_s)})
-    return Stage({})
+            return ScheduleStage(
+                {node: min(largest, key=lambda plan: forecaster.stage(now, ScheduleStage({node: plan})).at_s)}
+            )
+    return ScheduleStage({})
 
 
-def min_heuristic(forecaster: Forecaster, now: Standing) -> Stage:
-    """As many models as fit, with the GPUs divided among them as evenly as can be.
+def min_heuristic(forecaster: Forecaster, now: RunState) -> ScheduleStage:
+    """Runs as many models as fit, with the GPUs divided among them as evenly as can be.
 
     Of the even divisions the one with the most throughput, found by changing one model, or two, at a time. Without
     preemption what runs stays as it is, and the others share what is left.
@@ -42,20 +44,20 @@ def min_heuristic(forecaster: Forecaster, now: Standing) -> Stage:
                 plans[node] = least
     free = [node for node in plans if node not in fixed]
     if not free:
-        return Stage(plans)
+        return ScheduleStage(plans)
     share = (hardware.gpus - sum(plan.gpus for plan in fixed.values())) // len(free)
     for node in free:
         for plan in _upto(forecaster, node, share):
             if fit(forecaster.costs.hardware, {**plans, node: plan}):
                 plans[node] = plan
-    return Stage(_evenly_best(forecaster, now, plans, free, share))
+    return ScheduleStage(_evenly_best(forecaster, now, plans, free, share))
 
 
 def _evenly_best(
-    forecaster: Forecaster, now: Standing, plans: dict[int, ExecutionPlan], free: list[int], share: int
+    forecaster: Forecaster, now: RunState, plans: dict[int, ExecutionPlan], free: list[int], share: int
 ) -> dict[int, ExecutionPlan]:
     def worth(asked: dict[int, ExecutionPlan]) -> tuple[int, float]:
-        after = forecaster.stage(now, Stage(asked))
+        after = forecaster.stage(now, ScheduleStage(asked))
         return sum(plan.gpus for plan in asked.values()), forecaster.flops(now, after) / (after.at_s - now.at_s)
 
     best = worth(plans)
@@ -73,7 +75,8 @@ def _evenly_best(
 def _neighbours(
     forecaster: Forecaster, plans: dict[int, ExecutionPlan], free: list[int], share: int
 ) -> Iterator[dict[int, ExecutionPlan]]:
-    """With another plan of at most one GPU more than its share for one model, or with the plans of two exchanged."""
+    """Yields the plans with another one of at most one GPU more than its share for one model, or with the plans of
+    two exchanged."""
     for node in free:
         for plan in _upto(forecaster, node, share + 1):
             changed = {**plans, node: plan}

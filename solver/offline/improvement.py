@@ -9,40 +9,20 @@ best that was seen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from typing import Final, TypeVar
 
 import numpy as np
 
-from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import ExecutionPlan, Schedule, Stage, Standing
+from sutler.solver.offline.forecast import Forecast, Forecaster
+from sutler.solver.offline.stages import ExecutionPlan, Schedule, ScheduleStage
 
+# Shares of a model's work at which a stage is split; chosen: dense near the end, where models leave GPUs idle.
 SPLITS: Final = (0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 
 
 Choice = TypeVar("Choice")
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """A schedule from `begin` on: its stages as they come to be, and where things stand after each."""
-
-    begin: Standing
-    stages: Schedule
-    standings: tuple[Standing, ...]
-
-    @property
-    def end_s(self) -> float:
-        return self.standings[-1].at_s if self.standings else self.begin.at_s
-
-    def before(self, stage: int) -> Standing:
-        return self.standings[stage - 1] if stage else self.begin
-
-
-def forecast(forecaster: Forecaster, schedule: Schedule, now: Standing) -> Forecast:
-    found = forecaster.run(schedule, now)
-    return Forecast(now, tuple(stage for stage, _ in found), tuple(after for _, after in found))
 
 
 def improved(
@@ -68,7 +48,7 @@ def improved(
         if change is None:
             continue
         at, rest = change
-        tail = forecast(forecaster, rest, current.before(at))
+        tail = forecaster.run(rest, current.before(at))
         changed = Forecast(
             found.begin, (*current.stages[:at], *tail.stages), (*current.standings[:at], *tail.standings)
         )
@@ -88,7 +68,7 @@ def one_change(forecaster: Forecaster, schedule: Schedule, draw: np.random.Gener
 
 
 def _other_plan(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) -> Schedule | None:
-    """For a model of the first stage, in that stage or from there on."""
+    """Gives a model of the first stage another plan, in that stage or from there on."""
     if not rest[0].plans:
         return None
     node = _one(draw, list(rest[0].plans))
@@ -101,7 +81,7 @@ def _other_plan(forecaster: Forecaster, rest: Schedule, draw: np.random.Generato
 
 
 def _two_plans(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) -> Schedule | None:
-    """For two models of the first stage at once: what one needs more the other may need less."""
+    """Gives two models of the first stage other plans at once: what one needs more the other may need less."""
     if len(rest[0].plans) < 2:
         return None
     plans = dict(rest[0].plans)
@@ -125,7 +105,7 @@ def _one_less(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator)
     node = _one(draw, list(rest[0].plans))
     plan = rest[0].plans[node]
     without = replace(rest[0], plans={other: kept for other, kept in rest[0].plans.items() if other != node})
-    last = () if any(node in stage.plans for stage in rest[1:]) else (Stage({node: plan}),)
+    last = () if any(node in stage.plans for stage in rest[1:]) else (ScheduleStage({node: plan}),)
     return (without, *rest[1:], *last)
 
 
@@ -153,7 +133,7 @@ def _split(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) ->
     if not rest[0].plans:
         return None
     node = _one(draw, list(rest[0].plans))
-    first = Stage(rest[0].plans, node, SPLITS[draw.integers(0, len(SPLITS))])
+    first = ScheduleStage(rest[0].plans, node, SPLITS[draw.integers(0, len(SPLITS))])
     change = _CHANGES[draw.integers(0, 3)](forecaster, rest, draw)
     return (first, *(change or rest))
 
@@ -169,7 +149,7 @@ def _shift(forecaster: Forecaster, rest: Schedule, draw: np.random.Generator) ->
 _CHANGES: Final = (_other_plan, _one_more, _one_less, _exchange, _split, _shift, _two_plans)
 
 
-def _with(stage: Stage, node: int, plan: ExecutionPlan) -> Stage:
+def _with(stage: ScheduleStage, node: int, plan: ExecutionPlan) -> ScheduleStage:
     return replace(stage, plans={node: plan, **{other: kept for other, kept in stage.plans.items() if other != node}})
 
 

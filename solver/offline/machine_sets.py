@@ -6,7 +6,7 @@ A set has GPUs of one type, so that all replicas of a model are alike: so many o
 per GPU of all offers. Of a divisible offer a machine's part has 1, 2, 4, 8, ... GPUs, or all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
@@ -22,7 +22,7 @@ _Key = tuple[str, str, str, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RentalTerms:
+class BillingTerms:
     """`minimum_s`: billed at least; all bills are rounded up to whole `billing_increment_s`; `start_up_s`: from the
     order until models can be loaded, billed."""
 
@@ -31,7 +31,7 @@ class RentalTerms:
     start_up_s: float = 120.0
 
     def billed_s(self, used_s: float) -> float:
-        """For a machine that is used until then, counted from when it is up."""
+        """The seconds that are billed for a machine that is used until then, counted from when it is up."""
         due_s = max(self.minimum_s, self.start_up_s + used_s)
         return ceil(round(due_s / self.billing_increment_s, 9)) * self.billing_increment_s
 
@@ -49,7 +49,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RentedMachines:
     """`count` machines of one kind; `hosts`: their numbers in the hardware; `billed_s` is for each, `usd` for all."""
 
     unit: Unit
@@ -89,7 +89,7 @@ def hardware_of(units: Sequence[Unit], gpu: Gpu, loading: Loading) -> Hardware:
     return Hardware(gpu, islands, 0.0, loading)
 
 
-def billed(units: Sequence[Unit], execution: Execution, terms: RentalTerms) -> tuple[Machine, ...]:
+def billed(units: Sequence[Unit], execution: Execution, terms: BillingTerms) -> tuple[RentedMachines, ...]:
     """Each machine until the last stage that uses it."""
     groups: dict[tuple[_Key, float], list[int]] = {}
     for host, unit in enumerate(units):
@@ -98,7 +98,7 @@ def billed(units: Sequence[Unit], execution: Execution, terms: RentalTerms) -> t
     for (_, billed_s), hosts in groups.items():
         unit = units[hosts[0]]
         usd = len(hosts) * unit.price_usd_per_hour * billed_s / SECONDS_PER_HOUR
-        found.append(Machine(unit, len(hosts), tuple(hosts), billed_s, usd))
+        found.append(RentedMachines(unit, len(hosts), tuple(hosts), billed_s, usd))
     return tuple(found)
 
 
@@ -174,14 +174,9 @@ def _key(unit: Unit) -> _Key:
 
 
 def cheapest_usd_per_gpu_s(units: Sequence[Unit]) -> float:
-    """Of the machines in a set."""
+    """The least price of a GPU-second among the machines in a set."""
     return min(unit.price_usd_per_hour / unit.gpus for unit in units) / SECONDS_PER_HOUR
 
 
 def price_usd_per_hour(units: Sequence[Unit]) -> float:
     return sum(unit.price_usd_per_hour for unit in units)
-
-
-def gpus_by_slug(offers: Sequence[Offer], gpus: Mapping[str, Gpu]) -> dict[str, Gpu]:
-    """Of the offers' GPUs, those with a known speed."""
-    return {slug: gpus[slug] for slug in dict.fromkeys(offer.gpu for offer in offers) if slug in gpus}

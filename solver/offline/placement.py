@@ -16,7 +16,7 @@ from sutler.solver.offline.room import Room, Seat
 from sutler.solver.offline.stages import GpuNumber
 
 MOST_CHECKS: Final = 4_000  # a host of 8 GPUs never needs more than 256
-_REMEMBERED: Final = 1 << 17
+_REMEMBERED: Final = 1 << 17  # answers; chosen: tens of megabytes, more than a search asks different questions
 
 Gpus = tuple[GpuNumber, ...]
 
@@ -61,7 +61,7 @@ def place(hardware: Hardware, groups: Sequence[Group]) -> tuple[Gpus, ...] | Non
 
 
 def place_groups(hardware: Hardware, groups: Sequence[Group]) -> Placed | None:
-    """As `place`, with what it costs and whether that is proven."""
+    """Does what `place` does, and says what it costs and whether that is proven."""
     _check_apart(groups)
     seats = [seat_now(hardware, group) for group in groups]
     room = Room.of(hardware)
@@ -194,7 +194,7 @@ class _Moves:
         return self.dearest_kept(every), False
 
     def dearest_kept(self, counts: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the moves in `counts` those without which not all fit, when the dearest is spared first."""
+        """Keeps of the moves in `counts` those without which not all fit, when the dearest is spared first."""
         dearest_first = sorted(
             ((kind, member) for kind, some in enumerate(self.members) for member in some),
             key=lambda move: -self.reload_s[move[1]],

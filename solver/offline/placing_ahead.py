@@ -141,7 +141,7 @@ class _Program:
         return group.tensor_parallel > max(self.sizes)
 
     def _seat(self, group: Group, hint: Seat) -> list[cp_model.IntVar]:
-        """On which islands a group is, in one stage."""
+        """Makes the variables of the islands that a group is on, in one stage."""
         on = [self._binary(island in hint) for island in self._islands]
         hosts = [island.host for island in self.hardware.islands]
         if not self._is_wide(group):

@@ -12,7 +12,7 @@ from sutler.solver.offline.application import Application
 from sutler.solver.offline.beam import Rule
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
-from sutler.solver.offline.execution import Start, execute
+from sutler.solver.offline.execution import BEGINNING, Start, execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.hardware import Hardware
@@ -20,7 +20,7 @@ from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
 from sutler.solver.offline.plan import STRATEGIES, OfflineOptions, OfflinePlan, Strategy
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.search import Searched, by_rule, searched
+from sutler.solver.offline.search import SearchResult, by_rule, searched
 from sutler.solver.offline.stages import Execution, Schedule
 
 RULES: Final[Mapping[Strategy, Rule]] = {
@@ -53,18 +53,8 @@ def plan_application(
     if strategy == "sutler":
         found = searched(forecaster, deadline_s=begun_s + options.time_limit_s, clock=clock)
     else:
-        found = Searched(by_rule(forecaster, RULES[strategy]), {}, 1, hit_time_limit=False)
-    return OfflinePlan(
-        strategy=strategy,
-        schedule=found.execution.schedule,
-        execution=found.execution,
-        pile=costs.pile,
-        bound=lower_bound(costs),
-        rivals_s=found.rivals_s,
-        seconds=clock() - begun_s,
-        evaluated_schedules=found.executed + forecaster.forecasts,
-        hit_time_limit=found.hit_time_limit,
-    )
+        found = SearchResult(by_rule(forecaster, RULES[strategy]))
+    return found.plan(forecaster, lower_bound(costs), seconds=clock() - begun_s, strategy=strategy)
 
 
 def compare_strategies(
@@ -88,7 +78,7 @@ def simulate_schedule(
     options: OfflineOptions | None = None,
     *,
     pile: Pile | None = None,
-    start: Start | None = None,
+    start: Start = BEGINNING,
 ) -> Execution:
     """What becomes of a schedule, with the lengths that the options' seed draws or with those of `pile`.
 

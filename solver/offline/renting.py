@@ -27,12 +27,11 @@ from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.heuristics import min_heuristic
 from sutler.solver.offline.improvement import improved
 from sutler.solver.offline.machine_sets import (
-    Machine,
-    RentalTerms,
+    BillingTerms,
+    RentedMachines,
     Unit,
     billed,
     cheapest_usd_per_gpu_s,
-    gpus_by_slug,
     hardware_of,
     price_usd_per_hour,
     unit_sets,
@@ -40,17 +39,16 @@ from sutler.solver.offline.machine_sets import (
 from sutler.solver.offline.plan import LowerBound, OfflineOptions, OfflinePlan
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.search import Searched, searched
+from sutler.solver.offline.search import SearchResult, searched
 from sutler.solver.offline.stages import Schedule
 from sutler.solver.problem import Offer
 from sutler.solver.units import SECONDS_PER_HOUR
 
-FORECAST_STEPS: Final = 200
-FORECAST_SHARE: Final = 0.6  # of the time limit
-PLANNED: Final = 6  # sets that are searched in full
-USUAL_FACTOR: Final = 1.5
-
-__all__ = ["Machine", "MachineSet", "RentalGoal", "RentalTerms", "Rented", "rent"]
+# All are chosen, to divide the time limit between looking at many sets and planning few of them well.
+FORECAST_STEPS: Final = 200  # local changes for each set: a quarter of a row of the full search
+FORECAST_SHARE: Final = 0.6  # of the time limit, for forecasts of all sets
+PLANNED: Final = 6  # sets that are searched in full: forecasts tell the best apart within some per cent only
+USUAL_FACTOR: Final = 1.5  # over its bounds that a set is taken to come to: it orders the sets, no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class RentalGoal:
 class MachineSet:
     """What is rented together: `makespan_s` from the order, start-up counted, and `usd` for all of it."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[RentedMachines, ...]
     hardware: Hardware
     makespan_s: float
     usd: float
@@ -131,7 +129,7 @@ def rent(
     gpus: Mapping[str, Gpu],
     goal: RentalGoal,
     *,
-    terms: RentalTerms | None = None,
+    terms: BillingTerms | None = None,
     loading: Loading | None = None,
     options: OfflineOptions | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -141,10 +139,9 @@ def rent(
     Raises InvalidProblemError where no offer's GPUs can hold the models.
     """
     begun_s = clock()
-    options, terms = options or OfflineOptions(), terms or RentalTerms()
+    options, terms = options or OfflineOptions(), terms or BillingTerms()
     pile = sample(application, seed=options.seed)
-    known = gpus_by_slug(offers, gpus)
-    candidates = _bounded(application, offers, known, goal, terms, loading or Loading(), options, pile)
+    candidates = _bounded(application, offers, gpus, goal, terms, loading or Loading(), options, pile)
     affordable = [one for one in candidates if one.price_usd_per_hour <= _limit(goal.budget_usd_per_hour)]
     possible = [one for one in affordable if goal.is_met(one.makespan_s, one.usd)]
     bound = min((goal.value(one.makespan_s, one.usd)[0] for one in possible), default=None)
@@ -183,7 +180,7 @@ def _bounded(
     offers: Sequence[Offer],
     gpus: Mapping[str, Gpu],
     goal: RentalGoal,
-    terms: RentalTerms,
+    terms: BillingTerms,
     loading: Loading,
     options: OfflineOptions,
     pile: Pile,
@@ -208,8 +205,9 @@ def _bounded(
     return found
 
 
-def _forecast(candidates: Sequence[_Candidate], terms: RentalTerms, stop: Callable[[], bool]) -> list[_Candidate]:
-    """With a schedule on forecasts, billed until it ends; without sets whose bounds another's forecast beats."""
+def _forecast(candidates: Sequence[_Candidate], terms: BillingTerms, stop: Callable[[], bool]) -> list[_Candidate]:
+    """Gives each a schedule on forecasts, billed until it ends; leaves out sets whose bounds another's forecast
+    beats."""
     found: list[_Candidate] = []
     shared: dict[object, Curves] = {}
     for one in candidates:
@@ -250,7 +248,7 @@ def _worth_planning(forecasts: Sequence[_Candidate], goal: RentalGoal) -> list[_
 
 def _planned(
     one: _Candidate,
-    terms: RentalTerms,
+    terms: BillingTerms,
     deadline_s: float,
     clock: Callable[[], float],
     begun_s: float,
@@ -261,28 +259,11 @@ def _planned(
     if is_searched:
         found = searched(forecaster, deadline_s=deadline_s, clock=clock, most_executed=1)
     else:
-        found = Searched(execute(one.costs, one.schedule), {}, 1, hit_time_limit=False)
-    plan = OfflinePlan(
-        strategy="sutler",
-        schedule=found.execution.schedule,
-        execution=found.execution,
-        pile=one.costs.pile,
-        bound=one.bound,
-        rivals_s=found.rivals_s,
-        seconds=clock() - begun_s,
-        evaluated_schedules=found.executed + forecaster.forecasts,
-        hit_time_limit=found.hit_time_limit,
-    )
+        found = SearchResult(execute(one.costs, one.schedule))
+    plan = found.plan(forecaster, one.bound, seconds=clock() - begun_s)
     machines = billed(one.units, found.execution, terms)
-    return (
-        MachineSet(
-            machines,
-            one.costs.hardware,
-            terms.start_up_s + found.execution.makespan_s,
-            sum(machine.usd for machine in machines),
-        ),
-        plan,
-    )
+    makespan_s, usd = terms.start_up_s + found.execution.makespan_s, sum(machine.usd for machine in machines)
+    return MachineSet(machines, one.costs.hardware, makespan_s, usd), plan
 
 
 def _front(sets: Sequence[MachineSet]) -> tuple[MachineSet, ...]:

@@ -34,6 +34,11 @@ class Pile:
         """Its requests, by their numbers."""
         return np.flatnonzero(self.node == node)
 
+    def parents_of(self, request: int) -> list[int]:
+        """The requests that it waits for."""
+        found: list[int] = self.parents[self.parent_start[request] : self.parent_start[request + 1]].tolist()
+        return found
+
     def waits(self) -> IntArray:
-        """For how many requests each waits [num_requests]."""
+        """Counts for how many requests each waits [num_requests]."""
         return np.diff(self.parent_start)

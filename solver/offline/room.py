@@ -20,7 +20,7 @@ Seat = tuple[int, ...]
 HostRoom = tuple[tuple[int, int], ...]
 """(size, free GPUs) of a host's islands, ascending."""
 
-_REMEMBERED: Final = 1 << 17
+_REMEMBERED: Final = 1 << 17  # answers, as in placement.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Room:
         return self.spans and _fits(self._by_host(), descending)
 
     def seats(self, gpus: int) -> Iterator[Seat]:
-        """Where a group may lie, the tidiest first: what leaves the least room beside it, broken islands before
-        whole ones, hosts with little room before others. Of equal islands a wide group is shown one choice."""
+        """Yields where a group may lie, the tidiest first: what leaves the least room beside it, broken islands
+        before whole ones, hosts with little room before others. Of equal islands a wide group is shown one choice."""
         host_free = dict.fromkeys(self.hosts, 0)
         for host, free in zip(self.hosts, self.free, strict=True):
             host_free[host] += free

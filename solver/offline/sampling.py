@@ -13,7 +13,7 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.errors import InvalidProblemError
-from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.application import Application, Drawn, Edge, LengthDistribution, Node, Recorded
 from sutler.solver.offline.request_set import Pile
 
 NONE = -1
@@ -38,8 +38,8 @@ def sample(application: Application, *, seed: int, answers_seed: int | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """Of one node, arrays [n]; last [num_items]: the request whose output is an item's. parents: by source node, the
-    requests of it that are waited for [n], NONE where there is none."""
+    """The requests of one node, arrays [n]; last [num_items]: the request whose output is an item's. parents: by
+    source node, the requests of it that are waited for [n], NONE where there is none."""
 
     item: IntArray
     input_tokens: IntArray
@@ -94,7 +94,7 @@ class _Sampler:
         inputs = np.maximum(asked.input_tokens.at(self.uniform("prompts", asked.items)), 1)
         return _Requests(items, inputs, self._answers(inputs, "own"), items)
 
-    def _chains(self, asked: Drawn, chain_length: Lengths) -> _Requests:
+    def _chains(self, asked: Drawn, chain_length: LengthDistribution) -> _Requests:
         """Chunk by chunk, since a chunk's prompt holds the answer to the one before it."""
         lengths = np.maximum(chain_length.at(self.uniform("chains", asked.items)), 1)
         starts = np.cumsum(lengths) - lengths

@@ -19,10 +19,10 @@ from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.stages import RunningReplica
 from sutler.solver.simulation.engine import Engine, EngineSettings
 
-LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full
+LEAST_SPARE: Final = 16  # requests that wait in a replica so that its batch stays full; chosen: more divide worse
 
 
-class Requests:
+class RequestStates:
     """All of an application: what each waits for, and when it was answered."""
 
     def __init__(self, pile: Pile, finished: Iterable[int], written: Mapping[int, int], at_s: float) -> None:
@@ -62,7 +62,7 @@ class Requests:
 class Server:
     """A replica that is loading or up; it hears from its engine."""
 
-    def __init__(self, replica: RunningReplica, shard: Shard, requests: Requests, max_sequences: int) -> None:
+    def __init__(self, replica: RunningReplica, shard: Shard, requests: RequestStates, max_sequences: int) -> None:
         self.replica, self.shard = replica, shard
         self.busy_s = 0.0
         self.ended: list[int] = []
@@ -98,7 +98,7 @@ class NodeService:
     """One model of the application, with its queue and its replicas."""
 
     def __init__(
-        self, node: int, pile: Pile, requests: Requests, shards: Mapping[int, Shard], max_sequences: int
+        self, node: int, pile: Pile, requests: RequestStates, shards: Mapping[int, Shard], max_sequences: int
     ) -> None:
         numbers = pile.of_node(node)
         self.node, self.servers = node, list[Server]()
@@ -120,7 +120,7 @@ class NodeService:
 
     @property
     def written_tokens(self) -> int:
-        """Of answers that are done and of those under way."""
+        """The tokens of answers that are done and of those under way."""
         under_way = sum(sum(server.engine.undone().values()) for server in self.servers)
         written = self._requests.written
         waiting = sum(written.get(request, 0) for request in self._queue) if written else 0
@@ -128,7 +128,7 @@ class NodeService:
 
     @property
     def progress_fraction(self) -> float:
-        """Of the tokens that the model has to write."""
+        """The share of the tokens that the model has to write."""
         return self.written_tokens / self._tokens if self._tokens else 1.0
 
     def has_reached(self, fraction: float) -> bool:

@@ -27,7 +27,7 @@ class ExecutionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ScheduleStage:
     """Which models run, and how. It ends when one of them has done all its requests, or, with `until_node`, when
     that one has done the share `until_fraction` of its work, if that comes first."""
 
@@ -40,7 +40,7 @@ class Stage:
         return sum(plan.gpus for plan in self.plans.values())
 
 
-Schedule = tuple[Stage, ...]
+Schedule = tuple[ScheduleStage, ...]
 
 GpuNumber = tuple[int, int]
 """(host, number of the GPU there)."""
@@ -49,7 +49,7 @@ DONE: Final = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunState:
     """How things stand between two stages. progress [num_nodes]: the share of each model's output tokens that are
     written; running: plans of the models that are up or loading; ready_s: from when on all their replicas serve;
     placement: the GPUs of each replica, where that is known."""
@@ -87,7 +87,7 @@ class ExecutedStage:
 
     start_s: float
     end_s: float
-    stage: Stage
+    stage: ScheduleStage
     replicas: tuple[RunningReplica, ...]
     finished_requests: tuple[int, ...]
     written_tokens: tuple[int, ...]

@@ -33,7 +33,7 @@ class Way:
 
 
 def way_from(progress: float, begin_s: float, curve_s: FloatArray) -> Way:
-    """From `begin_s` on along the curve, from where it has this progress."""
+    """Goes along the curve from `begin_s` on, from where it has this progress."""
     return Way(progress, begin_s - float(np.interp(progress, GRID, curve_s)), curve_s)
 
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 from sutler.solver.profiling.device import Device, load_torch
 from sutler.solver.profiling.layer import activation_type
 from sutler.solver.profiling.shapes import Measurement
-from sutler.solver.profiling.timing import Effort, Timed, by_clock, by_events, timed
+from sutler.solver.profiling.timing import Repeats, Timed, by_clock, by_events, timed
 
-IN_A_ROW: Final = 20
-PATIENCE: Final = timedelta(minutes=2)
+IN_A_ROW: Final = 20  # chosen: the gap before the first is small beside so many
+PATIENCE: Final = timedelta(minutes=2)  # chosen: for ranks that start, load torch and meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Task:
     kind: str
     ranks: int
     meeting_place: str
-    effort: Effort
+    effort: Repeats
     clock: Callable[[], float]
 
 
@@ -40,7 +40,7 @@ def all_reduced(
     points: Sequence[Measurement],
     hidden_size: int,
     *,
-    effort: Effort,
+    effort: Repeats,
     clock: Callable[[], float],
 ) -> tuple[Mapping[Measurement, Timed], str]:
     """Times of `points`, which share degree and precision; none and a note where the processes failed."""

@@ -106,7 +106,7 @@ def cpu_device() -> Device:
 
 
 def driver_version(file: Path = DRIVER_FILE) -> str:
-    """Of NVIDIA's kernel module, as Linux shows it; "" elsewhere."""
+    """The version of NVIDIA's kernel module, as Linux shows it; "" elsewhere."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:

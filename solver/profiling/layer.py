@@ -11,7 +11,7 @@ cast in one pass with a static scale of 1.
 from dataclasses import dataclass
 from typing import Any
 
-from sutler.solver.profiling.shapes import ProfiledPrecision, Shard
+from sutler.solver.profiling.shapes import LayerShard, ProfiledPrecision
 
 Tensor = Any  # torch.Tensor; torch is optional
 EPSILON = 1e-5
@@ -29,7 +29,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of one shard. qkv: query, key, then value heads; gate_up: gate, then up."""
+    """The weights of one shard. qkv: query, key, then value heads; gate_up: gate, then up."""
 
     attention_norm: Tensor
     qkv: Matrix
@@ -62,7 +62,7 @@ class Layer:
     """
 
     def __init__(
-        self, torch: Any, shard: Shard, weights: Weights, rotary: Rotary, *, repeat_heads: bool = False
+        self, torch: Any, shard: LayerShard, weights: Weights, rotary: Rotary, *, repeat_heads: bool = False
     ) -> None:
         self._torch, self._shard, self._weights, self._rotary = torch, shard, weights, rotary
         self._repeat_heads = repeat_heads
@@ -134,7 +134,7 @@ def project(torch: Any, inputs: Tensor, matrix: Matrix) -> Tensor:
     return outputs.view(*inputs.shape[:-1], -1)
 
 
-def random_weights(torch: Any, shard: Shard, precision: ProfiledPrecision, device: str) -> Weights:
+def random_weights(torch: Any, shard: LayerShard, precision: ProfiledPrecision, device: str) -> Weights:
     """Normal values that keep the scale of what passes through: power, and so clocks, depend on the data."""
     heads = shard.heads + 2 * shard.kv_heads
     hidden, width, attended = shard.hidden_size, shard.intermediate_size, shard.heads * shard.head_dim
@@ -163,14 +163,14 @@ def _random_matrix(torch: Any, outputs: int, inputs: int, precision: ProfiledPre
 
 
 def random_cache(
-    torch: Any, shard: Shard, precision: ProfiledPrecision, *, batch: int, context: int, device: str
+    torch: Any, shard: LayerShard, precision: ProfiledPrecision, *, batch: int, context: int, device: str
 ) -> KvCache:
     shape = (batch, shard.kv_heads, context, shard.head_dim)
     kind = activation_type(torch, precision)
     return KvCache(*(torch.randn(shape, device=device, dtype=kind) for _ in range(2)))
 
 
-def rotary(torch: Any, shard: Shard, positions: int, *, dtype: Any, device: str) -> Rotary:
+def rotary(torch: Any, shard: LayerShard, positions: int, *, dtype: Any, device: str) -> Rotary:
     half = shard.head_dim // 2
     frequencies = ROTARY_BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
     angles = torch.outer(torch.arange(positions, device=device, dtype=torch.float32), frequencies)[:, None, :]

@@ -20,17 +20,17 @@ from sutler.solver.profiling.counts import (
 )
 from sutler.solver.profiling.device import Device
 from sutler.solver.profiling.layer import KvCache, Layer, activation_type, random_cache, random_weights, rotary
-from sutler.solver.profiling.shapes import Measurement, Shard, shard_of
-from sutler.solver.profiling.timing import LEAST_STEPS, Effort, Timed, by_clock, by_events, captured, timed
+from sutler.solver.profiling.shapes import LayerShard, Measurement, shard_of
+from sutler.solver.profiling.timing import LEAST_STEPS, Repeats, Timed, by_clock, by_events, captured, timed
 from sutler.solver.units import BYTES_PER_GB
 
 Clock = Callable[[], float]
-USABLE_FRACTION: Final = 0.9
+USABLE_FRACTION: Final = 0.9  # of the free memory; chosen: the rest is for torch's fragments and workspaces
 FP8_MULTIPLE: Final = 16  # torch._scaled_mm takes no other sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PointOutcome:
     """`timed` is None where nothing could be measured; `note` then says why, else how, or nothing."""
 
     measurement: Measurement
@@ -43,9 +43,9 @@ def measured(
     specs: Mapping[str, ModelSpec],
     points: Sequence[Measurement],
     *,
-    effort: Effort,
+    effort: Repeats,
     clock: Clock,
-) -> Iterator[Outcome]:
+) -> Iterator[PointOutcome]:
     """One outcome per point, in order; `specs` by model id. `clock` is monotonic, in seconds, for processors."""
     for _, group in groupby(points, key=_group):
         alike = tuple(group)
@@ -61,8 +61,8 @@ def _group(point: Measurement) -> tuple[object, ...]:
 
 
 def _all_reduce_outcomes(
-    device: Device, spec: ModelSpec, points: Sequence[Measurement], *, effort: Effort, clock: Clock
-) -> Iterator[Outcome]:
+    device: Device, spec: ModelSpec, points: Sequence[Measurement], *, effort: Repeats, clock: Clock
+) -> Iterator[PointOutcome]:
     degree = points[0].tensor_parallel
     largest = max(all_reduce_bytes(point, spec.hidden_size) for point in points)
     shard = shard_of(spec, degree)
@@ -72,27 +72,27 @@ def _all_reduce_outcomes(
     elif degree > device.gpus:
         refusal = f"an all-reduce over {degree} GPUs needs a machine with as many alike; this one has {device.gpus}"
     if refusal:
-        yield from (Outcome(point, None, refusal) for point in points)
+        yield from (PointOutcome(point, None, refusal) for point in points)
         return
     times, note = all_reduced(device, points, spec.hidden_size, effort=effort, clock=clock)
     for point in points:
-        yield Outcome(point, times.get(point), note)
+        yield PointOutcome(point, times.get(point), note)
 
 
 def _layer_outcomes(
-    device: Device, spec: ModelSpec, points: Sequence[Measurement], *, effort: Effort, clock: Clock
-) -> Iterator[Outcome]:
+    device: Device, spec: ModelSpec, points: Sequence[Measurement], *, effort: Repeats, clock: Clock
+) -> Iterator[PointOutcome]:
     shard = shard_of(spec, points[0].tensor_parallel)
     refusal = shard if isinstance(shard, str) else _refusal(device, shard, points[0])
     if refusal or isinstance(shard, str):
-        yield from (Outcome(point, None, refusal) for point in points)
+        yield from (PointOutcome(point, None, refusal) for point in points)
         return
     bench = Bench(device, shard, points)
     for point in points:
         yield bench.outcome(point, effort=effort, clock=clock)
 
 
-def _refusal(device: Device, shard: Shard, point: Measurement) -> str:
+def _refusal(device: Device, shard: LayerShard, point: Measurement) -> str:
     """Why nothing can be timed with these weights; "" if something can."""
     sizes = (
         shard.hidden_size,
@@ -118,7 +118,7 @@ def _too_large(what: str, needed_bytes: float, device: Device) -> str:
 class Bench:
     """The layers of one shard, whose weights take turns, and what times them."""
 
-    def __init__(self, device: Device, shard: Shard, points: Sequence[Measurement]) -> None:
+    def __init__(self, device: Device, shard: LayerShard, points: Sequence[Measurement]) -> None:
         first, torch = points[0], device.torch
         self._device, self._shard = device, shard
         count = copies(weight_bytes(first, shard), device.cache_bytes)
@@ -137,25 +137,25 @@ class Bench:
                 for _ in range(count)
             ]
 
-    def outcome(self, point: Measurement, *, effort: Effort, clock: Clock) -> Outcome:
+    def outcome(self, point: Measurement, *, effort: Repeats, clock: Clock) -> PointOutcome:
         """Times one point, unless it does not fit."""
         needed = rotating_bytes(kv_cache_bytes(point, self._shard), self._device.cache_bytes)
         needed += activation_bytes(point, self._shard)
         if reason := _too_large(f"{point.phase} of {_size(point)}", needed, self._device):
-            return Outcome(point, None, reason)
+            return PointOutcome(point, None, reason)
         torch = self._device.torch
         try:
             with torch.inference_mode():
                 return self._timed(point, effort, clock)
         except torch.cuda.OutOfMemoryError:
-            return Outcome(point, None, f"{point.phase} of {_size(point)} does not fit into the GPU's memory")
+            return PointOutcome(point, None, f"{point.phase} of {_size(point)} does not fit into the GPU's memory")
 
-    def _timed(self, point: Measurement, effort: Effort, clock: Clock) -> Outcome:
+    def _timed(self, point: Measurement, effort: Repeats, clock: Clock) -> PointOutcome:
         run, steps = self._steps(point)
         if self._device.kind == "cpu":
-            return Outcome(point, timed(by_clock(run, clock), steps=steps, effort=effort))
+            return PointOutcome(point, timed(by_clock(run, clock), steps=steps, effort=effort))
         replay, note = captured(self._device.torch, run)
-        return Outcome(point, timed(by_events(self._device.torch, replay), steps=steps, effort=effort), note)
+        return PointOutcome(point, timed(by_events(self._device.torch, replay), steps=steps, effort=effort), note)
 
     def _steps(self, point: Measurement) -> tuple[Callable[[], None], int]:
         """What one repetition runs, and how many layers that is: each copy of weights and cache at least once."""

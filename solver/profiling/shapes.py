@@ -26,7 +26,7 @@ INSTEAD: Final = "profile a dense model of similar width instead, such as llama-
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class LayerShard:
     """One GPU's share of a layer: heads, kv_heads and intermediate_size are per GPU, hidden_size is whole."""
 
     hidden_size: int
@@ -37,7 +37,7 @@ class Shard:
 
     @property
     def params(self) -> int:
-        """Of the projections; the two norms (2 · hidden_size) are left out."""
+        """Counts those of the projections; the two norms (2 · hidden_size) are left out."""
         attention = self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return self.hidden_size * (attention + 3 * self.intermediate_size)
 
@@ -60,7 +60,7 @@ class Measurement:
 
     @property
     def tokens(self) -> int:
-        """That pass through the layer at once."""
+        """The tokens that pass through the layer at once."""
         return self.batch * self.new_tokens
 
 
@@ -75,7 +75,8 @@ class Grid:
 
 
 def full_grid() -> Grid:
-    """From single tokens to the largest steps that engines run by default (vLLM: 256 sequences, 8,192 tokens)."""
+    """Goes from single tokens to the largest steps that engines run by default (vLLM: 256 sequences, 8,192
+    tokens)."""
     return Grid(
         prefill_tokens=(128, 256, 512, 1024, 2048, 4096, 8192),
         decode_batches=(1, 2, 4, 8, 16, 32, 64, 128, 256),
@@ -128,8 +129,8 @@ def _is_gated(spec: ModelSpec) -> bool:
     return abs(layer_work(spec, "bf16", "bf16").dense_params / params - 1.0) < GATED_TOLERANCE_FRACTION
 
 
-def _share(spec: ModelSpec, degree: int) -> Shard:
-    return Shard(
+def _share(spec: ModelSpec, degree: int) -> LayerShard:
+    return LayerShard(
         hidden_size=spec.hidden_size,
         heads=spec.heads // degree,
         kv_heads=ceil(spec.kv_heads / degree),
@@ -138,7 +139,7 @@ def _share(spec: ModelSpec, degree: int) -> Shard:
     )
 
 
-def shard_of(spec: ModelSpec, degree: int) -> Shard | str:
+def shard_of(spec: ModelSpec, degree: int) -> LayerShard | str:
     """The share of each of `degree` GPUs, or why the layer cannot be divided so (engines refuse it too)."""
     counts = {"query heads": spec.heads, "feed-forward width": spec.intermediate_size}
     for what, count in counts.items():
@@ -150,7 +151,8 @@ def shard_of(spec: ModelSpec, degree: int) -> Shard | str:
 
 
 def _kept_at(precision: ProfiledPrecision) -> Literal["bf16", "fp16"]:
-    """Of activations and cache: torch's attention reads no fp8 cache, and engines keep activations 16-bit."""
+    """The precision of activations and cache: torch's attention reads no fp8 cache, and engines keep activations
+    16-bit."""
     return "fp16" if precision == "fp16" else "bf16"
 
 

@@ -21,7 +21,7 @@ LAUNCHED: Final = "CUDA graphs cannot be captured here ({reason}): times include
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class Repeats:
     """Repeat at least `least` and at most `most` times, until the repetitions add up to `enough_s`."""
 
     warm_up: int
@@ -30,8 +30,9 @@ class Effort:
     enough_s: float
 
 
-FULL: Final = Effort(warm_up=3, least=10, most=50, enough_s=0.3)
-QUICK: Final = Effort(warm_up=1, least=5, most=10, enough_s=0.1)
+# Chosen: medians of ten and more are steady, and a grid takes minutes; the quick one only shows that it works.
+FULL: Final = Repeats(warm_up=3, least=10, most=50, enough_s=0.3)
+QUICK: Final = Repeats(warm_up=1, least=5, most=10, enough_s=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Timed:
     spread_fraction: float
 
 
-def timed(repetition_s: Callable[[], float], *, steps: int, effort: Effort) -> Timed:
+def timed(repetition_s: Callable[[], float], *, steps: int, effort: Repeats) -> Timed:
     """Calls `repetition_s`, the seconds of `steps` steps, until `effort` is spent."""
     for _ in range(effort.warm_up):
         repetition_s()

@@ -16,12 +16,12 @@ from sutler.solver.calibration.factors import REFERENCE_ENGINE
 from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
-from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.requests import RequestKind, Requests
 from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.roofline import Roofline
 
-WAVES: Final = 10
+WAVES: Final = 10  # requests of each client; chosen: the first wave, which meets an idle engine, counts a tenth
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,6 @@ def benchmarked(
         model,
         layouts,
         roofline.simulation_stages(model),
-        calibration=roofline.calibration,
         max_sequences=concurrency,
         longest_tokens=float((requests.input_tokens + requests.output_tokens).max()),
         typical_tokens=workload.input_tokens + workload.output_tokens / 2,
@@ -102,6 +101,6 @@ def _requests(model: ServedModel, count: int, spread_fraction: float) -> Request
         drawn = mean * draw.uniform(1.0 - spread_fraction, 1.0 + spread_fraction, count)
         return np.maximum(np.round(drawn), 1.0).astype(np.int64)
 
-    kind = Kind(model.name, workload.name, workload.input_tokens, workload.output_tokens, 1.0)
+    kind = RequestKind(model.name, workload.name, workload.input_tokens, workload.output_tokens, 1.0)
     inputs, outputs = lengths(workload.input_tokens), lengths(workload.output_tokens)
     return Requests((kind,), np.zeros(count, dtype=np.int64), np.zeros(count), inputs, outputs)

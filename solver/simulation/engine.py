@@ -30,7 +30,7 @@ from sutler.solver.simulation.step_times import StepTimes
 
 Scheduling = Literal["chunked", "prefill_first"]
 
-BLOCK_TOKENS: Final = 16
+BLOCK_TOKENS: Final = 16  # of the cache: vLLM's default block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,15 @@ class Journal(Protocol):
 @dataclass(slots=True)
 class Admitted:
     """A request that runs. `admission` counts admissions; `length`: tokens in the cache when it began to decode, at
-    step `joined`."""
+    step `joined`; `left`: tokens of its `prompt` that are not computed yet."""
 
     request: int
     admission: int
     length: int
     blocks: int
-    joined: int
     left: int
     prompt: int
+    joined: int = 0
     finish_step: int = 0
 
 
@@ -133,9 +133,7 @@ class Engine:
             self.offer(request, self.now_s, written=written)
             return
         self._free -= blocks
-        sequence = Admitted(request, self._admissions, length, blocks, self._step, 0, length)
-        self._admissions += 1
-        self._decode(sequence, self._outputs[request] - written)
+        self._decode(self._admit(request, length, blocks), self._outputs[request] - written)
 
     def take_back(self) -> dict[int, int]:
         """The requests that wait, in their order, with the tokens that each has written; they are gone from here."""
@@ -203,7 +201,7 @@ class Engine:
         return rounds * BLOCK_TOKENS + steps
 
     def _jump(self, until_s: float) -> bool:
-        """As many decode steps as come before the next event; whether a sequence has ended."""
+        """Takes as many decode steps as come before the next event; whether a sequence has ended."""
         fitting = self._steps_that_fit()
         if fitting == 0:
             self._preempt()
@@ -245,7 +243,7 @@ class Engine:
         return ended
 
     def _leave(self, sequence: Admitted) -> None:
-        """Of those that decode."""
+        """Takes a sequence out of those that decode."""
         del self._decoding[sequence.admission]
         length = sequence.length + self._step - sequence.joined
         self._turns[(sequence.length - sequence.joined) % BLOCK_TOKENS] -= 1
@@ -328,12 +326,16 @@ class Engine:
             if blocks > self._free - reserved or (whole and found and tokens > budget):
                 break
             self._waiting.popleft()
-            sequence = Admitted(request, self._admissions, cached, 0, 0, prompt - cached, prompt)
-            self._admissions += 1
+            sequence = self._admit(request, cached, 0, left=prompt - cached)
             self._prefilling.append(sequence)
             found.append((sequence, self._take(sequence, tokens, blocks)))
             budget -= tokens
         return found
+
+    def _admit(self, request: int, length: int, blocks: int, *, left: int = 0) -> Admitted:
+        """A request that runs from now on with `length` tokens in the cache; so many of its prompt are `left`."""
+        self._admissions += 1
+        return Admitted(request, self._admissions, length, blocks, left, length + left)
 
     def _is_prefilled_here(self, request: int) -> bool:
         return True

@@ -66,9 +66,8 @@ def simulate(
     entries = [_entry(row, routing, draw) for row in fractions]
     onward = _onward(kv_routes, routing, draw)
     sees_load = routing == "least_loaded"
-    for number, kind, at_s in zip(
-        range(len(requests)), requests.kind.tolist(), requests.arrival_s.tolist(), strict=True
-    ):
+    arrivals = zip(requests.kind.tolist(), requests.arrival_s.tolist(), strict=True)
+    for number, (kind, at_s) in enumerate(arrivals):
         entry = entries[kind]
         if entry is not None:
             run.offer(number, at_s, kind, entry, onward, sees_load=sees_load)
@@ -108,12 +107,12 @@ def _onward(kv_routes: Sequence[KvRoute], routing: RoutingPolicy, draw: np.rando
 
 
 def closed_loop(replica: SimulatedReplica, requests: Requests, *, concurrency: int) -> Outcome:
-    """As engines are benchmarked: so many clients, each of which sends its next request when its last one is done.
+    """Serves requests as engines are benchmarked: so many clients, each of which sends its next request when its last
+    one is done.
 
     The requests are taken in their order; their arrivals are set by the clients.
     """
-    run = _Run([replica], requests)
-    return run.closed(concurrency)
+    return _Run([replica], requests).closed(concurrency)
 
 
 class _Run:
@@ -122,7 +121,6 @@ class _Run:
         count = len(requests)
         self._arrival_s = requests.arrival_s.tolist()
         self._first_token_s, self._finish_s, self._chosen = [nan] * count, [nan] * count, [-1] * count
-        inputs, outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
         span_s = (self._arrival_s[-1] if count else 0.0) * 1.05 / TIME_BINS
         self._recorders = [
             Recorder(
@@ -130,13 +128,11 @@ class _Run:
             )
             for replica in replicas
         ]
-        self._inputs, self._outputs = inputs, outputs
+        self._inputs, self._outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
         self._exposed_s, self._decode = [0.0] * count, [-1] * count
         self._under_way = [0] * len(replicas)  # requests that were sent to each for decoding, ended or not
         self._due: list[tuple[float, int]] = []  # hand-overs, by time
-        self._engines = [
-            self._engine(replica, recorder) for replica, recorder in zip(replicas, self._recorders, strict=True)
-        ]
+        self._engines = list(map(self._engine, replicas, self._recorders))
         self._prefilling = [
             position for position, engine in enumerate(self._engines) if isinstance(engine, PrefillEngine)
         ]

@@ -11,7 +11,7 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.simulation.requests import Requests
 
-TIME_BINS: Final = 512
+TIME_BINS: Final = 512  # chosen: a plot is hardly wider
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Outcome:
 
 
 class Recorder:
-    """Of one replica. Time is kept in TIME_BINS spans, which double whenever it runs out of them, so that memory
-    does not grow with what is simulated."""
+    """Keeps what one replica does. Time is kept in TIME_BINS spans, which double whenever it runs out of them, so
+    that memory does not grow with what is simulated."""
 
     def __init__(self, first_token_s: list[float], finish_s: list[float], *, span_s: float, blocks: int) -> None:
         self._first_token_s, self._finish_s, self._blocks = first_token_s, finish_s, blocks
@@ -110,7 +110,7 @@ class Recorder:
             start_s, at = until_s, at + 1
 
     def timeline(self, end_s: float) -> Timeline:
-        """Up to `end_s`."""
+        """Returns what was kept up to `end_s`."""
         used = min(TIME_BINS, max(1, int(np.ceil(end_s / self._span_s))))
         running, waiting, blocks, busy = (np.array(sums[:used]) / self._span_s for sums in self._sums)
         return Timeline(self._span_s, running, waiting, blocks / max(self._blocks, 1), busy)

@@ -22,9 +22,9 @@ from sutler.solver.problem import Role, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica
 from sutler.solver.simulation.step_times import StepTimes, step_times
-from sutler.solver.throughput.aiconfigurator import missing
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.roofline import Roofline
 
 MEASURED: Final = "measured"
@@ -50,7 +50,7 @@ def simulated_replicas(
     max_batched_tokens: int = 2048,
     roofline: Roofline | None = None,
 ) -> tuple[SimulatedReplica, ...]:
-    """In the order given; equal replicas share their tables. `lengths`: by model.
+    """Makes the replicas of a plan, in the order given; equal replicas share their tables. `lengths`: by model.
 
     Raises InvalidProblemError where an architecture or a layer split is unknown, or a model does not fit.
     """
@@ -101,7 +101,6 @@ def _times(
         model,
         layouts,
         roofline.simulation_stages(model),
-        calibration=roofline.calibration,
         max_sequences=max_sequences,
         longest_tokens=lengths.longest_tokens,
         typical_tokens=lengths.typical_tokens,
@@ -175,7 +174,7 @@ def _as_capped(gpu: Gpu, stages: Sequence[Stage]) -> Gpu:
 
 
 def lengths_of(model: ServedModel, input_tokens: IntArray, output_tokens: IntArray) -> Lengths:
-    """Of the requests for a model; of its workloads where there are none."""
+    """The lengths of the requests for a model; of its workloads where there are none."""
     if not len(input_tokens):
         longest = max(w.input_tokens + w.output_tokens for w in model.workloads)
         return Lengths(longest, float(np.mean([w.input_tokens + w.output_tokens / 2 for w in model.workloads])))

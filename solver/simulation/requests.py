@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.arrays import FloatArray, IntArray, take_rows
 from sutler.solver.errors import InvalidProblemError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RequestKind:
     """A workload of a model, by the caller's names; its mean lengths and its rate."""
 
     model: str
@@ -25,9 +25,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """In order of arrival; arrays [num_requests]. `kind` indexes kinds; at least one token each way."""
+    """Requests in order of arrival; arrays [num_requests]. `kind` indexes kinds; at least one token each way."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RequestKind, ...]
     kind: IntArray
     arrival_s: FloatArray
     input_tokens: IntArray
@@ -48,13 +48,11 @@ class Requests:
         """Each of them kept with probability `share`, one at least: what is left when others take the rest."""
         kept = np.random.default_rng(seed).random(len(self)) < share
         kept[:1] |= not kept.any()
-        return Requests(
-            self.kinds, self.kind[kept], self.arrival_s[kept], self.input_tokens[kept], self.output_tokens[kept]
-        )
+        return take_rows(self, kept)
 
 
 def requests_of(
-    kinds: Sequence[Kind], model: str, arrival_s: FloatArray, input_tokens: IntArray, output_tokens: IntArray
+    kinds: Sequence[RequestKind], model: str, arrival_s: FloatArray, input_tokens: IntArray, output_tokens: IntArray
 ) -> Requests:
     """Requests of one model, each as the workload whose mean lengths are nearest by ratio."""
     of_model = [index for index, kind in enumerate(kinds) if kind.model == model]
@@ -69,7 +67,7 @@ def requests_of(
     return Requests(tuple(kinds), kind, arrival_s[order], inputs, outputs)
 
 
-def poisson(kinds: Sequence[Kind], *, duration_s: float, seed: int, load_multiple: float = 1.0) -> Requests:
+def poisson(kinds: Sequence[RequestKind], *, duration_s: float, seed: int, load_multiple: float = 1.0) -> Requests:
     """Arrivals at random at the workloads' rates times `load_multiple`; every request has its workload's mean
     lengths, rounded at random so that their mean is kept."""
     draw = np.random.default_rng(seed)
@@ -87,7 +85,7 @@ def poisson(kinds: Sequence[Kind], *, duration_s: float, seed: int, load_multipl
 
 
 def sampled(
-    kinds: Sequence[Kind],
+    kinds: Sequence[RequestKind],
     model: str,
     input_tokens: IntArray,
     output_tokens: IntArray,
@@ -114,13 +112,11 @@ def _whole(tokens: FloatArray, draw: np.random.Generator) -> IntArray:
 
 
 def joined(parts: Sequence[Requests]) -> Requests:
-    """Of several models with the same kinds, in one order."""
+    """Puts the requests of several models with the same kinds into one order."""
     arrival_s = np.concatenate([part.arrival_s for part in parts])
     order = np.argsort(arrival_s, kind="stable")
-    return Requests(
-        parts[0].kinds,
-        np.concatenate([part.kind for part in parts])[order],
-        arrival_s[order],
-        np.concatenate([part.input_tokens for part in parts])[order],
-        np.concatenate([part.output_tokens for part in parts])[order],
+    kind, inputs, outputs = (
+        np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in ("kind", "input_tokens", "output_tokens")
     )
+    return Requests(parts[0].kinds, kind, arrival_s[order], inputs, outputs)

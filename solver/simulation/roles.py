@@ -122,7 +122,6 @@ class DecodeEngine(Engine):
 
     def _join(self, request: int) -> None:
         prompt = self._inputs[request]
-        sequence = Admitted(request, self._admissions, prompt, blocks_of(prompt), 0, 0, prompt)
-        self._admissions += 1
+        sequence = self._admit(request, prompt, blocks_of(prompt))
         self._free -= sequence.blocks
         self._decode(sequence, self._outputs[request] - 1)

@@ -17,7 +17,7 @@ RoutingPolicy = Literal["round_robin", "random", "least_loaded"]
 
 
 class Router(Protocol):
-    """For the requests of one workload, in order of arrival."""
+    """Chooses for the requests of one workload, in order of arrival."""
 
     def choose(self, loads: Sequence[int]) -> int:
         """A position among the replicas that have a share; `loads`: requests that each of them has now."""
@@ -55,7 +55,7 @@ class LeastLoaded:
 
 
 def router(policy: RoutingPolicy, fractions: FloatArray, draw: np.random.Generator) -> Router:
-    """For the replicas that have a share; `draw` is used by `random` alone."""
+    """Makes the router between replicas that have a share; `draw` is used by `random` alone."""
     if policy == "random":
         return Random(fractions, draw)
     return RoundRobin(fractions) if policy == "round_robin" else LeastLoaded(fractions)

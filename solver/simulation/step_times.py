@@ -16,12 +16,10 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Calibration
 from sutler.solver.problem import ServedModel
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pipelines, pipelines
 from sutler.solver.throughput.memory import sequences_in_memory, stage_memory
-from sutler.solver.throughput.prepare import known_spec
 from sutler.solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
 PROMPT_LENGTHS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
@@ -40,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Of one replica.
+    """The step times of one replica.
 
     decode [max_sequences + 1]: what a step of 0, 1, 2, ... sequences takes on the whole way, and on each stage.
     prompts: ascending lengths; through_s: their prefill from the first stage to the last; slots_s: on each stage,
@@ -62,7 +60,7 @@ class StepTimes:
         return len(self.slots_s)
 
     def scaled(self, factor: float) -> "StepTimes":
-        """With seconds that are so many times as long."""
+        """Returns them with seconds that are so many times as long."""
         return replace(
             self,
             decode=tuple(
@@ -74,12 +72,12 @@ class StepTimes:
         )
 
     def line(self, sequences: int, context: float) -> Line:
-        """Of a step without prompts: the longest at a mean context."""
+        """The line of a step without prompts: the longest at a mean context."""
         lines = self.decode[sequences]
         return lines[0] if len(lines) == 1 else max(lines, key=lambda line: line.at(context))
 
     def prefill_s(self, tokens: float) -> tuple[float, list[float]]:
-        """Of a prompt: through all stages, and on each."""
+        """Seconds of a prompt: through all stages, and on each."""
         at = min(max(bisect_right(self.prompts, tokens) - 1, 0), len(self.prompts) - 2)
         share = (tokens - self.prompts[at]) / (self.prompts[at + 1] - self.prompts[at])
         through_s = self.through_s[at] + share * (self.through_s[at + 1] - self.through_s[at])
@@ -103,19 +101,17 @@ def step_times(
     layouts: Layouts,
     source: ModelStages,
     *,
-    calibration: Calibration,
     max_sequences: int,
     longest_tokens: float,
     typical_tokens: float,
 ) -> StepTimes:
-    """Of the one layout, whose layers are given.
+    """Makes the tables of the one layout, whose layers are given.
 
     `longest_tokens`: of any sequence; `typical_tokens`: of a sequence while it decodes.
-    Raises InvalidProblemError where the model's architecture is unknown.
     """
     layers = layouts.layers
     assert layers is not None
-    spec, (kinds, kind) = known_spec(model), stage_kinds(layouts)
+    kinds, kind = stage_kinds(layouts)
     cached = model.prefix_cache_hit_fraction
     lengths = np.unique(np.round(np.geomspace(1.0, max(longest_tokens, 2.0), PROMPT_LENGTHS)))
     contexts = np.array([typical_tokens / 2, typical_tokens * 2])
@@ -128,8 +124,6 @@ def step_times(
             layers=layers,
             traffic=Traffic(input_tokens=inputs, output_tokens=np.zeros(len(inputs)), new_tokens=new),
             source=source,
-            hidden_size=spec.hidden_size,
-            priors=calibration.priors,
             max_batch=most,
         )
 
@@ -145,7 +139,7 @@ def step_times(
 
 
 def _prefills(pipes: Pipelines) -> tuple[FloatArray, list[FloatArray]]:
-    """Of every length: through all stages and the hops between them, and on each stage."""
+    """Seconds of a prompt of every length: through all stages and the hops between them, and on each stage."""
     stages, tokens = int(pipes.stages[0]), pipes.traffic.new_tokens
     each = [
         pipes.layers[s, 0] * pipes.prefill.per_layer[pipes.kind[s, 0]] + pipes.prefill.per_pass[pipes.kind[s, 0]]
@@ -180,15 +174,15 @@ def _decodes(pipes: Pipelines, contexts: FloatArray, max_sequences: int) -> tupl
 
 
 def _lines(seconds: FloatArray, contexts: FloatArray) -> list[Line]:
-    """[num_batches] through the seconds [2, num_batches] at the two contexts."""
+    """Lines [num_batches] through the seconds [2, num_batches] at the two contexts."""
     slope = (seconds[1] - seconds[0]) / (contexts[1] - contexts[0])
     fixed = seconds[0] - slope * contexts[0]
     return [Line(float(f), float(s)) for f, s in zip(fixed, slope, strict=True)]
 
 
 def _kv_tokens(source: ModelStages, kinds: StageKinds, layouts: Layouts, typical_tokens: float) -> int:
-    """Where a window bounds what is kept, the cache holds longer sequences by as much as they exceed it; a state of
-    fixed size counts as the tokens that it takes the place of."""
+    """Returns what the cache holds. Where a window bounds what is kept, the cache holds longer sequences by as much
+    as they exceed it; a state of fixed size counts as the tokens that it takes the place of."""
     assert layouts.layers is not None
     _, kind = stage_kinds(layouts)
     stages = (layouts.gpu >= 0).sum(axis=1)

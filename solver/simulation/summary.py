@@ -17,7 +17,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.problem import LatencyLimit, LatencyMetric, ServedModel
 from sutler.solver.simulation.outcome import Outcome
-from sutler.solver.simulation.requests import Kind
+from sutler.solver.simulation.requests import RequestKind
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99, 100)
 METRICS: Final[tuple[LatencyMetric, ...]] = ("ttft", "tpot", "e2e")
@@ -53,7 +53,7 @@ class LimitResult:
 
 @dataclass(frozen=True, slots=True)
 class TrafficSummary:
-    """Of a model, or of one workload of it (`workload` None: all).
+    """What came of the requests of a model, or of one workload of it (`workload` None: all).
 
     `goodput_rps`: requests/s within all limits of their workload at once, of those that were counted. `limits`: of a
     model, its own over the requests that are under them, and those that single workloads have for themselves.
@@ -144,7 +144,7 @@ def _limits_of(model: ServedModel | None, workload: str) -> tuple[LatencyLimit, 
 def _limits_of_model(
     model: ServedModel | None,
     members: Sequence[int],
-    kinds: Sequence[Kind],
+    kinds: Sequence[RequestKind],
     limits: Sequence[Sequence[LatencyLimit]],
 ) -> list[Asked]:
     """The model's limits over all that are under them, then those of single workloads."""
@@ -157,7 +157,7 @@ def _limits_of_model(
 
 
 def _within(outcome: Outcome, limits: Sequence[Sequence[LatencyLimit]]) -> BoolArray:
-    """[num_requests] whether it was served within all limits of its kind."""
+    """Whether each request was served within all limits of its kind [num_requests]."""
     seconds, served = _seconds(outcome), outcome.is_served
     within = served.copy()
     for kind, own in enumerate(limits):
@@ -240,8 +240,8 @@ def group_results(
     *,
     warm_up_s: float,
 ) -> tuple[tuple[LimitResult, ...], ...]:
-    """By group of replicas, how what it served did under each limit, over the kinds of requests given with it; a
-    group without such requests meets all.
+    """Returns by group of replicas how what it served did under each limit, over the kinds of requests given with it;
+    a group without such requests meets all.
 
     A request is of the group that prefills it and of the one that decodes it.
     """

@@ -5,43 +5,22 @@ simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.problem import Problem, ServedModel, Workload
-from sutler.solver.throughput.base import Layouts, Points, Rates, Source
-from sutler.solver.throughput.measured import matching, measured_of
+from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.measured import matching, measured_detail, measured_rates
 from sutler.solver.throughput.mixes import least_of, mixes_of
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.roofline import Roofline
 
-__all__ = [
-    "MEASURED_LOAD_FRACTION",
-    "Handover",
-    "Layouts",
-    "Points",
-    "RateBasis",
-    "Rates",
-    "Source",
-    "ceilings",
-    "counted",
-    "evidence",
-    "handover",
-    "max_load_fraction",
-    "measured_load_fraction",
-    "points",
-    "rates",
-    "roofline_of",
-    "stated_ceiling",
-    "stated_rates",
-]
-
-# Measured rates come without latencies: with a limit that includes a queue they are not counted on to the full. At
-# 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
+# Chosen: measured rates come without latencies, so with a limit that includes a queue they are not counted on to the
+# full. At 0.98 the p90 request of a replica with 200 sequences waits 20 s for one, at 0.9 0.2 s (M/M/b).
 MEASURED_LOAD_FRACTION: Final = 0.85
 # Operating points interpolate step times on other grids than ceilings do: within some per cent of the load.
 _CEILING_TOLERANCE: Final = 0.02
@@ -54,8 +33,8 @@ def max_load_fraction(problem: Problem, model: ServedModel) -> float:
 
 
 def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workload) -> float:
-    """Up to which load a measured rate of the workload is counted on: 0.85 where a limit includes a queue (TTFT, end
-    to end), else 1; no more than the caller set."""
+    """The load up to which a measured rate of the workload is counted on: 0.85 where a limit includes a queue (TTFT,
+    end to end), else 1; no more than the caller set."""
     queued = any(limit.metric in ("ttft", "e2e") for limit in model.limits_of(workload))
     return min(max_load_fraction(problem, model), MEASURED_LOAD_FRACTION if queued else 1.0)
 
@@ -63,7 +42,7 @@ def measured_load_fraction(problem: Problem, model: ServedModel, workload: Workl
 def rates(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None
 ) -> tuple[Rates, BoolArray]:
-    """As `stated_rates`, but as plans count on them."""
+    """Returns `stated_rates` as plans count on them."""
     found, measured = stated_rates(problem, model, layouts, caps=caps)
     return counted(problem, found), measured
 
@@ -82,7 +61,7 @@ def stated_rates(
     With measured rates only, or without an architecture, other layouts have rate 0 and do not fit. The memory of
     measured layouts is not checked.
     """
-    measured = measured_of(model, problem.measured).rates(model, layouts)
+    measured = measured_rates(problem, model, layouts)
     found = measured
     if _estimated(problem, model):
         found = roofline_of(problem, layouts).rates(model, layouts, caps=caps)
@@ -98,7 +77,7 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
     """Operating points of `layouts`: what they are counted on for within all limits. With `caps` [num_layouts], at
     those alone, and every layout has one at least, if only one that admits nothing."""
     most_load = max_load_fraction(problem, model)
-    measured = measured_of(model, problem.measured).rates(model, layouts)
+    measured = measured_rates(problem, model, layouts)
     parts = [_measured_points(problem, model, layouts, measured)]
     if _estimated(problem, model):
         rest = np.flatnonzero(~measured.fits)
@@ -119,10 +98,10 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
 def ceilings(
     problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray
 ) -> FloatArray:
-    """[num_layouts] the largest load, as a share of `rates` under the same caps [num_layouts], at which each layout
-    keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
+    """Returns the largest load [num_layouts], as a share of `rates` under the same caps [num_layouts], at which each
+    layout keeps all limits of requests in the proportions of `rps` [num_layouts, W]."""
     rps, caps = rps * problem.objective.carried_load, np.maximum(caps, 1)
-    measured, known = measured_of(model, problem.measured).rates(model, layouts).fits, np.ones(len(layouts))
+    measured, known = measured_rates(problem, model, layouts).fits, np.ones(len(layouts))
     if measured.any() or not _estimated(problem, model):
         full, _ = rates(problem, model, layouts, caps=caps)
         busy = np.divide(rps, full.rps, out=np.zeros_like(rps), where=(rps > 0) & (full.rps > 0))
@@ -155,7 +134,7 @@ def stated_ceiling(problem: Problem, ceiling: float, utilisation_fraction: float
 
 
 def _measured_loads(problem: Problem, model: ServedModel) -> FloatArray:
-    """[W] up to which load measured rates are counted on."""
+    """Returns up to which load measured rates are counted on [W]."""
     return np.array([measured_load_fraction(problem, model, workload) for workload in model.workloads])
 
 
@@ -170,23 +149,19 @@ def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, mea
 
 
 def _joined_points(parts: Sequence[Points], layouts: int, *, is_complete: bool) -> Points:
-    """By layout. `is_complete`: with a point that admits nothing for each layout that has none."""
-    names = Points.__slots__
+    """Puts them in the order of layouts. `is_complete`: with a point that admits nothing for each layout that has
+    none."""
+    joined = concatenated(parts)
     if is_complete:
-        there = np.concatenate([part.layout for part in parts])
-        missing = np.setdiff1d(np.arange(layouts), there)
-        empty = [
-            np.zeros((len(missing), *getattr(parts[0], name).shape[1:]), getattr(parts[0], name).dtype)
-            for name in names
-        ]
-        parts = [*parts, replace(Points(*empty), layout=missing)]
-    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-    order = np.argsort(arrays[0], kind="stable")
-    return Points(*(array[order] for array in arrays))
+        missing = np.setdiff1d(np.arange(layouts), joined.layout)
+        columns = (getattr(joined, field.name) for field in fields(joined))
+        nothing = Points(*(np.zeros((len(missing), *column.shape[1:]), column.dtype) for column in columns))
+        joined = concatenated([joined, replace(nothing, layout=missing)])
+    return joined.take(np.argsort(joined.layout, kind="stable"))
 
 
 def _derating(problem: Problem, model: ServedModel, layouts: Layouts) -> FloatArray:
-    """[num_layouts, W] what of its rate each layout is counted on for."""
+    """Returns what of its rate each layout is counted on for [num_layouts, W]."""
     factor = np.ones((len(layouts), len(model.workloads)))
     for one in problem.derated:
         if (one.model, one.role) == (model.name, layouts.role) and one.precision in (None, model.precision):
@@ -214,8 +189,6 @@ def _most_of_link(
     A replica is taken to be busy for the longer of its own and its link's time. Both could overlap across kinds of
     requests that differ in what binds them; that is not counted on. `layers` [rows, max_stages]: the split.
     """
-    if layouts.role == "aggregated" or model.spec is None or layouts.kv_gb_per_s is None:
-        return np.inf
     some = layouts if rows is None else layouts.take(rows)
     handed_over = handover(problem, model, replace(some, layers=layers if layers.any() else None))
     if handed_over is None:
@@ -242,10 +215,9 @@ def evidence(
     layout: int,
     workload: int,
 ) -> RateBasis:
-    """Of one rate; `rates` and `measured` as returned by `stated_rates`."""
+    """Returns what one rate rests on; `rates` and `measured` as returned by `stated_rates`."""
     if measured[layout] or not _estimated(problem, model):
-        table = measured_of(model, problem.measured)
-        found = RateBasis(table.name, "", table.detail(model, layouts, rates, layout, workload))
+        found = RateBasis("measured", "", measured_detail(rates, layout, workload))
     else:
         roofline = roofline_of(problem, layouts)
         source, version = roofline.source_of(model, layouts, rates, layout, workload)
@@ -260,7 +232,7 @@ def evidence(
 
 
 def roofline_of(problem: Problem, layouts: Layouts | None = None) -> Roofline:
-    """With the problem's calibration and the engine that it is of; operators were not measured on capped GPUs."""
+    """The roofline of the problem's calibration and of its engine; operators were not measured on capped GPUs."""
     calibration = problem.calibration or shipped_calibration()
     is_capped = layouts is not None and layouts.power_cap_fraction < 1
     return Roofline(calibration, calibration.serves, "roofline" if is_capped else problem.estimates)
@@ -270,25 +242,18 @@ def _estimated(problem: Problem, model: ServedModel) -> bool:
     return model.spec is not None and not problem.measured_only
 
 
-def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers: int) -> Rates:
+def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers_of_model: int) -> Rates:
     """Measured rows instead of the estimated ones; the layer split stays the estimate's, even where it has none."""
     row = measured.fits[:, None]
     unsplit = measured.fits & (estimated.layers.sum(axis=1) == 0)
-    return replace(
-        estimated,
-        rps=np.where(row, measured.rps, estimated.rps),
-        batch=np.where(row, measured.batch, estimated.batch),
-        ttft_s=np.where(row, measured.ttft_s, estimated.ttft_s),
-        tpot_s=np.where(row, measured.tpot_s, estimated.tpot_s),
-        low_rps=np.where(row, measured.low_rps, estimated.low_rps),
-        high_rps=np.where(row, measured.high_rps, estimated.high_rps),
-        layers=np.where(unsplit[:, None], _even_split(layouts, layers), estimated.layers),
-        fits=estimated.fits | measured.fits,
-    )
+    names = ("rps", "batch", "ttft_s", "tpot_s", "low_rps", "high_rps")
+    columns = {name: np.where(row, getattr(measured, name), getattr(estimated, name)) for name in names}
+    layers = np.where(unsplit[:, None], _even_split(layouts, layers_of_model), estimated.layers)
+    return replace(estimated, **columns, layers=layers, fits=estimated.fits | measured.fits)
 
 
 def _even_split(layouts: Layouts, layers: int) -> IntArray:
-    """[num_layouts, max_stages] equal shares of the layers, the remainder on the first stages."""
+    """Equal shares of the layers [num_layouts, max_stages], the remainder on the first stages."""
     stages = (layouts.gpu >= 0).sum(axis=1)[:, None]
     position = np.arange(layouts.gpu.shape[1])[None, :]
     share: IntArray = np.where(position < stages, layers // stages + (position < layers % stages), 0)

@@ -17,12 +17,10 @@ import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
-from sutler.solver.problem import ServedModel
-from sutler.solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times, why_not
+from sutler.solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times
 from sutler.solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
 from sutler.solver.throughput.operator_package import VERSION, missing
-from sutler.solver.throughput.prepare import known_spec
-from sutler.solver.throughput.stages import Basis, ModelStages, StageKinds, StageSeconds, StagesOver, Traffic
+from sutler.solver.throughput.stages import Basis, StageKinds, StageSeconds, StagesOver, Traffic
 
 PACKAGE: Final = "aiconfigurator-core"
 # Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 26 % on H100 and 20 % on B200;
@@ -30,8 +28,6 @@ PACKAGE: Final = "aiconfigurator-core"
 VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
 VALIDATED_BAND: Final = 1.3
 BAND: Final = 1.4
-
-__all__ = ["OperatorStages", "missing", "operator_stages", "why_not", "would_help"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +55,19 @@ class OperatorStages(StagesOver):
         return self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
 
     def answers(self, kinds: StageKinds) -> BoolArray:
-        """For which kinds the database is asked and answers [num_kinds]."""
+        """Whether the database is asked for each kind, and answers [num_kinds]."""
         found = dict(self._answering(kinds))
         return np.array([kind in found for kind in range(len(kinds))], dtype=np.bool_)
 
-    def known(self, kinds: StageKinds) -> BoolArray:
-        """Which kinds the database answers for [num_kinds]."""
-        return np.array([reason is None for reason in self.reasons(kinds)], dtype=np.bool_)
-
-    def reasons(self, kinds: StageKinds) -> tuple[str | None, ...]:
-        """Why the roofline answers for each kind; None where the database does."""
-        found = (self._times(kinds, kind) for kind in range(len(kinds)))
-        return tuple(times if isinstance(times, str) else times.failure for times in found)
-
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        """See StageSource; prompts in whole tokens."""
+        """See ModelStages; prompts in whole tokens."""
         rows = [
             (kind, times.prefill(traffic.new_tokens, traffic.input_tokens)) for kind, times in self._answering(kinds)
         ]
         return self._with(self.base.prefill(kinds, traffic), rows)
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        """See StageSource; mean contexts in whole tokens."""
+        """See ModelStages; mean contexts in whole tokens."""
         rows = [(kind, times.decode(traffic.mean_context, max_batch)) for kind, times in self._answering(kinds)]
         return self._with(self.base.decode(kinds, traffic, max_batch=max_batch), rows)
 
@@ -131,8 +118,3 @@ def would_help(
     if missing() is None or isinstance(quant_modes(spec, precision, kv_precision), str):
         return False
     return system_error(gpu, tensor_parallel) is None and model_error(spec) is None
-
-
-def operator_stages(model: ServedModel, base: ModelStages, *, everywhere: bool = False) -> OperatorStages:
-    """Raises InvalidProblemError where the architecture of `model` is unknown."""
-    return OperatorStages(base, known_spec(model), model.kv_precision, everywhere)

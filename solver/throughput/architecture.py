@@ -14,17 +14,10 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.catalog.entries import LinearAttention, ModelSpec, Precision
 from sutler.solver.catalog.parameters import attention_parameters
 
-# Bytes per parameter including scales. int4: one FP16 scale and one packed 4-bit zero per 128 weights, as
-# GPTQ and AWQ checkpoints store them. fp4: one FP8 scale per 16 weights, as in NVFP4 (MXFP4 is 6 % smaller).
-WEIGHT_BYTES: Final[dict[Precision, float]] = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "int4": 0.5 + 2.5 / 128,
-    "fp4": 0.5 + 1.0 / 16,
-}
-KV_BYTES: Final[dict[Precision, float]] = {
+# Bytes per parameter, or per value of a KV cache, including scales. int4: one FP16 scale and one packed 4-bit zero
+# per 128 weights, as GPTQ and AWQ checkpoints store them. fp4: one FP8 scale per 16 weights, as in NVFP4 (MXFP4 is
+# 6 % smaller).
+PRECISION_BYTES: Final[dict[Precision, float]] = {
     "bf16": 2.0,
     "fp16": 2.0,
     "fp8": 1.0,
@@ -116,7 +109,7 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
     body = max(spec.total_params - embeddings - expert_params, float(attention_parameters(spec)))
     moe, window, linear, sparse = spec.moe, spec.sliding_window, spec.linear_attention, spec.sparse_attention
     linear_fraction = 1.0 - linear.full_layers / spec.layers if linear else 0.0
-    kv_head_bytes = _kv_entries(spec) * KV_BYTES[kv_precision]
+    kv_head_bytes = _kv_entries(spec) * PRECISION_BYTES[kv_precision]
     kv_heads = 1 if spec.mla else spec.kv_heads
     index_bytes = sparse.index_head_dim + INDEX_SCALE_BYTES if sparse else 0.0
     index_flops = 2.0 * sparse.index_heads * sparse.index_head_dim if sparse else 0.0
@@ -129,7 +122,7 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
         expert_params=expert_params / spec.layers,
         experts=moe.experts if moe else 1,
         experts_per_token=moe.experts_per_token if moe else 1,
-        weight_bytes=WEIGHT_BYTES[precision],
+        weight_bytes=PRECISION_BYTES[precision],
         activation_width=_activation_width(spec),
         attention_flops=_attention_flops(spec),
         decode_attention_flops=_decode_attention_flops(spec),
@@ -149,7 +142,7 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
 
 
 def _state_bytes(linear: LinearAttention) -> float:
-    """Of one sequence in one layer: the recurrence and the last inputs of the convolution."""
+    """The bytes that one sequence keeps in one layer: the recurrence and the last inputs of the convolution."""
     convolved = (linear.conv_kernel_tokens - 1) * linear.channels
     return linear.state_values * linear.state_value_bytes + convolved * ACTIVATION_BYTES
 

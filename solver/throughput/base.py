@@ -4,14 +4,14 @@ A layout is a pipeline of stages; a stage is a tensor-parallel group of equal GP
 longest pipeline. Candidates asks for thousands of layouts in one call; verify and estimate ask for one.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray, take_rows
 from sutler.solver.catalog.entries import Gpu
-from sutler.solver.problem import Role, ServedModel
+from sutler.solver.problem import Role
 
 RatesAt = Literal["nominal", "low"]
 """What is counted on: the rates themselves, or the low end of their error bands."""
@@ -51,7 +51,7 @@ class Layouts:
 
     @property
     def ranks(self) -> IntArray:
-        """[num_layouts] of attention."""
+        """The ranks of attention [num_layouts]."""
         return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
     def only(self, layout: int) -> "Layouts":
@@ -60,17 +60,7 @@ class Layouts:
 
     def take(self, rows: IntArray | slice) -> "Layouts":
         """Some of them, in the order of `rows`."""
-        return replace(
-            self,
-            gpu=self.gpu[rows],
-            tensor_parallel=self.tensor_parallel[rows],
-            intra_gb_per_s=self.intra_gb_per_s[rows],
-            hop_gb_per_s=self.hop_gb_per_s[rows],
-            cross_machine=self.cross_machine[rows],
-            layers=None if self.layers is None else self.layers[rows],
-            kv_gb_per_s=None if self.kv_gb_per_s is None else self.kv_gb_per_s[rows],
-            data_parallel=None if self.data_parallel is None else self.data_parallel[rows],
-        )
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +108,4 @@ class Points:
 
     def take(self, rows: IntArray) -> "Points":
         """Some of them, in the order of `rows`."""
-        return Points(*(getattr(self, name)[rows] for name in Points.__slots__))
-
-
-class Source(Protocol):
-    """One way to know throughput."""
-
-    @property
-    def name(self) -> str:
-        """What evidence calls it."""
-        ...
-
-    def rates(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Rates:
-        """Rates of every layout on every workload, with at most `caps` [num_layouts] sequences at a time; None: as
-        many as fit."""
-        ...
-
-    def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
-        """One sentence of evidence: what the number rests on and its bottleneck."""
-        ...
+        return take_rows(self, rows)

@@ -5,16 +5,19 @@ in everything that counts (steps, waits, interruptions), since each is a sum ove
 workloads alone bounds every mixture of them.
 """
 
+from typing import Final
+
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.throughput.latency import Behaviour, Own, spread, waiting_probability
 from sutler.solver.throughput.loaded import Capped, Running
 
-_STEPS = 18  # of the share, then of one such step, and so on
+# Shares are looked at in _STEPS steps, then in as many of one such step, _PARTS times: to 18^-4, or 1e-5.
+_STEPS = 18
 _PARTS = 4
-_LEAST_RPS = 1e-12
-_MOST_EXPONENT = 64.0
+_LEAST_RPS = 1e-12  # against division by zero
+MOST_EXPONENT: Final = 64.0  # of e: beyond, nothing is kept anyway, and sums must not overflow
 
 
 def own_of(capped: Capped, base_s: float) -> Own:
@@ -33,7 +36,7 @@ def own_of(capped: Capped, base_s: float) -> Own:
 
 
 def highest(values: FloatArray) -> FloatArray:
-    """[num_layouts] of [num_layouts, W]; faster than numpy's for few workloads."""
+    """The largest of each row [num_layouts] of [num_layouts, W]; faster than numpy's for few workloads."""
     found = values[:, 0]
     for column in range(1, values.shape[1]):
         found = np.maximum(found, values[:, column])
@@ -72,8 +75,8 @@ def at_worst(running: Running, rps: FloatArray) -> Behaviour:
 
 
 def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[FloatArray, Behaviour]:
-    """Of requests/s in the proportions of `rps` [num_layouts, W], as many as keep this share of the sequences busy
-    [num_layouts]: how many times `rps` that is."""
+    """How a replica behaves with as many requests/s in the proportions of `rps` [num_layouts, W] as keep this share
+    of the sequences busy [num_layouts], and how many times `rps` those are."""
     running = capped.running(share)
     loaded = capped.loaded
     times = _times(rps, running.rps)
@@ -115,11 +118,11 @@ def of_mixture(capped: Capped, rps: FloatArray, share: FloatArray) -> tuple[Floa
 
 
 def decays(capped: Capped, rps: FloatArray, behaviour: Behaviour, decay: FloatArray) -> BoolArray:
-    """[num_layouts] whether the wait for prompts of `rps` [num_layouts, W] decays at least as fast as that: sum rate
+    """Whether the wait for prompts of `rps` [num_layouts, W] decays at least as fast as that: sum rate
     (e^(decay s) - 1) <= decay, since the left side is convex and both are 0 at 0."""
     loaded = capped.loaded
     slot_s = loaded.slot_s + loaded.chunks * behaviour.written_s[:, None]
-    exponent = np.minimum(np.where(rps > 0, decay[:, None] * slot_s, 0.0), _MOST_EXPONENT)
+    exponent = np.minimum(np.where(rps > 0, decay[:, None] * slot_s, 0.0), MOST_EXPONENT)
     return np.asarray((rps * np.expm1(exponent)).sum(axis=1) <= decay)
 
 
@@ -144,12 +147,13 @@ def _full_of_mixture(capped: Capped, full_rps: FloatArray) -> tuple[FloatArray, 
 
 
 def _at_random(capped: Capped) -> FloatArray:
-    """[num_layouts, W] the variance of interruptions per second where the other sequences come at random."""
+    """The variance of interruptions per second where the other sequences come at random [num_layouts, W]."""
     return np.asarray(capped.full_rps * capped.loaded.slot_s**2 * (1.0 - 1.0 / capped.slots))
 
 
 def busy_share(capped: Capped, rps: FloatArray) -> FloatArray:
-    """[num_layouts] of the sequences that run where that is possible, and no more than 1e-5 above."""
+    """The share of the sequences that run with these requests/s, where they can, at most 1e-5 too high
+    [num_layouts]."""
     rows, steps = np.repeat(np.arange(len(rps)), _STEPS), np.arange(_STEPS)
     each, asked = capped.take(rows), rps[rows]
     low = np.zeros(len(rps))
@@ -161,7 +165,7 @@ def busy_share(capped: Capped, rps: FloatArray) -> FloatArray:
 
 
 def _times(rps: FloatArray, most_rps: FloatArray) -> FloatArray:
-    """[num_layouts] how many times these requests/s are carried by who carries each workload alone at `most_rps`."""
+    """Returns how many times these requests/s are carried by who carries each workload alone at `most_rps`."""
     busy = _ratio(rps, most_rps).sum(axis=1)
     return _ratio(np.ones(len(busy)), busy)
 

@@ -10,7 +10,7 @@ priors centred on zero, so that a class with few rows stays close to the others 
 or a long sweep of one configuration would outvote the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Calibration, Engine, Factors, GpuClass
+from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass
 from sutler.solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
 
 # Standard deviations of the priors, as logarithms: how far a factor may plausibly be from its prior mean.
@@ -49,11 +49,15 @@ ENGINE_SPREAD: Final = {
     "first_token_prefills": 0.5,
     "first_token_wave": 0.5,
 }
-WEIGHTS: Final = {"req_per_s": 3.0, "ttft_s": 0.5, "tpot_s": 1.5, "layer_s": 0.3}
+# Chosen: rates count most, since plans rest on them; first tokens least, since they depend on how clients meet; and
+# the many layer times no more than a hint.
+WEIGHTS: Final = {"req_per_s": 3.0, "ttft_s": 0.5, "tpot_s": 1.5}
+LAYER_WEIGHT: Final = 0.3
+# Chosen: with more, a long sweep of one configuration outvotes the rest; with fewer, its detail is lost.
 ROWS_PER_GROUP: Final = 15.0
 # Errors beyond a factor e are queues or failed runs, not speeds.
 LARGEST_LOG_ERROR: Final = 1.0
-SOFT_L1_SCALE: Final = 0.3
+SOFT_L1_SCALE: Final = 0.3  # chosen: weighted errors beyond it count by their size, not its square
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,12 @@ class Parameter:
     spread: float
 
 
-def parameters(prior: Calibration, classes: Sequence[str], engines: Sequence[str]) -> tuple[Parameter, ...]:
-    """The shared factors, and deviations of those classes and engines (the first engine is the reference)."""
+def parameters(
+    prior: Calibration, runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], engines: Iterable[str]
+) -> tuple[Parameter, ...]:
+    """The shared factors, and deviations of the GPU classes of the runs and of those engines."""
+    gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
+    classes = dict.fromkeys(prior.gpu_class(gpu).name for gpu in gpus)
     shared = [Parameter("factors", name, spread) for name, spread in FACTOR_SPREAD.items()]
     by_class = [Parameter(f"class:{one}", name, s) for one in classes for name, s in CLASS_SPREAD.items()]
     by_engine = [Parameter(f"engine:{one}", name, s) for one in engines for name, s in ENGINE_SPREAD.items()]
@@ -77,38 +85,44 @@ def fit(
     runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], prior: Calibration, reference_engine: str
 ) -> Calibration:
     """`prior` with its factors, and the classes and engines that have runs, moved to fit them."""
-    gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
-    classes = dict.fromkeys(prior.gpu_class(gpu).name for gpu in gpus)
     fitted_engines = prior.engines.keys() - {reference_engine}
     engines = dict.fromkeys(run.engine for run in runs if run.engine in fitted_engines)
-    chosen = parameters(prior, tuple(classes), tuple(engines))
-    groups = run_groups(runs)
-    weights = _row_weights(runs)
-    spread = np.array([parameter.spread for parameter in chosen])
-    observed = [
-        np.log(np.array([run.req_per_s for run in runs])),
-        np.log(np.array([run.ttft_s for run in runs])),
-        np.log(np.array([run.tpot_s for run in runs])),
-    ]
+    groups, weights = run_groups(runs), _row_weights(runs)
+    observed = {name: np.log(np.array([getattr(run, name) for run in runs])) for name in WEIGHTS}
     layer_observed = np.log(np.array([run.seconds for run in layer_runs]))
 
-    def residuals(moves: FloatArray) -> FloatArray:
-        calibration = moved(prior, chosen, moves)
+    def errors(calibration: Calibration) -> FloatArray:
         predicted = predict(groups, calibration)
         parts = [
-            weight * weights * _log_error(values, seen)
-            for weight, values, seen in zip(
-                (WEIGHTS["req_per_s"], WEIGHTS["ttft_s"], WEIGHTS["tpot_s"]),
-                (predicted.req_per_s, predicted.ttft_s, predicted.tpot_s),
-                observed,
-                strict=True,
-            )
+            weight * weights * _log_error(getattr(predicted, name), observed[name])
+            for name, weight in WEIGHTS.items()
         ]
-        layers = WEIGHTS["layer_s"] * (np.log(predict_layers(layer_runs, calibration)) - layer_observed)
-        return np.concatenate([*parts, layers, moves / spread])
+        layers = LAYER_WEIGHT * (np.log(predict_layers(layer_runs, calibration)) - layer_observed)
+        return np.concatenate([*parts, layers])
 
+    chosen = parameters(prior, runs, layer_runs, engines)
+    return fitted(prior, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=40, tolerance=1e-5)
+
+
+def fitted(
+    prior: Calibration,
+    chosen: Sequence[Parameter],
+    errors: Callable[[Calibration], FloatArray],
+    *,
+    soft_l1_scale: float,
+    most_evaluations: int,
+    tolerance: float,
+) -> Calibration:
+    """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least."""
+    spread = np.array([parameter.spread for parameter in chosen])
     solution = least_squares(
-        residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=40, xtol=1e-5, ftol=1e-5
+        lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), moves / spread]),
+        np.zeros(len(chosen)),
+        loss="soft_l1",
+        f_scale=soft_l1_scale,
+        max_nfev=most_evaluations,
+        xtol=tolerance,
+        ftol=tolerance,
     )
     return moved(prior, chosen, solution.x)
 
@@ -138,7 +152,7 @@ def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) ->
     return replace(prior, factors=factors, gpu_classes=tuple(classes.values()), engines=engines)
 
 
-Scaled = TypeVar("Scaled", Factors, GpuClass, Engine)
+Scaled = TypeVar("Scaled", Factors, GpuClass, EngineFactors)
 
 
 def _scaled(entry: Scaled, name: str, ratio: float) -> Scaled:

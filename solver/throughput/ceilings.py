@@ -15,15 +15,16 @@ from sutler.solver.throughput.behaviour import busy_share, decays, highest, of_m
 from sutler.solver.throughput.latency import QUEUED_SHARE, LimitOfEach, decay_needed, longest_wait_s
 from sutler.solver.throughput.loaded import Capped
 
-_STEPS: Final = 25  # of the share, then of one such step, and again
-_LEAST_LOAD: Final = 1e-3
-_HALVINGS: Final = 12  # of the logarithm of the share
+_STEPS: Final = 25  # of the share, then of one such step, and again: to 6e-5
+_LEAST_LOAD: Final = 1e-3  # chosen: a replica that carries less is as good as none
+_HALVINGS: Final = 12  # of the logarithm of the share: to 0.2 % of it
 
 
 def load_ceilings(
     capped: Capped, rps: FloatArray, limits: Sequence[LimitOfEach], *, base_s: float, most_load: float
 ) -> FloatArray:
-    """[num_layouts] of what the cap carries of mixtures `rps` [num_layouts, W]; 0 where no load keeps the limits."""
+    """Returns the largest load, of what the cap carries of mixtures `rps` [num_layouts, W]; 0 where no load keeps the
+    limits."""
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.where(rps > 0, rps / capped.full_rps, 0.0).sum(axis=1)
         unit = np.where(np.isfinite(whole) & (whole > 0), 1.0 / whole, 0.0)[:, None] * rps
@@ -36,7 +37,7 @@ def load_ceilings(
     rows = np.arange(len(rps))
 
     def kept(share: FloatArray) -> FloatArray:
-        """[num_layouts, n] the load with these shares of the sequences busy; 0 where it misses a limit."""
+        """Returns the load with these shares of the sequences busy [num_layouts, n]; 0 where it misses a limit."""
         each = np.repeat(rows, share.shape[1])
         load, keeps = _keeps(capped.take(each), asked[each], share.ravel(), limits, base_s)
         return np.where(keeps, np.minimum(load, most_load), 0.0).reshape(share.shape)
@@ -58,7 +59,8 @@ def load_ceilings(
 def mix_ceilings(
     capped: Capped, mix: FloatArray, limits: Sequence[LimitOfEach], *, base_s: float, most_load: float
 ) -> FloatArray:
-    """[num_layouts] requests/s of all workloads of a mix, shares [num_layouts, W], that keep all limits; 0: none."""
+    """Returns the requests/s [num_layouts] of all workloads of a mix, shares [num_layouts, W], that keep all limits;
+    0: none."""
     with np.errstate(divide="ignore"):
         full_rps = 1.0 / (mix / capped.full_rps).sum(axis=1)
     unit = full_rps[:, None] * mix
@@ -71,7 +73,7 @@ def mix_ceilings(
 def _by_halving(
     capped: Capped, asked: FloatArray, limits: Sequence[LimitOfEach], base_s: float, most_load: float
 ) -> FloatArray:
-    """[num_layouts] the largest load that is found to keep the limits by halving the logarithm of the busy share."""
+    """Returns the largest load that is found to keep the limits by halving the logarithm of the busy share."""
     found = np.zeros(len(asked))
     low, high = np.full(len(asked), np.log(_LEAST_LOAD)), np.zeros(len(asked))
     for _ in range(_HALVINGS):
@@ -85,7 +87,7 @@ def _by_halving(
 def _keeps(
     capped: Capped, rps: FloatArray, share: FloatArray, limits: Sequence[LimitOfEach], base_s: float
 ) -> tuple[FloatArray, BoolArray]:
-    """[num_layouts] how many times `rps` are served with this share busy, and whether all keep their limits then."""
+    """Returns how many times `rps` are served with this share busy, and whether all keep their limits then."""
     times, behaviour = of_mixture(capped, rps, share)
     own, decay = own_of(capped, base_s), np.zeros(len(rps))
     for limit in limits:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.calibration.factors import Priors
 from sutler.solver.throughput.architecture import ACTIVATION_BYTES
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import padded
-from sutler.solver.throughput.stages import StageKinds, StageSeconds, StageSource, Traffic
+from sutler.solver.throughput.stages import ModelStages, StageKinds, StageSeconds, Traffic
 from sutler.solver.units import BYTES_PER_GB
 
 
@@ -51,9 +50,6 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.layout)
 
-    def only(self, chosen: IntArray) -> "Pairs":
-        return Pairs(self.layout[chosen], self.workload[chosen])
-
 
 @dataclass(frozen=True, slots=True)
 class Composed:
@@ -74,15 +70,14 @@ def pipelines(
     kind: IntArray,
     layers: IntArray,
     traffic: Traffic,
-    source: StageSource,
-    hidden_size: int,
-    priors: Priors,
+    source: ModelStages,
     max_batch: int,
 ) -> Pipelines:
     """Tables and per-layout arrays; `layouts` must be in descending order of stage count."""
+    priors = source.calibration.priors
     hop_latency = np.where(layouts.cross_machine, priors.cross_machine_hop_latency_s, priors.hop_latency_s)
     with np.errstate(divide="ignore"):
-        per_token = ACTIVATION_BYTES * hidden_size / (layouts.hop_gb_per_s * BYTES_PER_GB)
+        per_token = ACTIVATION_BYTES * source.work.hidden_size / (layouts.hop_gb_per_s * BYTES_PER_GB)
     return Pipelines(
         kind=np.ascontiguousarray(kind.T),
         layers=np.ascontiguousarray(layers.T, dtype=np.float64),
@@ -96,7 +91,7 @@ def pipelines(
     )
 
 
-def prefill_seconds(source: StageSource, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+def prefill_seconds(source: ModelStages, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
     """One prompt of each workload; nothing where prompts are computed elsewhere."""
     seconds = source.prefill(kinds, traffic)
     if traffic.prefills:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.corrections import Corrections, Points, narrowed
+from sutler.solver.calibration.corrections import Corrections, RunPoints, narrowed
 from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.stages import (
@@ -24,10 +24,11 @@ from sutler.solver.throughput.stages import (
     nearest_band_batch,
 )
 
-# Decode carries what is left of the correction; where prefill is nearly all of a request's time that says little.
+# Chosen. Decode carries what is left of the correction, which says little where prefill is nearly all of a request.
 MOST_DECODE_RATIO: Final = 3.0
 PROFILES: Final = "profiles"
-# Below this share of the variance a rate rests on the user's runs more than on the roofline.
+# Chosen: below this share of the variance (half of the deviation) a rate rests on the user's runs more than on the
+# roofline.
 MOST_LEFT: Final = 0.25
 
 Key = tuple[tuple[tuple[str, int, int], ...], tuple[float, ...], tuple[float, ...]]
@@ -42,7 +43,7 @@ class CorrectedStages(StagesOver):
     known: dict[Key, tuple[FloatArray, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        """See stages.StageSource."""
+        """See ModelStages."""
         found = self.base.prefill(kinds, traffic)
         whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
         corrected = whole * self._slower(kinds, traffic, np.array([self._middling()]))[:, :, 0]
@@ -50,7 +51,7 @@ class CorrectedStages(StagesOver):
         return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_DECODE_RATIO), found.per_pass, found.head)
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        """See stages.StageSource."""
+        """See ModelStages."""
         found = self.base.decode(kinds, traffic, max_batch=max_batch)
         batch = np.arange(max_batch + 1, dtype=np.float64)
         outside = (found.head + found.per_pass[:, None])[:, None, :]
@@ -66,11 +67,11 @@ class CorrectedStages(StagesOver):
         return StageSeconds(per_layer, found.per_pass, found.head)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
-        """See stages.ModelStages: as much narrower as the runs leave of the variance."""
+        """See ModelStages: as much narrower as the runs leave of the variance."""
         return narrowed(self.base.bands(kinds, traffic), self._left(kinds, traffic))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
-        """See stages.ModelStages: `profiles` where the runs explain most of the error."""
+        """See ModelStages: `profiles` where the runs explain most of the error."""
         found = self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
         left = self._left(kinds, traffic)[kind, workload, int(nearest_band_batch(np.array(batch)))]
         faster = self.faster(kinds, traffic, batch)[kind, workload]
@@ -95,7 +96,7 @@ class CorrectedStages(StagesOver):
         return self.known[key]
 
     def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
-        """By what the runs raise the rate at a batch [num_kinds, W]."""
+        """The factor by which the runs raise the rate at a batch [num_kinds, W]."""
         return np.asarray(1.0 / self._slower(kinds, traffic, np.array([batch]))[:, :, 0])
 
     def _slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
@@ -107,10 +108,10 @@ class CorrectedStages(StagesOver):
         return np.exp(-(mean[:, :, low] + share * (mean[:, :, low + 1] - mean[:, :, low])))
 
     def _middling(self) -> float:
-        """Of the concurrencies of the runs."""
+        """The geometric mean of the concurrencies of the runs."""
         return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
 
-    def _points(self, kinds: StageKinds, traffic: Traffic) -> Points:
+    def _points(self, kinds: StageKinds, traffic: Traffic) -> RunPoints:
         """Every kind, workload and batch of BAND_BATCHES, in this order of axes."""
         kind, workload, which = (
             axis.ravel() for axis in np.indices((len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
@@ -120,9 +121,9 @@ class CorrectedStages(StagesOver):
         slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
         spread = self.calibration.spread(self.base.bands(kinds, traffic)[:, 0, 0])
         labels = tuple((slugs[int(one)], self.spec.id, self.precision) for one in kind)
-        return Points(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
+        return RunPoints(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
 
 
 def _whole_prefill(seconds: StageSeconds, work: LayerWork) -> FloatArray:
-    """Of all layers on one stage [num_kinds, W]."""
+    """Seconds of a prompt through all layers on one stage [num_kinds, W]."""
     return np.asarray(work.layers * seconds.per_layer + (seconds.head + seconds.per_pass)[:, None])

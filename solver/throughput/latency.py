@@ -41,7 +41,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Engine, Factors
+from sutler.solver.calibration.factors import EngineFactors, Factors
 from sutler.solver.problem import LatencyMetric, Role
 from sutler.solver.throughput.composer import Composed
 
@@ -67,24 +67,16 @@ class FirstToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Composed pairs at a batch, with the decode steps of their workloads; arrays [num_pairs]."""
-
-    composed: Composed
-    batch: FloatArray
-    decode_steps: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Arrays [num_pairs]: rate = batch / (TTFT + (output - 1) TPOT), exactly."""
+    """What engines are measured by, arrays [num_pairs] or [num_runs]: requests/s = requests in flight / (TTFT +
+    (output - 1) TPOT), exactly."""
 
-    rate_rps: FloatArray
+    req_per_s: FloatArray
     ttft_s: FloatArray
     tpot_s: FloatArray
 
 
-def first_token(factors: Factors, engine: Engine) -> FirstToken:
+def first_token(factors: Factors, engine: EngineFactors) -> FirstToken:
     return FirstToken(
         base_s=factors.first_token_base_s * engine.first_token_base,
         prefills=factors.first_token_prefills * engine.first_token_prefills,
@@ -92,19 +84,19 @@ def first_token(factors: Factors, engine: Engine) -> FirstToken:
     )
 
 
-def closed_loop(load: Load, first: FirstToken) -> ClosedLoop:
-    """With exactly `batch` requests in the system, all of them running."""
-    composed, steps = load.composed, load.decode_steps
+def closed_loop(composed: Composed, batch: FloatArray, steps: FloatArray, first: FirstToken) -> ClosedLoop:
+    """Returns what clients measure with exactly `batch` requests in the system, all of them running, `steps` decode
+    steps each [num_pairs]."""
     with np.errstate(divide="ignore", invalid="ignore"):
         outside = first.base_s * (1.0 - np.minimum(composed.rate_rps * composed.slowest_prefill_s, 1.0))
-        whole = load.batch / composed.rate_rps + outside
-        waves = first.wave_fraction * (load.batch - 1.0) / 2.0
+        whole = batch / composed.rate_rps + outside
+        waves = first.wave_fraction * (batch - 1.0) / 2.0
         ttft = first.base_s + first.prefills * composed.prefill_s + waves * composed.slowest_prefill_s
         # Decoding takes its steps whatever the prefills do; the first token cannot eat into them.
         ttft = np.minimum(ttft, np.maximum(whole - steps * composed.step_s, composed.prefill_s + outside))
         tpot = np.where(steps > 0, (whole - ttft) / np.maximum(steps, 1e-9), composed.step_s)
         ttft = np.where(steps > 0, ttft, whole)
-    return ClosedLoop(rate_rps=load.batch / whole, ttft_s=ttft, tpot_s=tpot)
+    return ClosedLoop(req_per_s=batch / whole, ttft_s=ttft, tpot_s=tpot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +141,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Of the requests themselves, arrays [num_layouts, W]; share: of an end-to-end limit."""
+    """What the requests themselves take, arrays [num_layouts, W]; share: of an end-to-end limit."""
 
     role: Role
     base_s: float
@@ -168,7 +160,8 @@ def spread(n: FloatArray, elasticity: FloatArray, delay: FloatArray) -> FloatArr
 
 
 def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArray) -> FloatArray:
-    """That none of the sequences is free, `free` of them on average, at a load of what all of them carry."""
+    """The probability that none of the sequences is free, `free` of them on average, at a load of what all of them
+    carry."""
     z = free / deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.exp(-(z**2) / 2) / (deviation * np.sqrt(2 * np.pi) * np.maximum(1.0 - load, 0.0))
@@ -222,7 +215,7 @@ def _unlimited(seconds: FloatArray, limit: LimitOfEach) -> FloatArray:
 
 
 def _first_token_s(behaviour: Behaviour, own: Own, tail: float) -> FloatArray:
-    """Without any wait for other prompts or for a sequence."""
+    """Seconds to the first token without any wait for other prompts or for a sequence."""
     behind = np.maximum(behaviour.through_s[:, None] - own.through_s, 0.0)  # pipelines pass prompts on in their order
     behind = np.where(behaviour.queue[:, None] > tail, behind, 0.0)
     started_s = behaviour.step_s[:, None] + own.chunks * behaviour.written_s[:, None]
@@ -265,7 +258,7 @@ class _Tokens:
         return np.where(kept, np.sqrt(np.maximum(varying, 0.0)) * self.left * self._steps, -1.0)
 
     def most_s(self) -> FloatArray:
-        """With no wait for prompts."""
+        """Seconds at the percentile with no wait for prompts."""
         return np.asarray(np.minimum(self.mean_s + self.deviation_s, self.full_s))
 
 

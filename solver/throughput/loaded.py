@@ -26,7 +26,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.memory import CHUNK_TOKENS
-from sutler.solver.throughput.prepare import Prepared
+from sutler.solver.throughput.prepare import PreparedLayouts
 
 # Sequences at which step times are asked for; between them they are interpolated.
 GRID: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 56, 72, 88, 112, 136, 168, 208, 256])
@@ -42,7 +42,7 @@ class Loaded:
     [num_tables, len(GRID)].
     """
 
-    prepared: Prepared
+    prepared: PreparedLayouts
     rows: IntArray
     workload: IntArray
     most: IntArray
@@ -60,15 +60,15 @@ class Loaded:
 
     @property
     def able(self) -> BoolArray:
-        """[num_layouts, W] whether a request of the workload fits at all."""
+        """Whether a request of the workload fits at all [num_layouts, W]."""
         return np.asarray(self.most > 0)
 
     def take(self, chosen: IntArray) -> "Loaded":
-        """Of some of the layouts."""
+        """Cuts it to some of the layouts."""
         return self._indexed(self.rows[chosen], (chosen,))
 
     def of(self, layout: IntArray, workloads: IntArray) -> "Loaded":
-        """Of these layouts [n], each with some of the workloads [n, size]."""
+        """Cuts it to these layouts [n], each with some of the workloads [n, size]."""
         return self._indexed(self.rows[layout], (layout[:, None], workloads))
 
     def pairs(self) -> "Loaded":
@@ -99,11 +99,11 @@ class Capped:
     step_s: FloatArray
 
     def take(self, chosen: IntArray) -> "Capped":
-        """Of some of the layouts."""
+        """Cuts it to some of the layouts."""
         return Capped(self.loaded.take(chosen), self.slots[chosen], self.full_rps[chosen], self.step_s[chosen])
 
     def running(self, share: FloatArray) -> "Running":
-        """With a share of the slots busy [num_layouts]."""
+        """Returns what a replica does with this share of its slots busy [num_layouts]."""
         loaded = self.loaded
         n = self.slots * share[:, None]
         step_s, slope_s = self._steps(n)
@@ -149,21 +149,11 @@ class Running:
         return np.asarray(np.minimum(self.slope_s * self.n / self.step_s, 0.95))
 
 
-_PER_PAIR: Final = (
-    "workload",
-    "most",
-    "prefill_s",
-    "slot_s",
-    "chunks",
-    "decode_steps",
-    "chunk_s",
-    "handover_s",
-    "table",
-)
+_PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in ("prepared", "rows", "step_s"))
 
 
-def loaded_of(prepared: Prepared, rows: IntArray) -> Loaded:
-    """Of the prepared layouts `rows`; what does not fit counts as a single sequence and is not `able`."""
+def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:
+    """Prepares the layouts `rows` to be loaded; what does not fit counts as a single sequence and is not `able`."""
     shape = (len(rows), prepared.max_batch.shape[1])
     workload = np.broadcast_to(np.arange(shape[1]), shape)
     pairs = _pairs(rows, workload)

@@ -1,6 +1,6 @@
 """What fits: weights, KV cache and activations of every stage against the memory of its GPUs.
 
-Flow: roofline.py asks for the largest batch and for the most layers a stage can hold (split.py).
+Flow: prepare.py asks for the largest batch and for the most layers a stage can hold (split.py).
 """
 
 from dataclasses import dataclass
@@ -28,15 +28,14 @@ MAX_SEQUENCES: Final = 256
 class StageMemory:
     """Bytes per GPU of each stage kind, arrays [num_kinds].
 
-    free: usable memory less runtime and activations. layer: weights of one layer. first, last: embedding and
-    output head; tied: what is saved where one stage holds both. kv: per token and layer. state: per sequence and
+    free: usable memory less runtime and activations. layer: weights of one layer. vocabulary: embedding or output
+    head; tied: what is saved where one stage holds both. kv: per token and layer. state: per sequence and
     layer, whatever its length.
     """
 
     free: FloatArray
     layer: FloatArray
-    first: FloatArray
-    last: FloatArray
+    vocabulary: FloatArray
     tied: FloatArray
     kv: FloatArray
     state: FloatArray
@@ -50,8 +49,7 @@ def stage_memory(work: LayerWork, kinds: StageKinds) -> StageMemory:
     return StageMemory(
         free=USABLE_FRACTION * total - RUNTIME_GB * BYTES_PER_GB - activations,
         layer=(work.dense_params + work.expert_params / kinds.ranks) * work.weight_bytes / tp,
-        first=vocabulary,
-        last=vocabulary,
+        vocabulary=vocabulary,
         tied=vocabulary if work.tied_embeddings else np.zeros_like(vocabulary),
         kv=work.kv_bytes_per_token(kinds.tensor_parallel),
         state=work.state_bytes / tp,
@@ -68,7 +66,8 @@ def free_after_vocabulary(memory: StageMemory, kind: IntArray, stages: IntArray)
     position = np.arange(kind.shape[1])
     is_first = position[None, :] == 0
     is_last = position[None, :] == stages[:, None] - 1
-    free = free - is_first * padded(memory.first)[kind] - is_last * padded(memory.last)[kind]
+    vocabulary = padded(memory.vocabulary)[kind]
+    free = free - is_first * vocabulary - is_last * vocabulary
     return np.asarray(free + (is_first & is_last) * padded(memory.tied)[kind])
 
 

@@ -16,7 +16,8 @@ from sutler.solver.problem import Problem, ServedModel
 
 
 def mixes_of(model: ServedModel) -> FloatArray:
-    """[V, W] shares of the requests of each column of rates: first of each workload alone, then of the fixed mixes.
+    """Returns the shares of the requests of each column of rates [V, W]: first of each workload alone, then of the
+    fixed mixes.
 
     Without latency limits there are none: a replica then serves any mixture at the rates of its workloads.
     """
@@ -32,6 +33,12 @@ def mixes_of(model: ServedModel) -> FloatArray:
     return np.vstack([alone, mixed])
 
 
+def offered_shares(model: ServedModel) -> FloatArray:
+    """Returns the shares of the model's requests [W]; of each workload as many where no demand says."""
+    demand = np.array([workload.demand for workload in model.workloads])
+    return demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+
+
 def halves(workloads: IntArray, input_tokens: FloatArray | IntArray) -> Iterator[IntArray]:
     """Those with the shorter prompts and those with the longer ones, at least two of each; `input_tokens` [W]."""
     count = len(workloads)
@@ -44,10 +51,10 @@ def halves(workloads: IntArray, input_tokens: FloatArray | IntArray) -> Iterator
 
 
 def most_columns(problem: Problem) -> int:
-    """Of rates, over all models."""
+    """The most columns that the rates of a model have, over all models."""
     return max(len(mixes_of(model)) for model in problem.models)
 
 
 def least_of(values: FloatArray, mixes: FloatArray) -> FloatArray:
-    """[num_layouts, V] the least over the workloads of each column; `values` [num_layouts, W]."""
+    """Returns the least [num_layouts, V] over the workloads of each column; `values` [num_layouts, W]."""
     return np.asarray(np.where(mixes > 0, values[:, None, :], np.inf).min(axis=2))

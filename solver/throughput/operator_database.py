@@ -26,20 +26,12 @@ from sutler.solver.throughput.operator_models import (
     quant_modes,
     system_error,
 )
-from sutler.solver.throughput.operator_package import Answer, Failed, missing, shielded
+from sutler.solver.throughput.operator_package import Answer, NoAnswer, missing, shielded
 from sutler.solver.units import MILLISECONDS_PER_SECOND
 
 ENGINE: Final = "vllm"
 REFERENCE_CONTEXT: Final = 1024  # tokens; every batch is asked for at this one
-KEPT_ANSWERS: Final = 1 << 16  # per stage
-
-
-def why_not(
-    gpu: Gpu, spec: ModelSpec, precision: Precision, kv_precision: Precision, tensor_parallel: int
-) -> str | None:
-    """Why stages of this kind are not known to the database; None where they are."""
-    found = operator_times(gpu, spec, precision, kv_precision, tensor_parallel)
-    return found if isinstance(found, str) else found.failure
+KEPT_ANSWERS: Final = 1 << 16  # per stage; chosen: more than any problem asks, some megabytes
 
 
 def operator_times(
@@ -125,7 +117,7 @@ class OperatorTimes:
         if self.failure is not None:
             return None
         found = shielded(question)
-        if isinstance(found, Failed):
+        if isinstance(found, NoAnswer):
             self.failure = found.reason
             return None
         return found
@@ -137,12 +129,12 @@ def _opened(system: str, spec: ModelSpec, modes: QuantModes, tensor_parallel: in
     # Without a handler of its own the package's warnings would end up on stderr where logging is not set up.
     logging.getLogger("aiconfigurator_core").addHandler(logging.NullHandler())
     times = shielded(lambda: OperatorTimes(system, spec, modes, tensor_parallel))
-    if isinstance(times, Failed):
+    if isinstance(times, NoAnswer):
         return times.reason
     one = np.array([float(REFERENCE_CONTEXT)])
     times.prefill(one, one)
     times.decode(one, 1)
-    return times
+    return times.failure or times
 
 
 @cache

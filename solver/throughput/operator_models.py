@@ -4,7 +4,7 @@ Flow: catalogue entries -> names and config.json (here) -> operator_database.py,
 package. Models are always described by a config.json of our own: names would be looked up in a hub.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
@@ -120,13 +120,7 @@ def config_json(spec: ModelSpec) -> dict[str, object]:
         config["moe_intermediate_size"] = spec.moe.expert_intermediate_size
         config["n_shared_experts"] = spec.moe.shared_experts
         config["first_k_dense_replace"] = spec.moe.dense_layers
-    if spec.mla is not None:
-        config["kv_lora_rank"] = spec.mla.kv_lora_rank
-        config["q_lora_rank"] = spec.mla.q_lora_rank
-        config["qk_rope_head_dim"] = spec.mla.qk_rope_head_dim
-        config["qk_nope_head_dim"] = spec.mla.qk_nope_head_dim
-        config["v_head_dim"] = spec.mla.v_head_dim
-    return config
+    return config | (asdict(spec.mla) if spec.mla is not None else {})  # the entry's fields are called as there
 
 
 def _architecture(spec: ModelSpec) -> str:

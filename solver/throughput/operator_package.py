@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NoAnswer:
     """Instead of an answer."""
 
     reason: str
@@ -36,7 +36,7 @@ def missing() -> str | None:
     return None if found == VERSION else f"{DISTRIBUTION} is {found}, not {VERSION}: {REMEDY}"
 
 
-def shielded(question: Callable[[], Answer]) -> Answer | Failed:
+def shielded(question: Callable[[], Answer]) -> Answer | NoAnswer:
     """The answer, or what kept the package from giving it: it raises errors of many kinds."""
     try:
         with warnings.catch_warnings():
@@ -45,7 +45,7 @@ def shielded(question: Callable[[], Answer]) -> Answer | Failed:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of its compiled part is no Exception
-        return Failed(f"{DISTRIBUTION} {VERSION} has no answer: {_reason(error)}")
+        return NoAnswer(f"{DISTRIBUTION} {VERSION} has no answer: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:

@@ -24,8 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray
-from sutler.solver.throughput.behaviour import at_worst, highest, own_of
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated, take_rows
+from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst, highest, own_of
 from sutler.solver.throughput.ceilings import mix_ceilings
 from sutler.solver.throughput.latency import (
     QUEUED_SHARE,
@@ -39,20 +39,21 @@ from sutler.solver.throughput.loaded import GRID, Capped, Loaded
 from sutler.solver.throughput.mixes import halves
 
 _OF_TOKENS: Final = ("tpot", "e2e")  # limits of how long tokens take
-_LEAST_SHARE: Final = 0.004  # of the sequences that run on average
-_NARROWED: Final = 11  # times by the golden section
+_LEAST_SHARE: Final = 0.004  # of the sequences that run on average: one of the 256 that engines run at most
+_NARROWED: Final = 11  # times by the golden section: to 1/200 of the logarithm's range, a few per cent of the share
 _SECTION: Final = (5**0.5 - 1) / 2
-_LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point
-_ALL_SUBSETS: Final = 3  # workloads of which every set is tried
+_LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point (chosen: twice that of ceilings.py)
+_ALL_SUBSETS: Final = 3  # workloads of which every set is tried; chosen: the sets of more are many
+# Caps that are looked at are chosen: each costs the time of all layouts, and between two of them little is to gain.
 _ABOVE: Final = (1.0, 1.3, 1.8)  # times the largest cap that keeps tokens in time with all sequences running
 _MIXED_CAPS: Final = (256, 168, 112, 72, 44, 24, 12)
 _BETWEEN: Final = (1.24, 1 / 1.24)  # times the best of them
-_BETTER: Final = 1 + 1e-9
-_AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough
+_BETTER: Final = 1 + 1e-9  # beyond rounding
+_AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough; chosen: far within the error bands
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPoints:
     """Operating points; arrays [num_points] and [num_points, V]. layout: which of the layouts; cap: sequences at
     most; rps: the most of each workload alone, then of each fixed mix; 0 where it is not admitted."""
 
@@ -70,7 +71,7 @@ def operating_points(
     base_s: float,
     most_load: float,
     caps: IntArray | None = None,
-) -> Found:
+) -> FoundPoints:
     """`mixes` [V, W]: as of mixes.py; `offered` [W]: shares of the requests; `most_load`: of what the cap carries,
     whatever the limits allow; `caps` [num_layouts]: the only ones to look at, None: all."""
     role = loaded.prepared.layouts.role
@@ -81,17 +82,16 @@ def operating_points(
     alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known)
     layout, workload = np.divmod(alone.layout, workloads)
     able[layout, workload] = True
-    found = [Found(layout, alone.cap, np.where(np.arange(columns) == workload[:, None], alone.rps, 0.0))]
+    found = [FoundPoints(layout, alone.cap, np.where(np.arange(columns) == workload[:, None], alone.rps, 0.0))]
     for each in _of_one_size(_together(able, loaded, asked)):
         members, known = each.workloads, None if caps is None else caps[each.layout]
         part = _sought(loaded.of(each.layout, members), offered[members], asked, known)
         rps = np.zeros((len(part.layout), columns))
         np.put_along_axis(rps, members[part.layout], part.rps, axis=1)
-        found.append(Found(each.layout[part.layout], part.cap, rps))
+        found.append(FoundPoints(each.layout[part.layout], part.cap, rps))
     if role == "aggregated" and limits:
         found += [_of_mix(loaded, able, mixes, column, asked, caps) for column in range(workloads, columns)]
-    joined = Found(*(np.concatenate([getattr(one, name) for one in found]) for name in Found.__slots__))
-    return _enough(joined, mixes)
+    return _enough(concatenated(found), mixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ def _of_one_size(sets: Iterable[_Sets]) -> Iterator[_Sets]:
     for each in sets:
         alike[each.workloads.shape[1]].append(each)
     for some in alike.values():
-        order = np.argsort(np.concatenate([one.layout for one in some]), kind="stable")
-        yield _Sets(*(np.concatenate([getattr(one, name) for one in some])[order] for name in _Sets.__slots__))
+        joined = concatenated(some)
+        yield take_rows(joined, np.argsort(joined.layout, kind="stable"))
 
 
 def _some_of(workloads: IntArray, loaded: Loaded) -> Iterator[IntArray]:
@@ -130,8 +130,9 @@ def _some_of(workloads: IntArray, loaded: Loaded) -> Iterator[IntArray]:
     yield from halves(workloads, loaded.prepared.pipes.traffic.input_tokens)
 
 
-def _enough(found: Found, mixes: FloatArray) -> Found:
-    """Without points that another of their layout is as good as; of several alike, that of the largest set stays."""
+def _enough(found: FoundPoints, mixes: FloatArray) -> FoundPoints:
+    """Leaves out points that another of their layout is as good as; of several alike, that of the largest set
+    stays."""
     workloads = mixes.shape[1]
     order = np.lexsort((-(found.rps[:, :workloads] > 0).sum(axis=1), found.layout))
     layout, rps = found.layout[order], found.rps[order]
@@ -145,8 +146,7 @@ def _enough(found: Found, mixes: FloatArray) -> Found:
         for one, other in ((here + ahead, here), (here, here + ahead)):
             covered = (rps[other] >= rps[one] * _AS_GOOD).all(axis=1) & kept[other]
             kept[one[covered]] = False
-    chosen = order[kept]
-    return Found(found.layout[chosen], found.cap[chosen], found.rps[chosen])
+    return take_rows(found, order[kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Asked:
         return any(limit.metric in _OF_TOKENS for limit in self.limits)
 
 
-def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None) -> Found:
+def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None) -> FoundPoints:
     """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [layouts, W]."""
     best = _Best(loaded, mix, asked)
     widest = np.full(len(loaded), GRID[-1])
@@ -181,7 +181,7 @@ def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | Non
 
 def _of_mix(
     loaded: Loaded, able: BoolArray, mixes: FloatArray, column: int, asked: _Asked, caps: IntArray | None
-) -> Found:
+) -> FoundPoints:
     """The best cap for a fixed mix of each layout that is `able` [num_layouts, W] to serve all of it."""
     members = np.flatnonzero(mixes[column])
     layout = np.flatnonzero(able[:, members].all(axis=1))
@@ -196,7 +196,7 @@ def _of_mix(
             best.look(np.rint(between * factor).astype(np.int64))
     served = np.flatnonzero(best.rps > 0)
     rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
-    return Found(layout[served], best.cap[served], rps)
+    return FoundPoints(layout[served], best.cap[served], rps)
 
 
 class _BestOfMix:
@@ -240,7 +240,7 @@ class _Best:
         self._limits = [replace(limit, seconds=limit.seconds[loaded.workload]) for limit in asked.limits]
 
     def largest_caps(self) -> IntArray:
-        """[num_layouts] the most sequences that keep the limits of tokens when all of them run; at least 1."""
+        """The most sequences [num_layouts] that keep the limits of tokens when all of them run; at least 1."""
         low = np.ones(len(self._loaded), dtype=np.int64)
         high = np.full(len(self._loaded), GRID[-1] + 1)
         while (high - low > 1).any():
@@ -294,11 +294,11 @@ class _Best:
         chosen = rows[better]
         self._score[chosen], self._rps[chosen], self._cap[chosen] = score[better], rps[better], cap[better]
 
-    def found(self) -> Found:
+    def found(self) -> FoundPoints:
         """Layouts without any are left out."""
         rows = np.flatnonzero(self._score > 0)
         slots = np.maximum(self._loaded.most.max(axis=1), 1)
-        return Found(rows, np.minimum(self._cap, slots)[rows], self._rps[rows])
+        return FoundPoints(rows, np.minimum(self._cap, slots)[rows], self._rps[rows])
 
     def _carried(self, rows: IntArray, rps: FloatArray) -> FloatArray:
         """Requests/s of the offered mix of some layouts, rates [num_rows, W]; 0 where a workload is not served."""
@@ -307,7 +307,7 @@ class _Best:
         return np.asarray(1.0 / busy)
 
     def _rates(self, rows: IntArray, capped: Capped, share: FloatArray) -> FloatArray:
-        """[num_rows, W] the rates of the point on some layouts, as capped; 0 where a limit is missed."""
+        """Returns the rates [num_rows, W] of the point on some layouts, as capped; 0 where a limit is missed."""
         running = capped.running(share)
         most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
         if not self._asked.limits:
@@ -322,7 +322,7 @@ class _Best:
         any_queue = (share == 1) & (decay == 0)  # what holds with all running, holds whatever waits
         counted = np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
         slot_s = capped.loaded.slot_s + capped.loaded.chunks * behaviour.written_s[:, None]
-        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, 64.0)
+        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, MOST_EXPONENT)
         with np.errstate(divide="ignore", invalid="ignore"):
             most = np.where(exponent > 0, decay[:, None] / np.expm1(exponent), np.inf)
         rps = np.minimum(np.minimum(alone_rps, most) * counted, most_rps)
@@ -335,7 +335,7 @@ def _whole(log_cap: FloatArray) -> IntArray:
 
 
 def _peak(carried: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray) -> FloatArray:
-    """[num_layouts] where `carried` is largest between low and high, which has one peak, by golden section."""
+    """Returns where `carried` is largest between low and high, which has one peak, by golden section."""
     best, score = high, carried(high)
     left, right = high - _SECTION * (high - low), low + _SECTION * (high - low)
     of_left, of_right = carried(left), carried(right)

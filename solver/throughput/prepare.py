@@ -1,6 +1,6 @@
 """One model on many layouts, made ready to be composed: tables, layer splits, largest batches, error bands.
 
-Flow: roofline.py and closed_loop.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
+Flow: roofline.py and evidence.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from sutler.solver.throughput.memory import (
     sequences_in_memory,
     stage_memory,
 )
+from sutler.solver.throughput.mixes import offered_shares
 from sutler.solver.throughput.roles import (
     Handover,
     asked_of,
@@ -42,7 +43,7 @@ from sutler.solver.throughput.stages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedLayouts:
     """What does not depend on limits. Layouts are sorted by depth; order [num_layouts] is the caller's index.
 
     max_batch [num_layouts, W]: what memory, context length and errors leave of the engine's limit. fits
@@ -72,7 +73,7 @@ def prepare(
     *,
     max_sequences: int,
     paged: bool = False,
-) -> Prepared:
+) -> PreparedLayouts:
     """`paged`: memory holds each sequence at its mean instead of its full length, which is what an engine that
     admits sequences while pages are free reaches in a steady state; planning asks for the full length."""
     order = np.argsort(-(layouts.gpu >= 0).sum(axis=1), kind="stable")
@@ -94,8 +95,6 @@ def prepare(
         layers=layers,
         traffic=traffic,
         source=source,
-        hidden_size=source.work.hidden_size,
-        priors=source.calibration.priors,
         max_batch=max_sequences,
     )
     held = traffic.mean_context if paged else traffic.full_context
@@ -113,7 +112,7 @@ def prepare(
     if layouts.role == "prefill":
         running = np.minimum(running, prompts_in_flight(traffic.new_tokens, pipes.stages))
     batch = running * np.logical_and(np.reshape(possible, (-1, 1)), in_context)
-    return Prepared(
+    return PreparedLayouts(
         order=order,
         layouts=layouts,
         kinds=kinds,
@@ -146,7 +145,7 @@ def _handover(
 
 
 def stated_bands(
-    prepared: Prepared, source: ModelStages, batch: IntArray, rows: IntArray | None = None
+    prepared: PreparedLayouts, source: ModelStages, batch: IntArray, rows: IntArray | None = None
 ) -> FloatArray:
     """The error of every rate as a factor [num_layouts, W] at `batch` of that shape: the widest among what a layout
     rests on. In the order of `prepared`, or of its layouts `rows`."""
@@ -185,8 +184,7 @@ def _balanced(
     memory: StageMemory,
 ) -> IntArray:
     """Layer splits for the mean request of the model's traffic [num_layouts, max_stages]."""
-    demand = np.array([workload.demand for workload in model.workloads])
-    weights = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
+    weights = offered_shares(model)
     typical = Traffic(
         input_tokens=np.array([weights @ traffic.input_tokens]),
         output_tokens=np.array([weights @ traffic.output_tokens]),

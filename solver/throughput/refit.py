@@ -17,15 +17,14 @@ from typing import Final
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
-from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, moved, parameters
+from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, fitted, parameters
+from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import (
     LayerRun,
-    Predicted,
     ServingRun,
     points_of,
     predict,
@@ -35,20 +34,16 @@ from sutler.solver.throughput.runs import (
     with_room,
 )
 
-SPREAD: Final = 0.3
-LAYER_ERROR: Final = 0.1
-SOFT_L1_SCALE: Final = 1.5
-FOLDS: Final = 10
-WORSE: Final = 1.4
+SPREAD: Final = 0.3  # chosen: so few runs move factors less than the hundreds that the shipped ones were fitted to
+LAYER_ERROR: Final = 0.1  # chosen: how far a layer's time alone may be from that in a step, as a logarithm
+SOFT_L1_SCALE: Final = 1.5  # in standard deviations
+FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
+WORSE: Final = 1.4  # chosen: lower, good calibrations by few runs are refused by chance; higher, bad ones are kept
 
 
 @dataclass(frozen=True, slots=True)
-class RunErrors:
+class RunErrors(ClosedLoop):
     """Logarithms of predicted over measured, arrays [num_runs]."""
-
-    req_per_s: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +74,12 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
 
 
 def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
-    """Of what plans rest on, corrections included."""
+    """Returns how far off is what plans rest on, corrections included."""
     found = predict_corrected(runs, calibration)
     return RunErrors(*(_log_errors(runs, found, name) for name in ("req_per_s", "ttft_s", "tpot_s")))
 
 
-def _log_errors(runs: Sequence[ServingRun], found: Predicted, name: str) -> FloatArray:
+def _log_errors(runs: Sequence[ServingRun], found: ClosedLoop, name: str) -> FloatArray:
     """NaN where nothing was measured: requests of a single token have no time between tokens."""
     measured = np.array([getattr(run, name) or np.nan for run in runs])
     return np.asarray(np.log(np.maximum(getattr(found, name), 1e-12) / measured))
@@ -123,39 +118,25 @@ def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start:
 def _fitted(
     runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
 ) -> Calibration:
-    chosen = _movable(runs, layer_runs, start, engine)
-    spread = np.array([parameter.spread for parameter in chosen])
-    groups = run_groups(runs)
-    whiten = _whitening(runs, start)
+    groups, whiten = run_groups(runs), _whitening(runs, start)
     layers_seen = np.log(np.array([run.seconds for run in layer_runs]))
     layer_weight = np.sqrt(min(1.0, ROWS_PER_GROUP / max(len(layer_runs), 1))) / LAYER_ERROR
 
-    def residuals(moves: FloatArray) -> FloatArray:
-        calibration = moved(start, chosen, moves)
+    def errors(calibration: Calibration) -> FloatArray:
         found = predict(groups, calibration)
         rates = np.clip(_log_errors(runs, found, "req_per_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
         layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
-        whitened = solve_triangular(whiten, rates, lower=True)
-        return np.concatenate([whitened, layers * layer_weight, moves / spread])
+        return np.concatenate([solve_triangular(whiten, rates, lower=True), layers * layer_weight])
 
-    solution = least_squares(
-        residuals, np.zeros(len(chosen)), loss="soft_l1", f_scale=SOFT_L1_SCALE, max_nfev=30, xtol=1e-4, ftol=1e-4
-    )
-    return moved(start, chosen, solution.x)
-
-
-def _movable(
-    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration, engine: str
-) -> list[Parameter]:
-    gpus = [run.gpu for run in runs] + [run.gpu for run in layer_runs]
-    classes = tuple(dict.fromkeys(start.gpu_class(gpu).name for gpu in gpus))
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
-    chosen = (one for one in parameters(start, classes, engines) if "first_token" not in one.name)
-    return [replace(one, spread=one.spread * _reach(one, start)) for one in chosen]
+    movable = (one for one in parameters(start, runs, layer_runs, engines) if "first_token" not in one.name)
+    chosen = [replace(one, spread=one.spread * _reach(one, start)) for one in movable]
+    return fitted(start, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=30, tolerance=1e-4)
 
 
 def _reach(parameter: Parameter, start: Calibration) -> float:
-    """As a share of the range in which the shipped factors were sought; more for GPU classes nobody measured."""
+    """How far a parameter may move, as a share of the range in which the shipped factors were sought; more for GPU
+    classes nobody measured."""
     kind, _, name = parameter.place.partition(":")
     if kind != "class":
         return SPREAD
@@ -164,6 +145,6 @@ def _reach(parameter: Parameter, start: Calibration) -> float:
 
 
 def _whitening(runs: Sequence[ServingRun], start: Calibration) -> FloatArray:
-    """[n, n] lower triangular: the Cholesky factor of the covariance of the errors."""
+    """Returns the lower triangular [n, n] Cholesky factor of the covariance of the errors."""
     noise = start.correlation.noise**2 * np.eye(len(runs))
     return np.asarray(np.linalg.cholesky(covariance(start.correlation, points_of(runs, start)) + noise))

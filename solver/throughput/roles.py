@@ -38,12 +38,12 @@ from sutler.solver.units import BYTES_PER_GB
 LAYERWISE_SYNC_S: Final = 0.008
 # Prompt tokens that take as long as one decode step: 1,500 take as long as six (Splitwise, Insight III).
 PROMPT_TOKENS_PER_STEP: Final = 250.0
-LEAST_SHARE: Final = 0.1
+LEAST_SHARE: Final = 0.1  # of an end-to-end limit; chosen: neither role can do with nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Of the prompts of one model; arrays [num_layouts, W].
+    """What handing over takes of the prompts of one model; arrays [num_layouts, W].
 
     kv_gb [W]: 10^9 bytes of a prompt's keys and values. prefill_s: one prompt alone; 0 for decode. kv_s: seconds of
     the keys and values on the slowest stage's link; link_s: the same with what else a pipeline sends over it, the
@@ -57,7 +57,7 @@ class Handover:
     exposed_s: FloatArray
 
     def take(self, rows: IntArray) -> "Handover":
-        """Of some layouts."""
+        """Cuts it to some layouts."""
         return Handover(self.kv_gb, self.prefill_s[rows], self.kv_s[rows], self.link_s[rows], self.exposed_s[rows])
 
 
@@ -69,8 +69,8 @@ def asked_of(model: ServedModel, role: Role) -> ServedModel:
 
 
 def prompts_in_flight(new_tokens: FloatArray, stages: IntArray) -> FloatArray:
-    """[num_layouts, W] that keep every stage of a prefill replica busy with a batch of up to CHUNK_TOKENS; in a
-    pipeline one more, on its way from stage to stage."""
+    """The prompts [num_layouts, W] that keep every stage of a prefill replica busy with a batch of up to
+    CHUNK_TOKENS; in a pipeline one more, on its way from stage to stage."""
     in_a_batch = np.maximum(np.floor(CHUNK_TOKENS / new_tokens), 1.0)
     return np.asarray(stages[:, None] * in_a_batch + (stages > 1)[:, None])
 
@@ -88,7 +88,7 @@ def limits_in(model: ServedModel, role: Role) -> tuple[LimitOfEach, ...]:
 
 
 def share_of_limit(model: ServedModel, role: Role) -> FloatArray:
-    """[W] what a role may take of an end-to-end limit."""
+    """Returns what a role may take of an end-to-end limit [W]."""
     if role == "aggregated":
         return np.ones(len(model.workloads))
     prefill = prefill_share(model)
@@ -96,7 +96,8 @@ def share_of_limit(model: ServedModel, role: Role) -> FloatArray:
 
 
 def prefill_share(model: ServedModel) -> FloatArray:
-    """[W] as the caller says, or by how long prefill and decode take, at least a tenth for either."""
+    """The share of prefill [W]: as the caller says, or by how long prefill and decode take, at least a tenth for
+    either."""
     if model.prefill_share_fraction is not None:
         return np.full(len(model.workloads), model.prefill_share_fraction)
     steps: FloatArray = np.array([max(workload.output_tokens - 1.0, 0.0) for workload in model.workloads])

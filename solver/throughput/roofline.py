@@ -10,31 +10,27 @@ from typing import Final
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Engine, shipped_calibration
+from sutler.solver.arrays import FloatArray, IntArray, concatenated, take_rows
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors, shipped_calibration
 from sutler.solver.problem import Estimates, ServedModel
-from sutler.solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages
+from sutler.solver.throughput.aiconfigurator import OperatorStages
+from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts, Points, Rates
 from sutler.solver.throughput.ceilings import load_ceilings
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.corrected import CorrectedStages
-from sutler.solver.throughput.evidence import served_detail, source_names, unserved_detail
-from sutler.solver.throughput.latency import FirstToken, Load, closed_loop, first_token
+from sutler.solver.throughput.evidence import RateEvidence
+from sutler.solver.throughput.latency import FirstToken, closed_loop, first_token
 from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
-from sutler.solver.throughput.mixes import least_of, mixes_of
-from sutler.solver.throughput.points import Found, operating_points
-from sutler.solver.throughput.prepare import Prepared, known_spec, prepare, stated_bands
+from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
+from sutler.solver.throughput.operator_package import missing
+from sutler.solver.throughput.points import FoundPoints, operating_points
+from sutler.solver.throughput.prepare import PreparedLayouts, known_spec, prepare, stated_bands
 from sutler.solver.throughput.roles import Handover
-from sutler.solver.throughput.stages import (
-    ROOFLINE,
-    ModelStages,
-    RooflineStages,
-    roofline_stages,
-    stage_kinds,
-    traffic_of,
-)
+from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_kinds, traffic_of
 
+# Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
 POINT_PAIRS_PER_BLOCK: Final = 1 << 12
 
@@ -49,10 +45,9 @@ class Roofline:
     calibration: Calibration = field(default_factory=shipped_calibration)
     engine_name: str = REFERENCE_ENGINE
     estimates: Estimates = "narrowest_band"
-    name: str = ROOFLINE
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineFactors:
         return self.calibration.engine(self.engine_name)
 
     @property
@@ -68,7 +63,8 @@ class Roofline:
 
     def stages(self, model: ServedModel) -> RooflineStages:
         """The two questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
-        return roofline_stages(model, known_spec(model), self.calibration, self.engine)
+        work = layer_work(known_spec(model), model.precision, model.kv_precision)
+        return RooflineStages(work, model.precision, self.calibration, self.engine)
 
     def planning_stages(self, model: ServedModel) -> ModelStages:
         """What rates rest on: corrected by the runs of a user's calibration for this engine, or answered by the
@@ -80,7 +76,8 @@ class Roofline:
         return self._with_operators(model, self.stages(model))
 
     def slower(self, model: ServedModel, layouts: Layouts, batch: float) -> float:
-        """By what a user's runs lengthen all seconds of the one layout: the mean over stages and workloads."""
+        """The factor by which a user's runs lengthen all seconds of the one layout: the mean over stages and
+        workloads."""
         stages = self._corrected(model)
         if stages is None:
             return 1.0
@@ -100,13 +97,14 @@ class Roofline:
     def _with_operators(self, model: ServedModel, stages: ModelStages) -> ModelStages:
         if self.estimates == "roofline" or missing() is not None:
             return stages
-        return operator_stages(model, stages, everywhere=self.estimates == "aiconfigurator")
+        everywhere = self.estimates == "aiconfigurator"
+        return OperatorStages(stages, known_spec(model), model.kv_precision, everywhere)
 
     def source_of(
         self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int
     ) -> tuple[str, str]:
         """What evidence calls it, and the version of its data."""
-        return source_names(model, layouts, rates, layout, workload, self.planning_stages(model))
+        return RateEvidence(model, layouts, rates, layout, workload, self.planning_stages(model)).source()
 
     def handover(self, model: ServedModel, layouts: Layouts) -> Handover:
         """What handing over keys and values takes, in the order of `layouts`."""
@@ -114,7 +112,8 @@ class Roofline:
         return prepared.handover.take(np.argsort(prepared.order))
 
     def rates(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Rates:
-        """See base.Source. Raises InvalidProblemError where the model's architecture is unknown."""
+        """Rates of every layout on every workload, with at most `caps` [num_layouts] sequences at a time; None: as
+        many as fit. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
         batch = prepared.max_batch
@@ -128,9 +127,7 @@ class Roofline:
         what a cap carries. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
-        demand = np.array([workload.demand for workload in model.workloads])
-        offered = demand / demand.sum() if demand.sum() > 0 else np.full(len(demand), 1 / len(demand))
-        mixes, found = mixes_of(model), []
+        offered, mixes, found = offered_shares(model), mixes_of(model), []
         for block in _layout_blocks(*prepared.max_batch.shape):
             runs = prepared.fits[block] if caps is None else np.ones(len(block), dtype=np.bool_)
             rows = block[runs & (prepared.max_batch[block] > 0).any(axis=1)]
@@ -152,8 +149,8 @@ class Roofline:
     def ceilings(
         self, model: ServedModel, layouts: Layouts, *, caps: IntArray, rps: FloatArray, most_load: float
     ) -> FloatArray:
-        """[num_layouts] the largest load, as a share of what its cap carries, at which each layout keeps all limits
-        of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
+        """Returns the largest load [num_layouts], as a share of what its cap carries, at which each layout keeps all
+        limits of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
         capped = loaded_of(prepared, np.arange(len(layouts))).capped(caps[prepared.order])
         found = load_ceilings(
@@ -162,21 +159,11 @@ class Roofline:
         return found[np.argsort(prepared.order)]
 
     def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
-        """See base.Source."""
+        """One sentence of evidence: what the number rests on and its bottleneck, or why there is none."""
+        evidence = RateEvidence(model, layouts, rates, layout, workload, self.planning_stages(model))
         if rates.rps[layout, workload] > 0:
-            return served_detail(
-                model, layouts, rates, layout, workload, self.planning_stages(model), self.engine_title
-            )
-        return unserved_detail(model, layouts, rates, layout, workload, self.planning_stages(model), self.first_token)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Results of consecutive pairs, arrays [num_pairs]."""
-
-    rps: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
+            return evidence.served(self.engine_title)
+        return evidence.unserved(self.first_token.base_s)
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
@@ -194,40 +181,30 @@ def _layout_blocks(layouts: int, workloads: int) -> Iterator[IntArray]:
         yield np.arange(start, min(start + size, layouts))
 
 
-def _block(prepared: Prepared, pairs: Pairs, batches: IntArray, first: FirstToken) -> Block:
+def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray, first: FirstToken) -> FloatArray:
+    """Requests/s, TTFT and TPOT of consecutive pairs [3, num_pairs]."""
     batch = batches[pairs.layout, pairs.workload]
     served = np.flatnonzero(batch)
-    running, only = batch[served].astype(np.float64), pairs.only(served)
+    running, only = batch[served].astype(np.float64), take_rows(pairs, served)
     composed = compose(prepared.pipes, only, running)
-    latencies = closed_loop(Load(composed, running, prepared.pipes.traffic.decode_steps[only.workload]), first)
-    size = len(pairs)
-    return Block(
-        rps=_scattered(composed.rate_rps, served, size, 0.0),
-        ttft_s=_scattered(latencies.ttft_s, served, size, np.nan),
-        tpot_s=_scattered(latencies.tpot_s, served, size, np.nan),
-    )
+    loop = closed_loop(composed, running, prepared.pipes.traffic.decode_steps[only.workload], first)
+    found = np.full((3, len(pairs)), np.nan)
+    found[0] = 0.0
+    found[:, served] = composed.rate_rps, loop.ttft_s, loop.tpot_s
+    return found
 
 
-def _scattered(values: FloatArray, where: IntArray, size: int, missing: float) -> FloatArray:
-    out = np.full(size, missing)
-    out[where] = values
-    return out
-
-
-def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: list[Block]) -> Rates:
-    """Back to the caller's order of layouts."""
+def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
+    """Joins the blocks, in the caller's order of layouts."""
     back = np.argsort(prepared.order)
-    shape = batch.shape
-
-    def joined(name: str) -> FloatArray:
-        return np.concatenate([*(getattr(block, name) for block in blocks), np.empty(0)]).reshape(shape)[back]
-
-    rps, band = joined("rps"), stated_bands(prepared, stages, batch)[back]
+    joined = np.concatenate([np.empty((3, 0)), *blocks], axis=1)
+    rps, ttft_s, tpot_s = joined.reshape(3, *batch.shape)[:, back]
+    band = stated_bands(prepared, stages, batch)[back]
     return Rates(
         rps=rps,
         batch=batch[back],
-        ttft_s=joined("ttft_s"),
-        tpot_s=joined("tpot_s"),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
         low_rps=rps / band,
         high_rps=rps * band,
         layers=prepared.layers[back],
@@ -235,18 +212,16 @@ def _rates(prepared: Prepared, stages: ModelStages, batch: IntArray, blocks: lis
     )
 
 
-def _points(prepared: Prepared, stages: ModelStages, mixes: FloatArray, found: list[Found]) -> Points:
-    """In the caller's order of layouts."""
-    rows = np.concatenate([*(one.layout for one in found), np.empty(0, dtype=np.int64)])
-    order = np.argsort(prepared.order[rows], kind="stable")
-    rows = rows[order]
-    cap = np.concatenate([*(one.cap for one in found), np.empty(0, dtype=np.int64)])[order]
-    rps = np.concatenate([*(one.rps for one in found), np.empty((0, len(mixes)))])[order]
-    batch = np.minimum(prepared.max_batch[rows], cap[:, None])
+def _points(prepared: PreparedLayouts, stages: ModelStages, mixes: FloatArray, found: list[FoundPoints]) -> Points:
+    """Joins what was found, in the caller's order of layouts."""
+    none = FoundPoints(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(mixes))))
+    joined = concatenated([*found, none])
+    joined = take_rows(joined, np.argsort(prepared.order[joined.layout], kind="stable"))
+    rows, batch = joined.layout, np.minimum(prepared.max_batch[joined.layout], joined.cap[:, None])
     return Points(
         layout=prepared.order[rows],
-        max_batch=cap,
-        rps=rps,
-        low_rps=rps * least_of(1.0 / stated_bands(prepared, stages, batch, rows), mixes),
+        max_batch=joined.cap,
+        rps=joined.rps,
+        low_rps=joined.rps * least_of(1.0 / stated_bands(prepared, stages, batch, rows), mixes),
         layers=prepared.layers[rows],
     )

@@ -4,18 +4,18 @@ Flow: a user's profiles or the benchmarks' tables -> ServingRun, LayerRun -> pre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.corrections import Points
+from sutler.solver.calibration.corrections import RunPoints
 from sutler.solver.calibration.factors import Calibration
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.throughput.architecture import LayerWork, layer_work
 from sutler.solver.throughput.composer import Composed
-from sutler.solver.throughput.latency import Load, closed_loop, first_token
+from sutler.solver.throughput.latency import ClosedLoop, closed_loop, first_token
 from sutler.solver.throughput.memory import stage_memory
 from sutler.solver.throughput.stage_times import (
     decode_attention_s,
@@ -28,7 +28,7 @@ from sutler.solver.throughput.stage_times import (
 )
 from sutler.solver.throughput.stages import RooflineStages, StageKinds
 
-LARGEST_WEIGHT_FRACTION: Final = 0.9
+LARGEST_WEIGHT_FRACTION: Final = 0.9  # chosen: of the usable memory; beyond, a per cent of it moves the batch by ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,6 @@ class LayerRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
-    """Arrays [num_runs]."""
-
-    req_per_s: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
 class RunGroup:
     """Runs that share model, precisions and engine, with what does not depend on the factors.
 
@@ -104,7 +95,7 @@ def with_room(runs: Sequence[ServingRun]) -> list[ServingRun]:
 def _weight_fraction(run: ServingRun) -> float:
     work = layer_work(run.spec, run.precision, run.kv_precision)
     memory = stage_memory(work, _kinds([run]))
-    weights = memory.first + memory.last - memory.tied + work.layers * memory.layer
+    weights = memory.vocabulary + memory.vocabulary - memory.tied + work.layers * memory.layer
     return float(weights[0] / memory.free[0])
 
 
@@ -125,7 +116,7 @@ def _group(runs: Sequence[ServingRun], index: FloatArray) -> RunGroup:
     concurrency = np.array([run.concurrency for run in chosen])
     context = inputs + outputs / 2
     memory = stage_memory(work, kinds)
-    free = memory.free - memory.first - memory.last + memory.tied - work.layers * memory.layer
+    free = memory.free - memory.vocabulary - memory.vocabulary + memory.tied - work.layers * memory.layer
     room = free / (work.layers * memory.kv * (work.held_context(context) + memory.state / memory.kv))
     return RunGroup(
         index=index,
@@ -149,45 +140,46 @@ def _kinds(runs: Sequence[ServingRun] | Sequence[LayerRun]) -> StageKinds:
         gpu=np.array([position[run.gpu.slug] for run in runs]),
         tensor_parallel=np.array([run.tensor_parallel for run in runs]),
         intra_gb_per_s=np.array([run.gpu.link_gb_per_s or 0.0 for run in runs]),
+        ranks=np.ones(len(runs), dtype=np.int64),
     )
 
 
-def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> Points:
-    """Where the runs lie for what is kriged."""
+def points_of(runs: Sequence[ServingRun], calibration: Calibration) -> RunPoints:
+    """Returns where the runs lie, for what is kriged."""
     lengths = [(run.input_tokens, run.output_tokens, run.concurrency, run.tensor_parallel) for run in runs]
     bands = [
         calibration.band(run.gpu, run.precision, run.engine, has_experts=run.spec.moe is not None) for run in runs
     ]
-    return Points(
+    return RunPoints(
         log2=np.log2(np.maximum(np.array(lengths, dtype=np.float64).reshape(-1, 4), 1.0)),
         labels=tuple((run.gpu.slug, run.spec.id, run.precision) for run in runs),
         spread=calibration.spread(np.array(bands)),
     )
 
 
-def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> Predicted:
+def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """What plans rest on: the roofline, corrected by what the calibration's own runs say near these."""
     found, corrections = predict(run_groups(runs), calibration), calibration.corrections
     if corrections is None or not runs:
         return found
     mean, _ = corrections.at(points_of(runs, calibration))
     faster = np.exp(np.where([run.engine == corrections.engine for run in runs], mean, 0.0))
-    return Predicted(found.req_per_s * faster, found.ttft_s / faster, found.tpot_s / faster)
+    return ClosedLoop(found.req_per_s * faster, found.ttft_s / faster, found.tpot_s / faster)
 
 
-def predict(groups: Sequence[RunGroup], calibration: Calibration) -> Predicted:
+def predict(groups: Sequence[RunGroup], calibration: Calibration) -> ClosedLoop:
     """What the roofline alone says of every run, in the order they were grouped from."""
     size = sum(len(group.index) for group in groups)
-    out = Predicted(np.empty(size), np.empty(size), np.empty(size))
+    out = ClosedLoop(np.empty(size), np.empty(size), np.empty(size))
     for group in groups:
-        rate, ttft, tpot = _predict_group(group, calibration)
-        out.req_per_s[group.index] = rate
-        out.ttft_s[group.index] = ttft
-        out.tpot_s[group.index] = tpot
+        loop = _predict_group(group, calibration)
+        out.req_per_s[group.index] = loop.req_per_s
+        out.ttft_s[group.index] = loop.ttft_s
+        out.tpot_s[group.index] = loop.tpot_s
     return out
 
 
-def _predict_group(group: RunGroup, calibration: Calibration) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     engine = calibration.engine(group.engine)
     source = RooflineStages(group.work, group.precision, calibration, engine)
     work, speeds = stage_work(group.work, group.kinds.tensor_parallel), source.speeds(group.kinds)
@@ -199,9 +191,9 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> tuple[FloatArra
     decode = decode + head_s(work, speeds, group.batch) + speeds.step_overhead_s
     rate = group.batch / (group.batch * prefill + group.decode_steps * decode)
     composed = Composed(rate, prefill, prefill, decode, np.zeros(len(rate), dtype=np.int64))
-    loop = closed_loop(Load(composed, group.batch, group.decode_steps), first_token(calibration.factors, engine))
-    queue = (group.concurrency - group.batch) / loop.rate_rps
-    return loop.rate_rps, loop.ttft_s + queue, loop.tpot_s
+    loop = closed_loop(composed, group.batch, group.decode_steps, first_token(calibration.factors, engine))
+    queue = (group.concurrency - group.batch) / loop.req_per_s
+    return replace(loop, ttft_s=loop.ttft_s + queue)
 
 
 def predict_layers(runs: Sequence[LayerRun], calibration: Calibration) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.calibration.factors import Calibration, Engine
+from sutler.solver.calibration.factors import Calibration, EngineFactors
 from sutler.solver.catalog.entries import Gpu, Precision
 from sutler.solver.throughput.stage_times import StageSpeeds
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
@@ -70,7 +70,7 @@ def stage_speeds(
     intra_gb_per_s: FloatArray,
     precision: Precision,
     calibration: Calibration,
-    engine: Engine,
+    engine: EngineFactors,
 ) -> StageSpeeds:
     """Speeds of stages [num_kinds] of GPU index `gpu` with `intra_gb_per_s` between their GPUs.
 
@@ -93,7 +93,7 @@ def stage_speeds(
     )
 
 
-def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine: Engine) -> dict[str, float]:
+def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine: EngineFactors) -> dict[str, float]:
     factors, kind = calibration.factors, calibration.gpu_class(gpu)
     how = arithmetic(gpu, precision)
     relative = {"16-bit": 1.0, "fp8": factors.fp8_fraction, "fp4": factors.fp4_fraction}[how.scale]

@@ -1,6 +1,6 @@
 """Which stage gets how many layers: equal stage times under each stage's memory.
 
-Flow: roofline.py -> balanced_layers (here) -> composer.py. Splitting by memory alone, as the MILP paper does
+Flow: prepare.py -> balanced_layers (here) -> composer.py. Splitting by memory alone, as the MILP paper does
 (arXiv 2502.00722 §4.3, "non-uniform layer partitioning"), leaves the slow GPUs of a mixed pipeline with the same
 share as the fast ones. Here the split is chosen together with the batch it leaves room for: for each batch of a
 short list, layers go where they finish soonest among the stages whose memory still holds that batch, and the batch
@@ -15,7 +15,7 @@ from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)
-ROWS_PER_BLOCK = 4096
+ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.calibration.factors import Calibration, Engine
+from sutler.solver.calibration.factors import Calibration, EngineFactors
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.problem import Role, ServedModel
-from sutler.solver.throughput.architecture import LayerWork, layer_work
+from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.speeds import arithmetic, stage_speeds
 from sutler.solver.throughput.stage_times import (
@@ -40,21 +40,16 @@ def nearest_band_batch(batch: FloatArray | IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class StageKinds:
-    """Distinct stages; arrays [num_kinds]. gpu indexes gpus; data_parallel as in Layouts, None: 1."""
+    """Distinct stages; arrays [num_kinds]. gpu indexes gpus; ranks: of attention (Layouts.data_parallel)."""
 
     gpus: tuple[Gpu, ...]
     gpu: IntArray
     tensor_parallel: IntArray
     intra_gb_per_s: FloatArray
-    data_parallel: IntArray | None = None
+    ranks: IntArray
 
     def __len__(self) -> int:
         return len(self.gpu)
-
-    @property
-    def ranks(self) -> IntArray:
-        """[num_kinds] of attention."""
-        return np.ones(len(self), dtype=np.int64) if self.data_parallel is None else self.data_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +96,6 @@ class StageSeconds:
     head: FloatArray
 
 
-class StageSource(Protocol):
-    """Answers for the model it was made for."""
-
-    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
-        """One prompt of each workload, alone."""
-        ...
-
-    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
-        """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Basis:
     """What a rate on one stage kind rests on: the name of its source, the version of its data, its title, and a
@@ -124,8 +107,8 @@ class Basis:
     sentence: str
 
 
-class ModelStages(StageSource, Protocol):
-    """With what preparing layouts and evidence ask beside the two questions."""
+class ModelStages(Protocol):
+    """The two questions for one model, and what preparing layouts and evidence ask beside them."""
 
     @property
     def work(self) -> LayerWork: ...
@@ -137,14 +120,22 @@ class ModelStages(StageSource, Protocol):
     def calibration(self) -> Calibration: ...
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> EngineFactors: ...
+
+    def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
+        """One prompt of each workload, alone."""
+        ...
+
+    def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
+        """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
+        ...
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """The error of rates as a factor [num_kinds, W, len(BAND_BATCHES)]."""
         ...
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
-        """Of one rate on one kind."""
+        """What one rate on one kind rests on."""
         ...
 
 
@@ -167,7 +158,7 @@ class StagesOver:
         return self.base.calibration
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineFactors:
         return self.base.engine
 
 
@@ -178,7 +169,7 @@ class RooflineStages:
     work: LayerWork
     precision: Precision
     calibration: Calibration
-    engine: Engine
+    engine: EngineFactors
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """One rank computes the prompt, the others wait."""
@@ -229,13 +220,8 @@ class RooflineStages:
         return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead)
 
 
-def roofline_stages(model: ServedModel, spec: ModelSpec, calibration: Calibration, engine: Engine) -> RooflineStages:
-    work = layer_work(spec, model.precision, model.kv_precision)
-    return RooflineStages(work=work, precision=model.precision, calibration=calibration, engine=engine)
-
-
 def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:
-    """At least one input and one output token per request; a decode replica does at least one step for it."""
+    """Counts at least one input and one output token per request; a decode replica does at least one step for it."""
     least_output = 2.0 if role == "decode" else 1.0
     inputs = np.array([max(workload.input_tokens, 1.0) for workload in model.workloads])
     outputs = np.array([max(workload.output_tokens, least_output) for workload in model.workloads])
@@ -261,7 +247,7 @@ def stage_kinds(layouts: Layouts) -> tuple[StageKinds, IntArray]:
         gpu=gpu.astype(np.int64),
         tensor_parallel=tensor_parallel,
         intra_gb_per_s=bandwidths[bandwidth_index],
-        data_parallel=ranks,
+        ranks=ranks,
     )
     index = np.full(layouts.gpu.shape, len(codes), dtype=np.int64)
     index[is_stage] = kind

@@ -46,7 +46,7 @@ from sutler.solver.offline.application import Application, Drawn, Recorded
 from sutler.solver.offline.plan import STRATEGIES, Strategy
 from sutler.solver.offline.planner import simulate_schedule
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.stages import ExecutionPlan, Stage
+from sutler.solver.offline.stages import ExecutionPlan, ScheduleStage
 
 ONE = "ensembling: 1000 requests, limit 256"
 TWO = "ensembling: 2000 requests, limit 256"
@@ -232,7 +232,7 @@ def test_one_model_of_the_ensemble_takes_about_as_long_as_in_the_paper(
 ) -> None:
     nodes = ensembling(requests=requests, limit_tokens=512).nodes
     alone = Application("alone", tuple(node for node in nodes if node.name == "chatglm3-6b"))
-    schedule = (Stage({0: ExecutionPlan(gpus, 1)}),)
+    schedule = (ScheduleStage({0: ExecutionPlan(gpus, 1)}),)
     assert simulate_schedule(alone, paper_hardware(), schedule).makespan_s == pytest.approx(paper_s, rel=0.2)
 
 

@@ -19,7 +19,8 @@ from sutler.service.cli.views.layer_timings import peak_share, profile_table
 from sutler.service.profiles.layer_profile import Kept, Origin, keep
 from sutler.service.profiles.layer_rows import read
 from sutler.solver.catalog import resolve_gpu, resolve_model
-from sutler.solver.profiling import Outcome, Timed
+from sutler.solver.profiling.measure import PointOutcome
+from sutler.solver.profiling.timing import Timed
 from tests.service.test_layer_rows import PREFILL, SUM
 from tests.solver.profiling.builders import TORCH_NEEDED, a_point
 
@@ -68,7 +69,7 @@ def test_bad_input_is_said_before_anything_is_measured(arguments: list[str], mes
 def test_rows_are_kept_as_they_come_and_a_note_is_said_once() -> None:
     kept, origin = Kept(), Origin("h100-sxm", "2.13.0", "13.0", "580.65.06")
     point = a_point(model=SPEC.id, phase="all_reduce", tensor_parallel=2, context_tokens=0, with_attention=False)
-    outcomes = [Outcome(point, Timed(0.001, 10, 0.1), "launched"), Outcome(point, None, "launched")]
+    outcomes = [PointOutcome(point, Timed(0.001, 10, 0.1), "launched"), PointOutcome(point, None, "launched")]
     said = [keep(kept, one, specs={SPEC.id: SPEC}, origin=origin, now=lambda: NOON) for one in outcomes]
     assert said == ["launched", ""]
     assert kept.notes == {"launched": 2}

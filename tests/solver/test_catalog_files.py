@@ -3,8 +3,9 @@
 import pytest
 
 from sutler.solver.catalog import CatalogError
-from sutler.solver.catalog.gpus import parse_gpu_catalog
-from sutler.solver.catalog.models import parse_model_catalog
+from sutler.solver.catalog.gpus import build_gpu_catalog
+from sutler.solver.catalog.models import build_model_catalog
+from sutler.solver.catalog.tables import parse_toml
 
 GPU_FILE = """
 as_of = "2026-11"
@@ -60,19 +61,19 @@ total_params = 1312
 
 
 def test_the_smallest_complete_gpu_file_loads() -> None:
-    catalog = parse_gpu_catalog("x.toml", GPU_FILE)
-    assert catalog.gpus["x1"].memory_gb == 80
-    assert {fact.source for fact in catalog.facts["x1"]} == {"Example datasheet"}
+    catalog = build_gpu_catalog("x.toml", parse_toml("x.toml", GPU_FILE))
+    assert catalog.gpus["x1"].gpu.memory_gb == 80
+    assert {fact.source for fact in catalog.gpus["x1"].facts} == {"Example datasheet"}
 
 
 def test_the_smallest_complete_model_file_loads() -> None:
-    catalog = parse_model_catalog("m.toml", MODEL_FILE)
-    assert catalog.models["tiny"].total_params == catalog.counted["tiny"].total == 1312
+    catalog = build_model_catalog(parse_toml("m.toml", MODEL_FILE))
+    assert catalog["tiny"].spec.total_params == catalog["tiny"].counted.total == 1312
 
 
 def test_an_entry_overrides_the_basis_and_the_date_of_the_file() -> None:
     own = GPU_FILE + 'as_of = "2025-01"\n[gpus.x1.basis]\ntdp_watts = "measured"\n'
-    facts = {fact.figure: fact for fact in parse_gpu_catalog("x.toml", own).facts["x1"]}
+    facts = {fact.figure: fact for fact in build_gpu_catalog("x.toml", parse_toml("x.toml", own)).gpus["x1"].facts}
     assert facts["tdp_watts"].basis == "measured"
     assert facts["memory_gb"].basis == "datasheet"
     assert facts["memory_gb"].as_of == "2025-01"
@@ -104,7 +105,7 @@ def test_an_entry_overrides_the_basis_and_the_date_of_the_file() -> None:
 def test_a_defect_of_a_gpu_file_is_named(old: str, new: str, named: str) -> None:
     assert old in GPU_FILE
     with pytest.raises(CatalogError) as caught:
-        parse_gpu_catalog("x.toml", GPU_FILE.replace(old, new, 1))
+        build_gpu_catalog("x.toml", parse_toml("x.toml", GPU_FILE.replace(old, new, 1)))
     assert named in str(caught.value)
 
 
@@ -134,5 +135,5 @@ def test_a_defect_of_a_gpu_file_is_named(old: str, new: str, named: str) -> None
 def test_a_defect_of_a_model_file_is_named(old: str, new: str, named: str) -> None:
     assert old in MODEL_FILE
     with pytest.raises(CatalogError) as caught:
-        parse_model_catalog("m.toml", MODEL_FILE.replace(old, new, 1))
+        build_model_catalog(parse_toml("m.toml", MODEL_FILE.replace(old, new, 1)))
     assert named in str(caught.value)

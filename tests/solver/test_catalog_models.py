@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sutler.solver.catalog import (
-    ParameterCount,
-    count_parameters,
     load_models,
     model_aliases,
     model_facts,
@@ -26,6 +24,7 @@ from sutler.solver.catalog.entries import (
     SparseAttention,
 )
 from sutler.solver.catalog.models import model_catalog
+from sutler.solver.catalog.parameters import ParameterCount, count_parameters
 from sutler.solver.errors import UnknownNameError
 
 RECOUNT_TOLERANCE_FRACTION = 0.02
@@ -150,7 +149,7 @@ def test_any_text_gives_a_model_or_a_named_error(name: str) -> None:
 @pytest.mark.parametrize("model", sorted(load_models()))
 def test_the_architecture_adds_up_to_the_published_parameters(model: str) -> None:
     published = load_models()[model].total_params
-    assert model_catalog().counted[model].total == pytest.approx(published, rel=RECOUNT_TOLERANCE_FRACTION)
+    assert model_catalog()[model].counted.total == pytest.approx(published, rel=RECOUNT_TOLERANCE_FRACTION)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_active_parameters_are_those_the_publisher_states(model: str, published_
     ],
 )
 def test_hybrids_and_sparse_models_add_up_to_their_names(model: str, published_billions: float) -> None:
-    assert model_catalog().counted[model].total / 1e9 == pytest.approx(published_billions, rel=0.01)
+    assert model_catalog()[model].counted.total / 1e9 == pytest.approx(published_billions, rel=0.01)
 
 
 def tiny(layers: int, kv_heads: int = 1, **others: Any) -> ParameterCount:

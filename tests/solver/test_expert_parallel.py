@@ -27,8 +27,10 @@ from sutler.solver.problem import (
     ServedModel,
     Workload,
 )
-from sutler.solver.simulation import Kind, lengths_of, poisson, simulate, simulated_replicas, summarise
-from sutler.solver.simulation.replicas import layouts_of_replica
+from sutler.solver.simulation.fleet import simulate
+from sutler.solver.simulation.replicas import layouts_of_replica, lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import RequestKind, poisson
+from sutler.solver.simulation.summary import summarise
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose
@@ -241,7 +243,7 @@ def test_verify_knows_what_the_search_left_out(planned: Plan, problem: Problem) 
 def test_it_keeps_its_limits_at_the_planned_load(planned: Plan) -> None:
     problem = a_moe_problem()
     model, rate_rps = problem.models[0], planned.throughput_rps or 0.0
-    requests = poisson([Kind("chat", "think", *THINKING, rate_rps)], duration_s=1500.0, seed=1)
+    requests = poisson([RequestKind("chat", "think", *THINKING, rate_rps)], duration_s=1500.0, seed=1)
     replicas = simulated_replicas(
         planned.replicas,
         models={"chat": model},

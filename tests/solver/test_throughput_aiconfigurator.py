@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,13 @@ import pytest
 from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
-from sutler.solver.throughput.aiconfigurator import OperatorStages, missing, operator_stages, why_not
+from sutler.solver.problem import ServedModel
+from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.composer import Pairs, compose
-from sutler.solver.throughput.operator_models import SYSTEMS
-from sutler.solver.throughput.prepare import prepare
+from sutler.solver.throughput.operator_database import operator_times
+from sutler.solver.throughput.operator_models import SYSTEMS, link_error
+from sutler.solver.throughput.operator_package import missing
+from sutler.solver.throughput.prepare import known_spec, prepare
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.stages import StageKinds, StageSeconds, Traffic
 from tests.solver.throughput_builders import a_dense_spec, pipelines_of, served
@@ -29,12 +31,17 @@ MOST = 64
 def kinds_of(*stages: tuple[str, int], intra_gb_per_s: float | None = None) -> StageKinds:
     gpus = tuple(resolve_gpu(slug) for slug, _ in stages)
     links = [gpu.link_gb_per_s or 0.0 if intra_gb_per_s is None else intra_gb_per_s for gpu in gpus]
-    return StageKinds(gpus, np.arange(len(gpus)), np.array([degree for _, degree in stages]), np.array(links))
+    degrees, ranks = np.array([degree for _, degree in stages]), np.ones(len(gpus), dtype=np.int64)
+    return StageKinds(gpus, np.arange(len(gpus)), degrees, np.array(links), ranks)
 
 
 def stages_of(model: str = "llama-3.1-8b", precision: Precision = "bf16", kv: Precision = "bf16") -> OperatorStages:
     asked = served(model, precision=precision, kv_precision=kv)
-    return operator_stages(asked, Roofline().stages(asked), everywhere=True)
+    return operators_over(Roofline(), asked)
+
+
+def operators_over(roofline: Roofline, model: ServedModel) -> OperatorStages:
+    return OperatorStages(roofline.stages(model), known_spec(model), model.kv_precision, everywhere=True)
 
 
 def seconds_of(found: StageSeconds, kind: int, layers: int) -> FloatArray:
@@ -102,7 +109,7 @@ def test_tables_say_what_the_database_says(
 ) -> None:
     stages, direct = stages_of(ours, precision, kv), Direct(theirs, SYSTEMS[gpu], degree, **modes)
     kinds, layers = kinds_of((gpu, degree)), resolve_model(ours).layers
-    assert stages.known(kinds).tolist() == [True], stages.reasons(kinds)
+    assert stages.answers(kinds).tolist() == [True]
     prompts = seconds_of(stages.prefill(kinds, TRAFFIC), 0, layers)
     for at, (tokens, cached) in enumerate(((1000, 0), (2900, 2000))):
         assert prompts[at] == pytest.approx(direct.seconds("static_ctx", layers, 1, tokens, cached), rel=1e-6)
@@ -168,9 +175,8 @@ def test_what_it_does_not_know_stays_the_roofline(
     gpu: str, degree: int, model: str, precision: Precision, kv: Precision, part: str
 ) -> None:
     stages, kinds = stages_of(model, precision, kv), kinds_of((gpu, degree))
-    assert part in str(why_not(resolve_gpu(gpu), resolve_model(model), precision, kv, degree))
-    assert part in str(stages.reasons(kinds)[0])
-    assert stages.known(kinds).tolist() == [False]
+    assert part in str(operator_times(resolve_gpu(gpu), resolve_model(model), precision, kv, degree))
+    assert stages.answers(kinds).tolist() == [False]
     assert are_the_same(stages.prefill(kinds, TRAFFIC), stages.base.prefill(kinds, TRAFFIC))
     asked, base = (one.decode(kinds, TRAFFIC, max_batch=8) for one in (stages, stages.base))
     assert are_the_same(asked, base)
@@ -180,26 +186,25 @@ def test_what_it_does_not_know_stays_the_roofline(
 def test_known_kinds_leave_their_neighbours_alone() -> None:
     stages, kinds = stages_of(), kinds_of(("h100-sxm", 1), ("l4", 1))
     asked, base = stages.prefill(kinds, TRAFFIC), stages.base.prefill(kinds, TRAFFIC)
-    assert stages.known(kinds).tolist() == [True, False]
+    assert stages.answers(kinds).tolist() == [True, False]
     assert np.array_equal(asked.per_layer[1], base.per_layer[1])
     assert not np.array_equal(asked.per_layer[0], base.per_layer[0])
 
 
 @needs_database
 def test_slower_links_and_other_engines_are_not_known() -> None:
-    stages, slow = stages_of(), kinds_of(("h100-sxm", 2), intra_gb_per_s=25.0)
-    assert "not over 25 GB/s" in str(stages.reasons(slow)[0])
+    assert "not over 25 GB/s" in str(link_error(resolve_gpu("h100-sxm"), 2, 25.0))
+    assert stages_of().answers(kinds_of(("h100-sxm", 2), intra_gb_per_s=25.0)).tolist() == [False]
     asked = served("llama-3.1-8b")
-    sglang = operator_stages(asked, replace(Roofline(), engine_name="sglang").stages(asked))
-    assert sglang.known(kinds_of(("h100-sxm", 2))).tolist() == [False]
+    sglang = operators_over(Roofline(engine_name="sglang"), asked)
+    assert sglang.answers(kinds_of(("h100-sxm", 2))).tolist() == [False]
 
 
 @needs_database
 def test_a_rate_composed_of_it_is_finite_and_positive() -> None:
     model = served("llama-3.1-70b", (2000, 300), (500, 1), precision="fp8")
     layouts = pipelines_of((("h100-sxm", 4),), (("h100-sxm", 2), ("l40s", 4)))
-    stages: Any = operator_stages(model, Roofline().stages(model))
-    prepared = prepare(model, layouts, stages, max_sequences=64)
+    prepared = prepare(model, layouts, operators_over(Roofline(), model), max_sequences=64)
     pairs = Pairs(np.repeat(np.arange(2), 2), np.tile(np.arange(2), 2))
     rates = compose(prepared.pipes, pairs, np.full(4, 16.0)).rate_rps
     assert np.isfinite(rates).all()
@@ -213,7 +218,7 @@ def test_it_is_quiet_and_needs_no_network() -> None:
         "import socket; socket.socket.connect = socket.getaddrinfo = None\n"
         "from tests.solver.test_throughput_aiconfigurator import *\n"
         "for gpu in ('h200-sxm', 'a100-sxm4-80gb', 'l40s'):\n"
-        "    assert stages_of('qwen2.5-7b').known(kinds_of((gpu, 1))).all()\n"
+        "    assert stages_of('qwen2.5-7b').answers(kinds_of((gpu, 1))).all()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -221,14 +226,14 @@ def test_it_is_quiet_and_needs_no_network() -> None:
 
 def test_an_odd_model_never_raises() -> None:
     spec = a_dense_spec(heads=7, kv_heads=7)
-    assert why_not(resolve_gpu("h100-sxm"), spec, "bf16", "bf16", 2) is not None
+    assert isinstance(operator_times(resolve_gpu("h100-sxm"), spec, "bf16", "bf16", 2), str)
 
 
 def test_without_the_package_everything_is_the_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
     stages, kinds = stages_of(), kinds_of(("h100-sxm", 1), ("h200-sxm", 4))
     assert "pip install 'sutler[aiconfigurator]'" in str(missing())
-    assert stages.reasons(kinds) == (missing(), missing())
+    assert not stages.answers(kinds).any()
     assert are_the_same(stages.prefill(kinds, TRAFFIC), stages.base.prefill(kinds, TRAFFIC))
     asked, base = (one.decode(kinds, TRAFFIC, max_batch=8) for one in (stages, stages.base))
     assert are_the_same(asked, base)

@@ -11,9 +11,10 @@ from sutler.solver import solve
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.problem import Estimates, Objective, Offer, Problem, ServedModel
-from sutler.solver.simulation import Lengths, simulated_replicas
-from sutler.solver.throughput import Layouts, Rates
-from sutler.solver.throughput.aiconfigurator import BAND, missing
+from sutler.solver.simulation.replicas import Lengths, simulated_replicas
+from sutler.solver.throughput.aiconfigurator import BAND
+from sutler.solver.throughput.base import Layouts, Rates
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.refit import refit
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.runs import ServingRun, predict, run_groups

@@ -60,14 +60,14 @@ def test_a_state_takes_memory_beside_the_tokens() -> None:
     spec = a_dense_spec(linear_attention=DELTA_NET)
     work = layer_work(spec, "bf16", "bf16")
     gpus = (a_gpu("a", memory_gb=1.0),)
-    kinds = StageKinds(gpus, np.array([0, 0]), np.array([1, 2]), np.array([0.0, 100.0]))
+    kinds = StageKinds(gpus, np.array([0, 0]), np.array([1, 2]), np.array([0.0, 100.0]), np.ones(2, dtype=np.int64))
     memory = stage_memory(work, kinds)
     held = np.array([100.0, 1000.0])
     found = sequences_in_memory(
         memory, np.array([[0], [1]]), np.array([[4], [4]]), np.array([1, 1]), work.held_context(held)
     )
     for kind, degree in ((0, 1), (1, 2)):
-        left = memory.free[kind] - memory.first[kind] - memory.last[kind] - 4 * memory.layer[kind]
+        left = memory.free[kind] - memory.vocabulary[kind] - memory.vocabulary[kind] - 4 * memory.layer[kind]
         # one of four layers holds tokens of 2 heads x 2 x 128 x 2 bytes; three hold a state; both are divided
         each = (1024 * held + 3 * STATE_BYTES) / degree
         assert found[kind] == pytest.approx(left / each)
@@ -102,7 +102,13 @@ def test_sparse_attention_reads_what_it_picks_and_the_whole_index() -> None:
 
 def test_heads_of_linear_attention_are_divided_evenly_or_not_at_all() -> None:
     spec = a_dense_spec(linear_attention=DELTA_NET)
-    kinds = StageKinds((resolve_gpu("h100-sxm"),), np.array([0, 0]), np.array([4, 8]), np.array([100.0, 100.0]))
+    kinds = StageKinds(
+        (resolve_gpu("h100-sxm"),),
+        np.array([0, 0]),
+        np.array([4, 8]),
+        np.array([100.0, 100.0]),
+        np.ones(2, dtype=np.int64),
+    )
     fine, refused = kind_errors(kinds, spec, "bf16")
     assert fine is None
     assert refused is not None

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sutler.solver.calibration.corrections import MOST_POINTS, Points, krige
+from sutler.solver.calibration.corrections import MOST_POINTS, RunPoints, krige
 from sutler.solver.calibration.factors import Calibration, shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.estimate import estimate, one_layout
 from sutler.solver.problem import ServedModel, Workload
-from sutler.solver.throughput import Layouts, Rates
+from sutler.solver.throughput.base import Layouts, Rates
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.refit import errors, refit
 from sutler.solver.throughput.roofline import Roofline
@@ -158,9 +158,9 @@ def test_layer_times_alone_move_the_factors_of_their_class() -> None:
 @settings(max_examples=40, deadline=None)
 def test_runs_leave_less_than_all_of_the_variance_and_more_than_none(places: list[tuple[float, ...]]) -> None:
     labels = tuple(("g", "m", "bf16") for _ in places)
-    points = Points(np.array(places), labels, np.ones(len(places)))
+    points = RunPoints(np.array(places), labels, np.ones(len(places)))
     found = krige(SHIPPED.correlation, "vllm", points, np.zeros(len(places)))
-    asked = Points(np.array([[10.0, 8.0, 5.0, 0.0], places[0]]), (labels[0],) * 2, np.ones(2))
+    asked = RunPoints(np.array([[10.0, 8.0, 5.0, 0.0], places[0]]), (labels[0],) * 2, np.ones(2))
     mean, left = found.at(asked)
     assert np.abs(mean).max() < 1e-9
     assert (left > 0).all()
@@ -171,11 +171,11 @@ def test_runs_leave_less_than_all_of_the_variance_and_more_than_none(places: lis
 def test_thousands_of_runs_are_merged_with_their_neighbours() -> None:
     rng = np.random.default_rng(0)
     places = rng.uniform(0, 10, (3000, 4))
-    points = Points(places, (("g", "m", "bf16"),) * 3000, np.ones(3000))
+    points = RunPoints(places, (("g", "m", "bf16"),) * 3000, np.ones(3000))
     found = krige(SHIPPED.correlation, "vllm", points, np.full(3000, 0.1))
     assert len(found.points) <= MOST_POINTS
     assert found.runs == 3000
-    mean, _ = found.at(Points(np.full((1, 4), 5.0), (("g", "m", "bf16"),), np.ones(1)))
+    mean, _ = found.at(RunPoints(np.full((1, 4), 5.0), (("g", "m", "bf16"),), np.ones(1)))
     assert mean[0] == pytest.approx(0.1, rel=0.1)
 
 
@@ -249,9 +249,9 @@ def test_an_engine_is_no_better_known_by_runs_that_have_no_room() -> None:
 
 
 def test_as_many_questions_as_there_may_be_are_answered_in_blocks() -> None:
-    points = Points(np.zeros((2, 4)), (("g", "m", "bf16"),) * 2, np.ones(2))
+    points = RunPoints(np.zeros((2, 4)), (("g", "m", "bf16"),) * 2, np.ones(2))
     found = krige(SHIPPED.correlation, "vllm", points, np.array([0.1, 0.3]))
-    many = Points(np.zeros((20_000, 4)), (("g", "m", "bf16"),) * 20_000, np.ones(20_000))
+    many = RunPoints(np.zeros((20_000, 4)), (("g", "m", "bf16"),) * 20_000, np.ones(20_000))
     mean, left = found.at(many)
     assert mean.shape == left.shape == (20_000,)
     assert np.ptp(mean) < 1e-12

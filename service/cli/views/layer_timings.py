@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from sutler.service.cli.views.layout import table_of
 from sutler.solver.catalog import Gpu, ModelSpec
-from sutler.solver.profiling import Measurement, Shard, layer_bytes, layer_flops, shard_of
+from sutler.solver.profiling.counts import layer_bytes, layer_flops
+from sutler.solver.profiling.shapes import LayerShard, Measurement, shard_of
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP, MILLISECONDS_PER_SECOND
 
@@ -51,7 +52,7 @@ def peak_share(row: "LayerRow", spec: ModelSpec, gpu: Gpu | None) -> float | Non
     return _layer_share(row, shard, gpu)
 
 
-def _layer_share(row: "LayerRow", shard: Shard, gpu: Gpu) -> float | None:
+def _layer_share(row: "LayerRow", shard: LayerShard, gpu: Gpu) -> float | None:
     point = Measurement(
         model=row.model,
         precision="fp8" if row.precision == "fp8" else "bf16",

@@ -27,7 +27,7 @@ from sutler.service.offline.simulating import planned_translation, simulated
 from sutler.service.offline.translate import translate
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
+from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, ScheduleStage
 from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application
@@ -104,7 +104,6 @@ def test_an_adjusted_plan_says_where_it_begins_and_comes_back_from_its_file(tmp_
     assert begun[name].replicas
     pile = sample(planned_translation(read).application, seed=read.seed)
     start = planned_start(read, pile)
-    assert start is not None
     assert start.at_s == rest.adjustment.at_s
     assert len(start.finished) == sum(last - first + 1 for model in begun.values() for first, last in model.finished)
     for request, tokens in start.written.items():
@@ -190,7 +189,7 @@ def test_a_machine_that_nothing_uses_any_more_is_billed_until_now_at_most() -> N
     (rental,) = plan.rentals
     assert rental.hosts == (0, 1)
     used_on_0 = RunningReplica(0, 0, ((0, 0),), 20.0, is_loaded=True)
-    stage = ExecutedStage(50.0, 300.0, Stage({}), (used_on_0,), (0, 0), (0, 0), 0.0, 0.0)
+    stage = ExecutedStage(50.0, 300.0, ScheduleStage({}), (used_on_0,), (0, 0), (0, 0), 0.0, 0.0)
     execution = Execution((stage,), 300.0, np.zeros(0), np.zeros(0), (0.0, 0.0))
     busy, idle = rebilled(rental, plan, execution, 60.0)
     assert (busy.hosts, busy.billed_s, idle.hosts, idle.billed_s) == ((0,), 400.0, (1,), 160.0)

@@ -11,7 +11,7 @@ from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.files import inlined
 from sutler.service.offline.translate import translate
 from sutler.solver.errors import InvalidProblemError
-from sutler.solver.offline.application import Lengths, Recorded
+from sutler.solver.offline.application import LengthDistribution, Recorded
 from tests.service.offline.builders import an_application, an_asker
 
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -35,7 +35,7 @@ def traced(folder: Path, text: str = TRACE, *, known: bool = False, **model: Any
 def test_a_trace_gives_prompts_and_the_distribution_of_its_answers(tmp_path: Path) -> None:
     [node] = translate(traced(tmp_path), folder=tmp_path).application.nodes
     assert node.requests == Recorded((374, 396, 879), None)
-    assert node.output_tokens == Lengths((44, 109), (2 / 3, 1.0))
+    assert node.output_tokens == LengthDistribution((44, 109), (2 / 3, 1.0))
 
 
 def test_a_trace_whose_answers_are_known_gives_them_one_by_one(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_trace_whose_answers_are_known_gives_them_one_by_one(tmp_path: Path) -
 
 def test_a_stated_distribution_wins_over_that_of_the_trace(tmp_path: Path) -> None:
     [node] = translate(traced(tmp_path, output_tokens=70), folder=tmp_path).application.nodes
-    assert node.output_tokens == Lengths.always(70)
+    assert node.output_tokens == LengthDistribution.always(70)
 
 
 def test_the_document_then_stands_by_itself(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_lengths_come_from_a_column_of_a_file(tmp_path: Path) -> None:
     lengths = {"file": {"path": "x.csv", "column": "GeneratedTokens"}}
     document = application(output_tokens=lengths, requests={"count": 4, "input_tokens": lengths})
     [node] = translate(document, folder=tmp_path).application.nodes
-    assert node.output_tokens == Lengths((44, 109), (2 / 3, 1.0))
+    assert node.output_tokens == LengthDistribution((44, 109), (2 / 3, 1.0))
     assert node.requests.input_tokens == node.output_tokens  # type: ignore[union-attr]
 
 

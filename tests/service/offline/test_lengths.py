@@ -8,7 +8,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.lengths import solver_lengths
 from sutler.service.offline.lengths_schema import LengthsDocument
-from sutler.solver.offline.application import Lengths
+from sutler.solver.offline.application import LengthDistribution
 from tests.service.offline.builders import an_application, an_asker
 
 
@@ -19,21 +19,21 @@ def document_of(given: object) -> LengthsDocument:
     return checked
 
 
-def lengths(given: object, *, least: int = 1) -> Lengths:
+def lengths(given: object, *, least: int = 1) -> LengthDistribution:
     return solver_lengths(document_of(given), field="models[0].output_tokens", least=least)
 
 
-def shares(found: Lengths) -> dict[int, float]:
+def shares(found: LengthDistribution) -> dict[int, float]:
     return dict(zip(found.values, np.diff(found.cumulative, prepend=0.0).tolist(), strict=True))
 
 
 def test_a_number_is_always_that_number() -> None:
-    assert lengths(180) == Lengths.always(180)
+    assert lengths(180) == LengthDistribution.always(180)
 
 
 def test_uniform_lengths_are_all_whole_numbers_evenly() -> None:
     assert shares(lengths({"uniform": {"low": 3, "high": 6}})) == pytest.approx({3: 0.25, 4: 0.25, 5: 0.25, 6: 0.25})
-    assert lengths({"uniform": {"low": 4, "high": 4}}) == Lengths.always(4)
+    assert lengths({"uniform": {"low": 4, "high": 4}}) == LengthDistribution.always(4)
 
 
 def test_wide_uniform_lengths_are_a_thousand_points_with_both_ends() -> None:
@@ -60,7 +60,7 @@ def test_a_lognormal_is_cut_at_both_ends_and_keeps_what_is_beyond_there() -> Non
 
 
 def test_a_lognormal_without_deviation_is_one_number() -> None:
-    assert lengths({"lognormal": {"mean": 320, "standard_deviation": 0}}) == Lengths.always(320)
+    assert lengths({"lognormal": {"mean": 320, "standard_deviation": 0}}) == LengthDistribution.always(320)
 
 
 def test_an_absurd_lognormal_stays_below_the_limit_of_tokens() -> None:

@@ -19,13 +19,13 @@ from sutler.service.offline.translate import OfflineTranslation
 from sutler.solver.offline.hardware import Hardware
 from sutler.solver.offline.plan import LowerBound, OfflinePlan
 from sutler.solver.offline.request_set import Pile
-from sutler.solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Stage
+from sutler.solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, ScheduleStage
 from tests.service.builders import NOW, a_snapshot
 from tests.service.offline.builders import translated
 
 PLAN_ID = UUID("00000000-0000-4000-8000-000000000001")
-FIRST = Stage({0: ExecutionPlan(2, 1), 1: ExecutionPlan(1, 2)}, until_node=0, until_fraction=0.5)
-SECOND = Stage({1: ExecutionPlan(2, 2)})
+FIRST = ScheduleStage({0: ExecutionPlan(2, 1), 1: ExecutionPlan(1, 2)}, until_node=0, until_fraction=0.5)
+SECOND = ScheduleStage({1: ExecutionPlan(2, 2)})
 
 
 def a_pile() -> Pile:

@@ -7,7 +7,7 @@ import pytest
 from sutler.service.documents.errors import DocumentError
 from sutler.service.offline.counts import item_counts
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
-from sutler.solver.offline.application import Drawn, Edge, Lengths, Recorded
+from sutler.solver.offline.application import Drawn, Edge, LengthDistribution, Recorded
 from sutler.solver.offline.hardware import Island, one_node
 from sutler.solver.offline.plan import OfflineOptions
 from sutler.solver.offline.sampling import sample
@@ -26,9 +26,11 @@ def test_models_and_edges_become_nodes() -> None:
     translation = translated()
     summary, judge = translation.application.nodes
     assert (summary.spec.id, summary.precision, summary.kv_precision) == ("llama-2-13b", "fp16", "fp16")
-    assert summary.requests == Drawn(10, Lengths.always(1000), Lengths((1, 2, 3), (1 / 3, 2 / 3, 1.0)))
-    assert (summary.output_tokens, summary.max_output_tokens) == (Lengths.always(200), 900)
-    assert (judge.requests, judge.prompt_tokens, judge.weights_gb) == (None, Lengths.always(300), None)
+    assert summary.requests == Drawn(
+        10, LengthDistribution.always(1000), LengthDistribution((1, 2, 3), (1 / 3, 2 / 3, 1.0))
+    )
+    assert (summary.output_tokens, summary.max_output_tokens) == (LengthDistribution.always(200), 900)
+    assert (judge.requests, judge.prompt_tokens, judge.weights_gb) == (None, LengthDistribution.always(300), None)
     assert translation.application.edges == (
         Edge("summary", "summary"),
         Edge("summary", "judge", copies=4),
@@ -92,7 +94,7 @@ def test_recorded_answers_stand_in_for_a_distribution() -> None:
     recorded = {"recorded": {"input_tokens": [3, 5], "output_tokens": [7, 9]}}
     [node] = translated(models=[an_asker(requests=recorded, output_tokens=None)], edges=[]).application.nodes
     assert node.requests == Recorded((3, 5), (7, 9))
-    assert node.output_tokens == Lengths((7, 9), (0.5, 1.0))
+    assert node.output_tokens == LengthDistribution((7, 9), (0.5, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from sutler.solver.offline.costs import Costs
-from sutler.solver.offline.execution import Run
+from sutler.solver.offline.execution import ScheduleRun
 from sutler.solver.offline.placement import can_place
-from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.stages import ExecutionPlan, RunState, ScheduleStage
 
 
 def best_makespan_s(costs: Costs) -> tuple[float, int]:
@@ -18,22 +18,22 @@ def best_makespan_s(costs: Costs) -> tuple[float, int]:
     everything = frozenset(costs.order)
     best_s, count = float("inf"), 0
 
-    def visit(stages: tuple[Stage, ...]) -> None:
+    def visit(stages: tuple[ScheduleStage, ...]) -> None:
         nonlocal best_s, count
-        run = Run(costs)
+        run = ScheduleRun(costs)
         for stage in stages:
             run.stage(stage, returning=everything)
         if run.is_done:
             best_s, count = min(best_s, run.execution().makespan_s), count + 1
             return
         for plans in _stages(costs, run.standing()):
-            visit((*stages, Stage(plans)))
+            visit((*stages, ScheduleStage(plans)))
 
     visit(())
     return best_s, count
 
 
-def _stages(costs: Costs, now: Standing) -> Iterator[Mapping[int, ExecutionPlan]]:
+def _stages(costs: Costs, now: RunState) -> Iterator[Mapping[int, ExecutionPlan]]:
     """Every valid one."""
     open_nodes = [node for node in costs.order if not now.is_done(node)]
     for chosen in product(*((None, *costs.plans[node]) for node in open_nodes)):

@@ -10,15 +10,22 @@ import pytest
 
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.catalog.entries import ModelSpec
-from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node
+from sutler.solver.offline.application import Application, Drawn, Edge, LengthDistribution, Node
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.hardware import Hardware, Loading, one_node
 from sutler.solver.offline.plan import OfflineOptions
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.stages import ExecutedStage, Execution, ExecutionPlan, RunningReplica, Schedule, Stage
+from sutler.solver.offline.stages import (
+    ExecutedStage,
+    Execution,
+    ExecutionPlan,
+    RunningReplica,
+    Schedule,
+    ScheduleStage,
+)
 from tests.solver.offline.placement_builders import may_lie
 
-SHORT = Lengths((20, 60, 150, 400), (0.3, 0.6, 0.9, 1.0))
+SHORT = LengthDistribution((20, 60, 150, 400), (0.3, 0.6, 0.9, 1.0))
 SPECS = ("qwen2.5-0.5b", "llama-3.2-1b", "llama-2-7b")
 QUICK_LOADING = Loading(engine_start_s=2.0, read_gb_per_s=4.0)
 
@@ -43,9 +50,9 @@ def a_node(
     items: int = 20,
     *,
     spec: str | ModelSpec = "llama-3.2-1b",
-    inputs: int | Lengths = 200,
-    outputs: int | Lengths = SHORT,
-    chain: int | Lengths | None = None,
+    inputs: int | LengthDistribution = 200,
+    outputs: int | LengthDistribution = SHORT,
+    chain: int | LengthDistribution | None = None,
     **others: Any,
 ) -> Node:
     """`items` 0: all requests come from other nodes."""
@@ -54,8 +61,8 @@ def a_node(
     return Node(name, found, "bf16", "bf16", lengths(outputs), **{"requests": drawn, **others})
 
 
-def lengths(given: int | Lengths) -> Lengths:
-    return Lengths.always(given) if isinstance(given, int) else given
+def lengths(given: int | LengthDistribution) -> LengthDistribution:
+    return LengthDistribution.always(given) if isinstance(given, int) else given
 
 
 def app_of(*nodes: Node, edges: Sequence[Edge] = ()) -> Application:
@@ -71,9 +78,9 @@ def costs_of(application: Application, hardware: Hardware | None = None, *, seed
     return Costs(application, hardware or hardware_of(), sample(application, seed=seed), asked)
 
 
-def a_stage(**plans: tuple[int, int]) -> Stage:
+def a_stage(**plans: tuple[int, int]) -> ScheduleStage:
     """`a_stage(n0=(2, 1))`: node 0 on two replicas of one GPU."""
-    return Stage({int(name[1:]): ExecutionPlan(*plan) for name, plan in plans.items()})
+    return ScheduleStage({int(name[1:]): ExecutionPlan(*plan) for name, plan in plans.items()})
 
 
 # ---- at random
@@ -95,9 +102,9 @@ def random_application(
                 name,
                 items if own else 0,
                 spec=draw.choice(SPECS),
-                inputs=draw.choice((100, 400, Lengths((50, 300, 1500), (0.4, 0.9, 1.0)))),
-                outputs=draw.choice((SHORT, 100, Lengths((5, 800), (0.9, 1.0)))),
-                chain=Lengths((1, 2, 4), (0.4, 0.8, 1.0)) if chained else None,
+                inputs=draw.choice((100, 400, LengthDistribution((50, 300, 1500), (0.4, 0.9, 1.0)))),
+                outputs=draw.choice((SHORT, 100, LengthDistribution((5, 800), (0.9, 1.0)))),
+                chain=LengthDistribution((1, 2, 4), (0.4, 0.8, 1.0)) if chained else None,
                 slowdown=draw.choice((1.0, 1.0, 2.0)),
             )
         )
@@ -144,9 +151,9 @@ def random_schedule(draw: Random, costs: Costs, *, splits: bool = True) -> Sched
         nodes = draw.sample(costs.order, draw.randint(1, len(costs.order)))
         plans = {node: draw.choice(costs.plans[node]) for node in nodes}
         if splits and draw.random() < 0.4:
-            stages.append(Stage(plans, draw.choice(nodes), draw.choice((0.1, 0.4, 0.7, 0.95))))
+            stages.append(ScheduleStage(plans, draw.choice(nodes), draw.choice((0.1, 0.4, 0.7, 0.95))))
         else:
-            stages.append(Stage(plans))
+            stages.append(ScheduleStage(plans))
     return tuple(stages)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.catalog.entries import Gpu
-from sutler.solver.offline.application import Application, Drawn, Edge, Lengths, Node
+from sutler.solver.offline.application import Application, Drawn, Edge, LengthDistribution, Node
 from sutler.solver.offline.plan import OfflineOptions
 from sutler.solver.problem import Offer
 from tests.builders import an_offer
@@ -18,8 +18,8 @@ QUICK = OfflineOptions(seed=3, tensor_parallel=(1, 2), time_limit_s=1e6)
 def a_node(name: str, requests: int | None, *, model: str = "llama-2-7b", **others: Any) -> Node:
     """Answers of 20 to 200 tokens; no requests of its own where `requests` is None."""
     given: dict[str, Any] = {
-        "output_tokens": Lengths((20, 60, 120, 200), (0.25, 0.5, 0.75, 1.0)),
-        "requests": None if requests is None else Drawn(requests, Lengths.always(200)),
+        "output_tokens": LengthDistribution((20, 60, 120, 200), (0.25, 0.5, 0.75, 1.0)),
+        "requests": None if requests is None else Drawn(requests, LengthDistribution.always(200)),
         **others,
     }
     return Node(name, load_models()[model], "bf16", "bf16", **given)
@@ -32,7 +32,7 @@ def two_models(requests: int = 400) -> Application:
 
 def writer_and_reader(requests: int = 400) -> Application:
     """The second reads every answer of the first."""
-    reader = a_node("reader", None, prompt_tokens=Lengths.always(50))
+    reader = a_node("reader", None, prompt_tokens=LengthDistribution.always(50))
     return Application("pair", (a_node("writer", requests), reader), (Edge("writer", "reader"),))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sutler.solver.errors import InvalidProblemError
-from sutler.solver.offline.adjusting import Adjusted, Reported, adjust, start_at, with_slowdowns
+from sutler.solver.offline.adjusting import Adjusted, ReportedProgress, adjust, start_at, with_slowdowns
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
@@ -42,16 +42,16 @@ def costs_of(application: Application) -> Costs:
     return Costs(application, TWO_GPUS, sample(application, seed=QUICK.seed), QUICK)
 
 
-def seen(application: Application, execution: Execution, at_s: float) -> Reported:
+def seen(application: Application, execution: Execution, at_s: float) -> ReportedProgress:
     """What a controller would report of this run."""
     pile = sample(application, seed=QUICK.seed)
     done = {
         node: int((execution.finish_s[pile.of_node(node)] <= at_s).sum()) for node in range(len(application.nodes))
     }
-    return Reported(at_s, done)
+    return ReportedProgress(at_s, done)
 
 
-def adjusted(name: str, reported: Reported) -> Adjusted:
+def adjusted(name: str, reported: ReportedProgress) -> Adjusted:
     return adjust(APPLICATIONS[name], TWO_GPUS, planned(name).schedule, reported, QUICK, clock=lambda: 0.0)
 
 
@@ -132,7 +132,7 @@ def test_a_model_that_finished_early_gives_its_gpus_away() -> None:
     pile = planned("two").pile
     first = execution.stages[0].replicas[0].node
     at_s = round(execution.stages[0].end_s / 2)
-    found = adjusted("two", Reported(at_s, {first: len(pile.of_node(first))}))
+    found = adjusted("two", ReportedProgress(at_s, {first: len(pile.of_node(first))}))
     assert all(first not in stage.stage.plans for stage in found.plan.execution.stages)
     assert found.plan.execution.makespan_s < execution.makespan_s
     assert found.plan.execution.stages[-1].finished_requests[first] == len(pile.of_node(first))
@@ -176,16 +176,16 @@ def test_the_state_of_a_run_goes_on_to_the_same_end(name: str) -> None:
 
 def test_more_than_there_is_cannot_be_finished() -> None:
     with pytest.raises(InvalidProblemError, match=r"models\[0\]\.finished_requests.*one has 800 requests"):
-        adjusted("two", Reported(50.0, {0: 801}))
+        adjusted("two", ReportedProgress(50.0, {0: 801}))
     with pytest.raises(InvalidProblemError, match=r"models\[1\]\.finished_requests"):
-        adjusted("two", Reported(50.0, {1: -1}))
+        adjusted("two", ReportedProgress(50.0, {1: -1}))
 
 
 def test_where_everything_is_done_nothing_is_planned() -> None:
     with pytest.raises(InvalidProblemError, match="nothing left to be planned"):
-        adjusted("two", Reported(50.0, {0: 800, 1: 400}))
+        adjusted("two", ReportedProgress(50.0, {0: 800, 1: 400}))
     with pytest.raises(InvalidProblemError, match="nothing left to be planned"):
-        adjusted("two", Reported(planned("two").execution.makespan_s + 1, {}))
+        adjusted("two", ReportedProgress(planned("two").execution.makespan_s + 1, {}))
 
 
 def test_the_same_report_gives_the_same_plan() -> None:
@@ -207,7 +207,7 @@ def test_the_same_report_gives_the_same_plan() -> None:
 )
 def test_replicas_that_cannot_run_like_this_are_refused(replicas: tuple[RunningReplica, ...], complaint: str) -> None:
     with pytest.raises(InvalidProblemError, match=complaint):
-        adjusted("two", Reported(50.0, {}, replicas))
+        adjusted("two", ReportedProgress(50.0, {}, replicas))
 
 
 def test_replicas_that_are_reported_are_taken_as_they_are() -> None:
@@ -221,7 +221,7 @@ def test_replicas_that_are_reported_are_taken_as_they_are() -> None:
     assert none.plan.execution.makespan_s > kept.plan.execution.makespan_s
 
 
-def adjusted_again(first: Adjusted, reported: Reported) -> Adjusted:
+def adjusted_again(first: Adjusted, reported: ReportedProgress) -> Adjusted:
     return adjust(
         with_slowdowns(APPLICATIONS["two"], first.slowdowns),
         TWO_GPUS,
@@ -259,9 +259,9 @@ def test_what_was_written_before_is_counted_on() -> None:
 def test_what_was_done_before_stays_done() -> None:
     first = adjusted("two", seen(APPLICATIONS["two"], planned("two").execution, 40))
     with pytest.raises(InvalidProblemError, match=r"models\[0\]\.finished_requests: 1: one had finished \d+"):
-        adjusted_again(first, Reported(50.0, {0: 1}))
+        adjusted_again(first, ReportedProgress(50.0, {0: 1}))
     with pytest.raises(InvalidProblemError, match=r"at_s: 40\b.*begins at 40"):
-        adjusted_again(first, Reported(40, {}))
+        adjusted_again(first, ReportedProgress(40, {}))
 
 
 def test_what_was_used_has_been_downloaded_and_what_was_not_comes_when_it_would_have() -> None:

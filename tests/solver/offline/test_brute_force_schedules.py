@@ -2,7 +2,7 @@
 
 from random import Random
 
-from sutler.solver.offline.application import Edge, Lengths, Node
+from sutler.solver.offline.application import Edge, LengthDistribution, Node
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.forecast import Forecaster
@@ -12,7 +12,7 @@ from tests.looped import for_each
 from tests.solver.offline.brute_force import best_makespan_s
 from tests.solver.offline.builders import SPECS, a_chain, a_node, app_of, costs_of, hardware_of
 
-LENGTHS = (Lengths((50, 150, 400), (0.4, 0.8, 1.0)), 200, Lengths((20, 700), (0.8, 1.0)))
+LENGTHS = (LengthDistribution((50, 150, 400), (0.4, 0.8, 1.0)), 200, LengthDistribution((20, 700), (0.8, 1.0)))
 
 
 def tiny(seed: int) -> Costs:

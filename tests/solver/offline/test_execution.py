@@ -5,11 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sutler.solver.offline.application import Edge, Lengths
+from sutler.solver.offline.application import Edge, LengthDistribution
 from sutler.solver.offline.costs import Costs, Shard
 from sutler.solver.offline.execution import POLL_S, Start, execute
 from sutler.solver.offline.request_set import Pile
-from sutler.solver.offline.stages import Execution, ExecutionPlan, RunningReplica, Stage
+from sutler.solver.offline.stages import Execution, ExecutionPlan, RunningReplica, ScheduleStage
 from sutler.solver.simulation.engine import Engine, EngineSettings
 from tests.solver.offline.builders import (
     SHORT,
@@ -22,7 +22,7 @@ from tests.solver.offline.builders import (
     hardware_of,
 )
 
-LONG = Lengths((100, 300, 900), (0.5, 0.8, 1.0))
+LONG = LengthDistribution((100, 300, 900), (0.5, 0.8, 1.0))
 
 
 class Answers:
@@ -85,8 +85,7 @@ def one_by_one(costs: Costs, plans: dict[int, int]) -> list[float]:
 
 
 def waits(pile: Pile, request: int) -> list[int]:
-    found: list[int] = pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()
-    return found
+    return pile.parents_of(request)
 
 
 def written_at_end(execution: Execution, stage: int, node: int) -> int:
@@ -192,7 +191,7 @@ def test_what_is_written_is_kept_when_a_model_stops() -> None:
     nodes = (a_node("a", 600, spec="llama-2-7b", outputs=LONG), a_node("b", 20))
     costs = costs_of(app_of(*nodes), hardware_of(1), max_sequences=32)
     plan = ExecutionPlan(1, 1)
-    schedule = (Stage({0: plan}, 0, 0.5), Stage({1: plan}), Stage({0: plan}))
+    schedule = (ScheduleStage({0: plan}, 0, 0.5), ScheduleStage({1: plan}), ScheduleStage({0: plan}))
     execution = execute(costs, schedule)
     assert_lawful(costs, execution)
     assert [list(stage.plans) for stage in execution.schedule] == [[0], [1], [0]]
@@ -200,7 +199,7 @@ def test_what_is_written_is_kept_when_a_model_stops() -> None:
     stopped_at = written_at_end(execution, 0, 0)
     assert 0.5 * total <= stopped_at <= 0.53 * total
     assert written_at_end(execution, 1, 0) == stopped_at
-    whole_s = execute(costs, (Stage({0: plan}), Stage({1: plan}))).makespan_s
+    whole_s = execute(costs, (ScheduleStage({0: plan}), ScheduleStage({1: plan}))).makespan_s
     prompts_s = 32 * max(costs.shards[0][1].times.prefill_s(1100)[1])
     assert whole_s + load_s(costs, 0) - POLL_S <= execution.makespan_s
     assert execution.makespan_s <= whole_s + load_s(costs, 0) + prompts_s + 3 * POLL_S + 6.0
@@ -220,7 +219,7 @@ def test_a_model_that_gets_a_replica_more_keeps_the_one_that_runs(keeps: bool) -
 def test_a_model_with_fewer_replicas_answers_everything() -> None:
     nodes = (a_node("a", 900, outputs=LONG), a_node("b", 50))
     costs = costs_of(app_of(*nodes), hardware_of(2), max_sequences=32)
-    execution = execute(costs, (Stage({0: ExecutionPlan(2, 1)}, 0, 0.4), a_stage(n0=(1, 1), n1=(1, 1))))
+    execution = execute(costs, (ScheduleStage({0: ExecutionPlan(2, 1)}, 0, 0.4), a_stage(n0=(1, 1), n1=(1, 1))))
     assert_lawful(costs, execution)
     assert [stage.plans[0].data_parallel for stage in execution.schedule if 0 in stage.plans][:2] == [2, 1]
 

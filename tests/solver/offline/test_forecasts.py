@@ -6,15 +6,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from sutler.solver.offline.application import Lengths
+from sutler.solver.offline.application import LengthDistribution
 from sutler.solver.offline.costs import Costs
 from sutler.solver.offline.curves import Curves
 from sutler.solver.offline.execution import execute
 from sutler.solver.offline.forecast import Forecaster
-from sutler.solver.offline.stages import Stage
+from sutler.solver.offline.stages import ScheduleStage
 from tests.solver.offline.builders import SPECS, a_node, app_of, costs_of, hardware_of, random_costs, random_schedule
 
-UNEVEN = Lengths((50, 150, 300, 700), (0.3, 0.6, 0.9, 1.0))
+UNEVEN = LengthDistribution((50, 150, 300, 700), (0.3, 0.6, 0.9, 1.0))
 
 
 def independent(seed: int) -> Costs:
@@ -43,7 +43,7 @@ def test_forecasts_of_models_that_read_no_others_are_some_percent_off() -> None:
         forecaster = Forecaster(costs)
         for number in range(4):
             schedule = random_schedule(draw, costs, splits=number % 2 == 0)
-            errors.append(abs(forecaster.makespan_s(schedule) / execute(costs, schedule).makespan_s - 1.0))
+            errors.append(abs(forecaster.run(schedule).end_s / execute(costs, schedule).makespan_s - 1.0))
     assert np.mean(errors) <= 0.015
     assert np.quantile(errors, 0.95) <= 0.05
     assert max(errors) <= 0.10
@@ -57,7 +57,7 @@ def test_the_curve_of_one_replica_is_its_run_and_that_of_several_near_it() -> No
         curves = Curves(costs)
         for node, plans in enumerate(costs.plans):
             for plan in plans:
-                serving_s = execute(costs, (Stage({node: plan}),)).node_finish_s[node]
+                serving_s = execute(costs, (ScheduleStage({node: plan}),)).node_finish_s[node]
                 serving_s -= costs.shards[node][plan.tensor_parallel].load_s
                 error = abs(float(curves.at_s(node, plan)[-1]) / serving_s - 1.0)
                 if plan.data_parallel == 1:
@@ -73,7 +73,9 @@ def test_the_curve_of_a_large_pile_is_within_two_percent_of_its_run() -> None:
     # 6,000 requests, of which 1,500 are simulated.
     costs = costs_of(app_of(a_node("a", 6000, outputs=UNEVEN, slowdown=3.0)), hardware_of(2), max_sequences=64)
     for plan in costs.plans[0]:
-        serving_s = execute(costs, (Stage({0: plan}),)).makespan_s - costs.shards[0][plan.tensor_parallel].load_s
+        serving_s = (
+            execute(costs, (ScheduleStage({0: plan}),)).makespan_s - costs.shards[0][plan.tensor_parallel].load_s
+        )
         assert Curves(costs).at_s(0, plan)[-1] == pytest.approx(serving_s, rel=0.02)
 
 
@@ -95,7 +97,8 @@ def test_every_way_ascends_and_says_the_same_forwards_and_backwards() -> None:
         costs, draw = random_costs(seed), Random(seed)
         forecaster = Forecaster(costs)
         before = forecaster.beginning()
-        for stage, after in forecaster.run(random_schedule(draw, costs)):
+        found = forecaster.run(random_schedule(draw, costs))
+        for stage, after in zip(found.stages, found.standings, strict=True):
             assert after.at_s >= before.at_s
             assert all(later >= sooner for later, sooner in zip(after.progress, before.progress, strict=True))
             for way in forecaster.ways(before, stage.plans).values():
@@ -126,6 +129,6 @@ def test_what_no_stage_runs_is_run_at_the_end_on_as_few_gpus_as_it_needs() -> No
     costs = independent(0)
     forecaster = Forecaster(costs)
     run = forecaster.run(())
-    assert run[0][0].plans == {node: costs.plans[node][0] for node in costs.order}
-    assert run[-1][1].all_done
-    assert forecaster.makespan_s(()) == run[-1][1].at_s
+    assert run.stages[0].plans == {node: costs.plans[node][0] for node in costs.order}
+    assert run.standings[-1].all_done
+    assert run.end_s == run.standings[-1].at_s

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sutler.solver.offline.hardware import Loading
-from sutler.solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
-from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, Stage
+from sutler.solver.offline.machine_sets import BillingTerms, Unit, billed, hardware_of, unit_sets
+from sutler.solver.offline.stages import ExecutedStage, Execution, RunningReplica, ScheduleStage
 from sutler.solver.problem import Offer
 from sutler.solver.units import HOURS_PER_MONTH
 from tests.looped import for_each
@@ -31,7 +31,7 @@ def execution(*stages: tuple[float, float, set[int]]) -> Execution:
         ExecutedStage(
             start_s,
             end_s,
-            Stage({}),
+            ScheduleStage({}),
             tuple(RunningReplica(0, host, ((host, 0),), start_s, is_loaded=True) for host in hosts),
             (0,),
             (0,),
@@ -182,23 +182,23 @@ def check_rentable(units: tuple[Unit, ...], disk_gb: float) -> None:
 
 
 def test_bills_have_a_minimum_increments_and_the_start_up() -> None:
-    terms = RentalTerms(minimum_s=600.0, billing_increment_s=60.0, start_up_s=100.0)
+    terms = BillingTerms(minimum_s=600.0, billing_increment_s=60.0, start_up_s=100.0)
     assert terms.billed_s(0.0) == 600.0
     assert terms.billed_s(500.0) == 600.0
     assert terms.billed_s(500.1) == 660.0
-    assert RentalTerms(billing_increment_s=3600.0, start_up_s=0.0).billed_s(3600.1) == 7200.0
-    assert RentalTerms(billing_increment_s=0.1, start_up_s=0.0).billed_s(0.3) == pytest.approx(0.3)
+    assert BillingTerms(billing_increment_s=3600.0, start_up_s=0.0).billed_s(3600.1) == 7200.0
+    assert BillingTerms(billing_increment_s=0.1, start_up_s=0.0).billed_s(0.3) == pytest.approx(0.3)
 
 
 def test_a_minimum_is_rounded_up_to_whole_increments_too() -> None:
-    assert RentalTerms(minimum_s=90.0, billing_increment_s=60.0, start_up_s=0.0).billed_s(10.0) == 120.0
+    assert BillingTerms(minimum_s=90.0, billing_increment_s=60.0, start_up_s=0.0).billed_s(10.0) == 120.0
 
 
 def test_a_machine_that_is_not_used_any_more_is_given_back() -> None:
     offer = an_l40s(1, price=3.6, available=3)
     units = (Unit(offer, 1, 3.6),) * 3
     ran = execution((0.0, 500.0, {0, 1}), (500.0, 900.0, {0}))
-    first, second, unused = billed(units, ran, RentalTerms(start_up_s=100.0))
+    first, second, unused = billed(units, ran, BillingTerms(start_up_s=100.0))
     assert [machine.hosts for machine in (first, second, unused)] == [(0,), (1,), (2,)]
     assert [machine.billed_s for machine in (first, second, unused)] == [1000.0, 600.0, 100.0]
     assert [machine.usd for machine in (first, second, unused)] == pytest.approx([1.0, 0.6, 0.1])
@@ -206,7 +206,7 @@ def test_a_machine_that_is_not_used_any_more_is_given_back() -> None:
 
 def test_machines_that_are_billed_alike_are_one_entry() -> None:
     units = (Unit(an_l40s(1, price=3.6, available=2), 1, 3.6),) * 2
-    (machines,) = billed(units, execution((0.0, 1000.0, {0, 1})), RentalTerms(start_up_s=0.0))
+    (machines,) = billed(units, execution((0.0, 1000.0, {0, 1})), BillingTerms(start_up_s=0.0))
     assert (machines.count, machines.hosts) == (2, (0, 1))
     assert machines.usd == pytest.approx(2.0)
 

@@ -14,7 +14,7 @@ from sutler.solver.offline.execution import execute
 from sutler.solver.offline.plan import STRATEGIES, OfflineOptions, Strategy
 from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.stages import Stage
+from sutler.solver.offline.stages import ScheduleStage
 from tests.solver.offline.builders import random_costs, random_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,7 +86,7 @@ def test_the_order_of_models_in_the_file_does_not_matter_to_a_schedule() -> None
         turned = Costs(backwards, costs.hardware, sample(backwards, seed=costs.options.seed), costs.options)
         last = len(costs.application.nodes) - 1
         turned_schedule = tuple(
-            Stage(
+            ScheduleStage(
                 {last - node: plan for node, plan in stage.plans.items()},
                 None if stage.until_node is None else last - stage.until_node,
                 stage.until_fraction,

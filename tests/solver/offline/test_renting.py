@@ -13,7 +13,7 @@ from sutler.solver.offline.application import Application
 from sutler.solver.offline.costs import Costs, weights_gb
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.hardware import Loading
-from sutler.solver.offline.machine_sets import RentalTerms, Unit, billed, hardware_of, unit_sets
+from sutler.solver.offline.machine_sets import BillingTerms, Unit, billed, hardware_of, unit_sets
 from sutler.solver.offline.renting import RentalGoal, Rented, rent
 from sutler.solver.offline.sampling import sample
 from sutler.solver.offline.search import searched
@@ -30,7 +30,7 @@ from tests.solver.offline.renting_builders import (
     writer_and_reader,
 )
 
-SOON = RentalTerms(start_up_s=30.0)
+SOON = BillingTerms(start_up_s=30.0)
 CLOSE = 1.02  # forecasts choose what is planned
 AT_LEAST_ONE_SET = RentalGoal("min_time")
 
@@ -45,7 +45,7 @@ class Tried:
 
 
 def tried(
-    application: Application, offers: Sequence[Offer], goal: RentalGoal, terms: RentalTerms = SOON
+    application: Application, offers: Sequence[Offer], goal: RentalGoal, terms: BillingTerms = SOON
 ) -> list[Tried]:
     """Every set of machines."""
     pile = sample(application, seed=QUICK.seed)
@@ -60,7 +60,7 @@ def tried(
     return found
 
 
-def rented(application: Application, offers: Sequence[Offer], goal: RentalGoal, terms: RentalTerms = SOON) -> Rented:
+def rented(application: Application, offers: Sequence[Offer], goal: RentalGoal, terms: BillingTerms = SOON) -> Rented:
     return rent(application, *a_market(*offers), goal, terms=terms, options=QUICK, clock=lambda: 0.0)
 
 
@@ -86,7 +86,7 @@ def test_what_is_rented_is_as_good_as_the_best_of_all_sets(seed: int) -> None:
     draw = Random(seed)
     offers = random_market(draw)
     application = draw.choice((two_models, writer_and_reader))(draw.choice((300, 900)))
-    terms = draw.choice((SOON, RentalTerms(60.0, 60.0, 30.0)))
+    terms = draw.choice((SOON, BillingTerms(60.0, 60.0, 30.0)))
     anything = RentalGoal("min_time", max_gpus=4, max_machines=3)
     every = tried(application, offers, anything, terms)
     middling = sorted(every, key=lambda one: one.usd)[len(every) // 2]
@@ -225,8 +225,8 @@ def test_a_dearer_market_never_has_a_cheaper_plan_for_the_same_machines() -> Non
 def test_longer_minimum_rentals_and_start_ups_cost_more() -> None:
     offers = [an_l40s(1, price=3.6)]
     plain = rented(two_models(150), offers, AT_LEAST_ONE_SET)
-    hourly = rented(two_models(150), offers, AT_LEAST_ONE_SET, RentalTerms(minimum_s=3600.0, start_up_s=30.0))
-    slow = rented(two_models(150), offers, AT_LEAST_ONE_SET, RentalTerms(start_up_s=130.0))
+    hourly = rented(two_models(150), offers, AT_LEAST_ONE_SET, BillingTerms(minimum_s=3600.0, start_up_s=30.0))
+    slow = rented(two_models(150), offers, AT_LEAST_ONE_SET, BillingTerms(start_up_s=130.0))
     assert plain.best is not None
     assert hourly.best is not None
     assert slow.best is not None

@@ -10,27 +10,27 @@ from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.heuristics import max_heuristic, min_heuristic
 from sutler.solver.offline.placement import can_place
 from sutler.solver.offline.search import by_rule
-from sutler.solver.offline.stages import ExecutionPlan, Stage, Standing
+from sutler.solver.offline.stages import ExecutionPlan, RunState, ScheduleStage
 from tests.solver.offline.builders import a_node, app_of, costs_of, hardware_of, random_costs, random_schedule
 
 Group = dict[int, ExecutionPlan]
 
 
-def standings(seeds: range, **options: bool) -> Iterator[tuple[Forecaster, Standing]]:
+def standings(seeds: range, **options: bool) -> Iterator[tuple[Forecaster, RunState]]:
     """The beginning of random applications, and where random schedules bring them."""
     for seed in seeds:
         costs, draw = random_costs(seed, **options), Random(seed)
         forecaster = Forecaster(costs)
         yield forecaster, forecaster.beginning()
-        for _, now in forecaster.run(random_schedule(draw, costs)):
+        for now in forecaster.run(random_schedule(draw, costs)).standings:
             if not now.all_done:
                 yield forecaster, now
 
 
-def throughput(forecaster: Forecaster, now: Standing, group: Group) -> float:
+def throughput(forecaster: Forecaster, now: RunState, group: Group) -> float:
     if not group:
         return 0.0
-    after = forecaster.stage(now, Stage(group))
+    after = forecaster.stage(now, ScheduleStage(group))
     computed = sum(
         forecaster.costs.flops[node] * (after.progress[node] - now.progress[node])
         for node in range(len(now.progress))
@@ -49,7 +49,7 @@ def fits(forecaster: Forecaster, group: Group) -> bool:
     )
 
 
-def algorithm_1(forecaster: Forecaster, now: Standing, fixed: Group) -> Group:
+def algorithm_1(forecaster: Forecaster, now: RunState, fixed: Group) -> Group:
     """Lines 3 to 23 of SamuLLM's Algorithm 1, line by line."""
     costs, best = forecaster.costs, dict(fixed)
     while True:
@@ -78,7 +78,7 @@ def algorithm_1(forecaster: Forecaster, now: Standing, fixed: Group) -> Group:
 def test_greedy_follows_algorithm_1() -> None:
     seen = 0
     for forecaster, now in standings(range(60), preemption=True):
-        assert greedy(forecaster, now) == Stage(algorithm_1(forecaster, now, {}))
+        assert greedy(forecaster, now) == ScheduleStage(algorithm_1(forecaster, now, {}))
         seen += now.at_s > 0
     assert seen > 60
 
@@ -87,7 +87,7 @@ def test_greedy_without_preemption_adds_to_what_runs() -> None:
     running = 0
     for forecaster, now in standings(range(100, 140), preemption=False):
         chosen = greedy(forecaster, now)
-        assert chosen == Stage(algorithm_1(forecaster, now, dict(now.running)))
+        assert chosen == ScheduleStage(algorithm_1(forecaster, now, dict(now.running)))
         assert now.running.items() <= chosen.plans.items()
         running += bool(now.running)
     assert running > 10
@@ -102,8 +102,8 @@ def test_the_max_heuristic_gives_all_gpus_to_one_model_in_its_fastest_way() -> N
         for other in plans:
             if other.gpus == plan.gpus:
                 assert (
-                    forecaster.stage(now, Stage({node: other})).at_s
-                    >= forecaster.stage(now, Stage({node: plan})).at_s
+                    forecaster.stage(now, ScheduleStage({node: other})).at_s
+                    >= forecaster.stage(now, ScheduleStage({node: plan})).at_s
                 )
 
 

@@ -8,18 +8,17 @@ import pytest
 
 from sutler.solver.arrays import IntArray
 from sutler.solver.errors import InvalidProblemError
-from sutler.solver.offline.application import Application, Edge, Lengths, Node, Recorded
+from sutler.solver.offline.application import Application, Edge, LengthDistribution, Node, Recorded
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.sampling import sample
 from tests.solver.offline.builders import SHORT, a_chain, a_node, a_spec, app_of
 
-WIDE = Lengths(tuple(range(1, 1001)), tuple(np.linspace(0.001, 1.0, 1000).tolist()))
+WIDE = LengthDistribution(tuple(range(1, 1001)), tuple(np.linspace(0.001, 1.0, 1000).tolist()))
 FIELDS = ("input_tokens", "output_tokens", "item")
 
 
 def parents_of(pile: Pile, request: int) -> list[int]:
-    found: list[int] = pile.parents[pile.parent_start[request] : pile.parent_start[request + 1]].tolist()
-    return found
+    return pile.parents_of(request)
 
 
 def drawn(application: Application, name: str, seed: int = 0) -> dict[str, list[int]]:
@@ -28,7 +27,7 @@ def drawn(application: Application, name: str, seed: int = 0) -> dict[str, list[
     return {field: getattr(pile, field)[numbers].tolist() for field in FIELDS}
 
 
-def distance(seen: IntArray, lengths: Lengths) -> float:
+def distance(seen: IntArray, lengths: LengthDistribution) -> float:
     """Kolmogorov and Smirnov's, between what was drawn and what it was drawn from."""
     shares = np.searchsorted(np.sort(seen), lengths.values, "right") / len(seen)
     return float(np.abs(shares - lengths.cumulative).max())
@@ -64,7 +63,9 @@ def test_what_a_model_draws_does_not_change_with_other_models() -> None:
 
 def test_a_model_that_answers_in_other_lengths_has_the_same_prompts() -> None:
     family = a_family()
-    slower = replace(family, nodes=(replace(family.nodes[0], output_tokens=Lengths.always(7)), family.nodes[1]))
+    slower = replace(
+        family, nodes=(replace(family.nodes[0], output_tokens=LengthDistribution.always(7)), family.nodes[1])
+    )
     assert drawn(slower, "writer")["input_tokens"] == drawn(family, "writer")["input_tokens"]
     assert set(drawn(slower, "writer")["output_tokens"]) == {7}
     assert drawn(slower, "reader")["output_tokens"] == drawn(family, "reader")["output_tokens"]
@@ -79,7 +80,7 @@ def test_two_models_with_the_same_distribution_draw_different_lengths() -> None:
 
 
 def test_a_large_draw_is_distributed_as_its_lengths() -> None:
-    uneven = Lengths((3, 40, 41, 500, 4000), (0.2, 0.3, 0.75, 0.99, 1.0))
+    uneven = LengthDistribution((3, 40, 41, 500, 4000), (0.2, 0.3, 0.75, 0.99, 1.0))
     pile = sample(app_of(a_node("one", 20_000, inputs=uneven, outputs=WIDE)), seed=1)
     assert distance(pile.input_tokens, uneven) < 0.012
     assert distance(pile.output_tokens, WIDE) < 0.012
@@ -88,15 +89,17 @@ def test_a_large_draw_is_distributed_as_its_lengths() -> None:
 
 
 def test_the_distribution_of_a_sample_gives_back_its_shares() -> None:
-    seen = Lengths.of_sample([5, 9, 5, 100])
-    assert seen == Lengths((5, 9, 100), (0.5, 0.75, 1.0))
+    seen = LengthDistribution.of_sample([5, 9, 5, 100])
+    assert seen == LengthDistribution((5, 9, 100), (0.5, 0.75, 1.0))
     assert seen.mean == pytest.approx(119 / 4)
     assert seen.at(np.array([0.0, 0.49, 0.5, 0.74, 0.75, 0.999])).tolist() == [5, 5, 9, 9, 100, 100]
 
 
 def test_answers_are_at_most_as_long_as_allowed_and_as_the_context_leaves() -> None:
     short = a_spec(max_context_tokens=600)
-    node = a_node("one", 2000, spec=short, inputs=Lengths((10, 590), (0.5, 1.0)), outputs=WIDE, max_output_tokens=300)
+    node = a_node(
+        "one", 2000, spec=short, inputs=LengthDistribution((10, 590), (0.5, 1.0)), outputs=WIDE, max_output_tokens=300
+    )
     pile = sample(app_of(node), seed=0)
     tight = pile.input_tokens == 590
     assert pile.output_tokens.min() == 1
@@ -127,7 +130,7 @@ def test_recorded_prompts_without_answers_draw_their_answers() -> None:
 
 
 def test_a_chunk_of_a_chain_reads_the_answer_before_it_and_waits_for_nothing_else() -> None:
-    node = a_node("chain", 40, inputs=100, outputs=WIDE, chain=Lengths((1, 3, 6), (0.3, 0.7, 1.0)))
+    node = a_node("chain", 40, inputs=100, outputs=WIDE, chain=LengthDistribution((1, 3, 6), (0.3, 0.7, 1.0)))
     pile = sample(app_of(node, edges=[a_chain("chain")]), seed=2)
     lengths = np.bincount(pile.item)
     assert len(lengths) == 40
@@ -153,7 +156,7 @@ def test_of_a_chain_the_last_output_or_every_one_is_handed_on() -> None:
 
 def test_concatenated_outputs_are_added_to_the_prompt_and_all_waited_for() -> None:
     nodes = (a_node("a", 15, outputs=WIDE), a_node("b", 15, outputs=WIDE))
-    joint = a_node("joint", 15, inputs=40, prompt_tokens=Lengths.always(9))
+    joint = a_node("joint", 15, inputs=40, prompt_tokens=LengthDistribution.always(9))
     edges = [Edge("a", "joint", fan_in="concatenate"), Edge("b", "joint", fan_in="concatenate")]
     pile = sample(app_of(*nodes, joint, edges=edges), seed=0)
     assert len(pile.of_node(2)) == 15
@@ -164,7 +167,7 @@ def test_concatenated_outputs_are_added_to_the_prompt_and_all_waited_for() -> No
 
 def test_separate_outputs_are_requests_of_their_own_beside_the_models_own() -> None:
     nodes = (a_node("a", 5, outputs=WIDE), a_node("b", 7, outputs=WIDE))
-    reader = a_node("reader", 3, inputs=40, prompt_tokens=Lengths.always(9))
+    reader = a_node("reader", 3, inputs=40, prompt_tokens=LengthDistribution.always(9))
     pile = sample(app_of(*nodes, reader, edges=[Edge("a", "reader"), Edge("b", "reader")]), seed=0)
     own, read = pile.of_node(2)[:3].tolist(), pile.of_node(2)[3:].tolist()
     assert [parents_of(pile, request) for request in own] == [[]] * 3

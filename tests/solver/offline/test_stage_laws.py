@@ -11,7 +11,7 @@ from sutler.solver.offline.execution import execute
 from sutler.solver.offline.forecast import Forecaster
 from sutler.solver.offline.planner import RULES
 from sutler.solver.offline.search import by_rule, searched
-from sutler.solver.offline.stages import Stage
+from sutler.solver.offline.stages import ScheduleStage
 from tests.solver.offline.builders import (
     a_node,
     a_stage,
@@ -94,12 +94,12 @@ def test_a_model_gives_its_gpu_to_the_one_whose_outputs_it_reads() -> None:
     execution = execute(costs, (a_stage(n1=(1, 1), n0=(1, 1)),))
     assert [list(stage.plans) for stage in execution.schedule] == [[0], [1]]
     forecast = Forecaster(costs).run((a_stage(n1=(1, 1), n0=(1, 1)),))
-    assert [list(stage.plans) for stage, _ in forecast] == [[0], [1]]
+    assert [list(stage.plans) for stage in forecast.stages] == [[0], [1]]
 
 
 def test_no_schedule_can_preempt_where_preemption_is_off() -> None:
     nodes = (a_node("a", 400, spec="llama-2-7b"), a_node("b", 40))
-    asked = (Stage(a_stage(n0=(1, 1)).plans, 0, 0.3), a_stage(n1=(2, 1)), a_stage(n0=(2, 1)))
+    asked = (ScheduleStage(a_stage(n0=(1, 1)).plans, 0, 0.3), a_stage(n1=(2, 1)), a_stage(n0=(2, 1)))
     plans = {}
     for preemption in (True, False):
         costs = costs_of(app_of(*nodes), hardware_of(2), preemption=preemption)

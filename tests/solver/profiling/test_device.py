@@ -11,7 +11,7 @@ import pytest
 from sutler.solver.profiling.device import USUAL_CACHE_BYTES, described, driver_version
 
 ROOT = Path(__file__).parents[3]
-NO_TORCH = "import sys; sys.modules['torch'] = None; from sutler.solver.profiling import {call}; {call}()"
+NO_TORCH = "import sys; sys.modules['torch'] = None; from sutler.solver.profiling.device import {call}; {call}()"
 
 
 def played_torch(*names: str, capability: tuple[int, int], l2_cache_bytes: int = 0, hip: str | None = None) -> Any:

@@ -18,7 +18,7 @@ from sutler.solver.profiling.layer import (
     random_weights,
     rotary,
 )
-from sutler.solver.profiling.shapes import Measurement, Shard, shard_of
+from sutler.solver.profiling.shapes import LayerShard, Measurement, shard_of
 from tests.solver.profiling.builders import TORCH_NEEDED, a_decode, a_point, a_tiny_spec
 
 torch: Any = pytest.importorskip("torch", reason=TORCH_NEEDED)
@@ -28,9 +28,9 @@ TOKENS = 12
 FULL_PRECISION = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def a_shard(degree: int = 1) -> Shard:
+def a_shard(degree: int = 1) -> LayerShard:
     found = shard_of(SPEC, degree)
-    assert isinstance(found, Shard)
+    assert isinstance(found, LayerShard)
     return found
 
 

@@ -9,16 +9,19 @@ import pytest
 
 from sutler.solver.catalog import resolve_model
 from sutler.solver.catalog.entries import ModelSpec
-from sutler.solver.profiling import Effort, Grid, Measurement, Outcome, cpu_device, measured, measurements
+from sutler.solver.profiling.device import cpu_device
+from sutler.solver.profiling.measure import PointOutcome, measured
+from sutler.solver.profiling.shapes import Grid, Measurement, measurements
+from sutler.solver.profiling.timing import Repeats
 from tests.solver.profiling.builders import TORCH_NEEDED, a_decode, a_point, a_tiny_spec
 
 torch: Any = pytest.importorskip("torch", reason=TORCH_NEEDED)
 
-BRIEF = Effort(warm_up=1, least=3, most=5, enough_s=10.0)
+BRIEF = Repeats(warm_up=1, least=3, most=5, enough_s=10.0)
 GRID = Grid(prefill_tokens=(4, 8), decode_batches=(1, 3), decode_contexts=(16,), all_reduce_tokens=(1, 8))
 
 
-def outcomes(spec: ModelSpec, points: Sequence[Measurement], **changes: Any) -> list[Outcome]:
+def outcomes(spec: ModelSpec, points: Sequence[Measurement], **changes: Any) -> list[PointOutcome]:
     device = replace(cpu_device(), gpus=2, **changes)
     return list(measured(device, {spec.id: spec}, points, effort=BRIEF, clock=time.perf_counter))
 

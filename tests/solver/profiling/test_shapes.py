@@ -10,7 +10,7 @@ import pytest
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.profiling.counts import MOST_COPIES, all_reduce_bytes, copies, layer_bytes, layer_flops
-from sutler.solver.profiling.shapes import Shard, full_grid, measurements, quick_grid, shard_of
+from sutler.solver.profiling.shapes import LayerShard, full_grid, measurements, quick_grid, shard_of
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.stage_times import stage_work
 from tests.solver.profiling.builders import a_decode, a_point
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[3]
 NORMS_AND_ROUNDING = 2e-4  # the architecture's parameters include norms and biases
 
 
-def shard(model: str, degree: int) -> Shard:
+def shard(model: str, degree: int) -> LayerShard:
     found = shard_of(resolve_model(model), degree)
-    assert isinstance(found, Shard)
+    assert isinstance(found, LayerShard)
     return found
 
 

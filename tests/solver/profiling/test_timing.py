@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sutler.solver.profiling.timing import Effort, by_clock, by_events, captured, timed
+from sutler.solver.profiling.timing import Repeats, by_clock, by_events, captured, timed
 
 
 def script(*values: float) -> Callable[[], float]:
@@ -16,7 +16,7 @@ def script(*values: float) -> Callable[[], float]:
 
 
 def test_the_median_of_what_follows_the_warm_up_is_one_step() -> None:
-    effort = Effort(warm_up=2, least=5, most=5, enough_s=0.0)
+    effort = Repeats(warm_up=2, least=5, most=5, enough_s=0.0)
     found = timed(script(90.0, 50.0, 4.0, 8.0, 6.0, 5.0, 7.0), steps=2, effort=effort)
     assert (found.seconds, found.repetitions) == (3.0, 5)
     assert found.spread_fraction == pytest.approx((7.0 - 5.0) / 6.0)
@@ -24,7 +24,7 @@ def test_the_median_of_what_follows_the_warm_up_is_one_step() -> None:
 
 @pytest.mark.parametrize(("each_s", "repetitions"), [(0.01, 10), (0.2, 5), (1.0, 3)])
 def test_short_steps_are_repeated_more_often(each_s: float, repetitions: int) -> None:
-    effort = Effort(warm_up=0, least=3, most=10, enough_s=0.9)
+    effort = Repeats(warm_up=0, least=3, most=10, enough_s=0.9)
     assert timed(lambda: each_s, steps=1, effort=effort).repetitions == repetitions
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica
-from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.requests import RequestKind, Requests
 from sutler.solver.simulation.step_times import Line, StepTimes
 
-KIND = Kind("chat", "w", 100.0, 10.0, 1.0)
+KIND = RequestKind("chat", "w", 100.0, 10.0, 1.0)
 
 
 def toy_times(
@@ -42,7 +42,7 @@ def toy_replica(
     return SimulatedReplica(name, times, settings, outside_s)
 
 
-def requests(rows: Sequence[tuple[float, int, int]], kinds: tuple[Kind, ...] = (KIND,)) -> Requests:
+def requests(rows: Sequence[tuple[float, int, int]], kinds: tuple[RequestKind, ...] = (KIND,)) -> Requests:
     """(arrival_s, input_tokens, output_tokens) in order, all of the first kind."""
     arrival_s, inputs, outputs = (np.array(column) for column in zip(*rows, strict=True))
     return Requests(kinds, np.zeros(len(rows), dtype=np.int64), arrival_s.astype(np.float64), inputs, outputs)

@@ -11,7 +11,7 @@ from sutler.solver.problem import Role, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings
 from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
 from sutler.solver.simulation.replicas import sustained_rps
-from sutler.solver.simulation.requests import Kind, Requests
+from sutler.solver.simulation.requests import RequestKind, Requests
 from sutler.solver.simulation.step_times import step_times
 from sutler.solver.throughput.roofline import Roofline
 
@@ -47,13 +47,12 @@ def test_a_full_replica_sustains_the_rate_of_the_closed_form(
         served,
         replace(layouts, layers=rates.layers),
         roofline.stages(served),
-        calibration=roofline.calibration,
         max_sequences=batch,
         longest_tokens=input_tokens + output_tokens,
         typical_tokens=input_tokens + output_tokens / 2,
     )
     asked = Requests(
-        (Kind("chat", "w", input_tokens, output_tokens, 1.0),),
+        (RequestKind("chat", "w", input_tokens, output_tokens, 1.0),),
         np.zeros(count, dtype=np.int64),
         np.zeros(count),
         np.full(count, input_tokens),
@@ -88,7 +87,6 @@ def test_a_full_replica_of_one_phase_sustains_the_rate_of_its_closed_form(
         served,
         replace(layouts, layers=rates.layers),
         roofline.stages(served),
-        calibration=roofline.calibration,
         max_sequences=batch,
         longest_tokens=input_tokens + output_tokens,
         typical_tokens=input_tokens + output_tokens / 2,
@@ -100,7 +98,7 @@ def test_a_full_replica_of_one_phase_sustains_the_rate_of_its_closed_form(
     ]
     count = 12 * batch
     asked = Requests(
-        (Kind("chat", "w", input_tokens, output_tokens, 1.0),),
+        (RequestKind("chat", "w", input_tokens, output_tokens, 1.0),),
         np.zeros(count, dtype=np.int64),
         np.zeros(count),
         np.full(count, input_tokens),

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from sutler.solver.problem import LatencyLimit, ServedModel, Workload
-from sutler.solver.simulation import Kind, Outcome, group_results, simulate, summarise
+from sutler.solver.simulation.fleet import simulate
+from sutler.solver.simulation.outcome import Outcome
+from sutler.solver.simulation.requests import RequestKind
+from sutler.solver.simulation.summary import group_results, summarise
 from tests.solver.simulation.builders import random_requests, toy_replica
 
-KINDS = (Kind("chat", "short", 100.0, 10.0, 1.0), Kind("chat", "batch", 100.0, 10.0, 1.0))
+KINDS = (RequestKind("chat", "short", 100.0, 10.0, 1.0), RequestKind("chat", "batch", 100.0, 10.0, 1.0))
 TIGHT, LOOSE = LatencyLimit("e2e", 90, 1e-3), LatencyLimit("e2e", 90, 1e3)
 
 

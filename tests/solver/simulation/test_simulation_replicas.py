@@ -11,17 +11,9 @@ from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, Problem, ServedModel, Workload
-from sutler.solver.simulation import (
-    Kind,
-    Requests,
-    SimulatedReplica,
-    closed_loop,
-    lengths_of,
-    poisson,
-    requests_of,
-    sampled,
-    simulated_replicas,
-)
+from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
+from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
+from sutler.solver.simulation.requests import RequestKind, Requests, poisson, requests_of, sampled
 from tests.builders import an_offer, measured
 
 GPU, MODEL = "h100-sxm", "llama-3-8b"
@@ -54,7 +46,7 @@ def saturated_rps(replica: SimulatedReplica) -> float:
     batch = replica.settings.max_sequences
     count = 12 * batch
     asked = Requests(
-        (Kind("chat", "w", 800, 200, 1.0),),
+        (RequestKind("chat", "w", 800, 200, 1.0),),
         np.zeros(count, dtype=np.int64),
         np.zeros(count),
         np.full(count, 800),
@@ -115,7 +107,11 @@ def test_a_measured_layout_that_the_estimate_cannot_place_is_named() -> None:
         replicas_of(plan, problem)
 
 
-KINDS = (Kind("chat", "short", 100, 10.5, 2.0), Kind("chat", "long", 4000, 200, 1.0), Kind("code", "w", 50, 50, 0.5))
+KINDS = (
+    RequestKind("chat", "short", 100, 10.5, 2.0),
+    RequestKind("chat", "long", 4000, 200, 1.0),
+    RequestKind("code", "w", 50, 50, 0.5),
+)
 
 
 def test_poisson_arrivals_keep_rates_and_mean_lengths() -> None:
