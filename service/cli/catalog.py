@@ -1,14 +1,13 @@
 """`sutler catalog`: which GPUs and models there are, and where each figure comes from."""
 
-import json
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from sutler.service.cli.terminal.output import console_for
+from sutler.service.cli.terminal.exits import guarded
+from sutler.service.cli.terminal.output import console_for, write_json
 from sutler.solver.catalog import (
     Fact,
     Gpu,
@@ -22,51 +21,36 @@ from sutler.solver.catalog import (
     resolve_gpu,
     resolve_model,
 )
-from sutler.solver.errors import InvalidProblemError
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
 WIDEST_TABLE = 140
 
 
-class Part(StrEnum):
-    """The two halves of the catalogue."""
-
-    gpus = "gpus"
-    models = "models"
+Edition = Literal["default", "paper_table1"]
 
 
-class Edition(StrEnum):
-    """The GPU tables that a problem's `catalog` can name."""
-
-    default = "default"
-    paper_table1 = "paper_table1"
-
-
+@guarded
 def catalog(
-    part: Annotated[Part, typer.Argument(help="What to list.")],
+    part: Annotated[Literal["gpus", "models"], typer.Argument(help="What to list.")],
     name: Annotated[
         str | None, typer.Argument(help="Only this entry, with the source of every figure. Usual spellings work.")
     ] = None,
     edition: Annotated[
         Edition, typer.Option("--catalog", help="Which GPU table; paper_table1 has the six GPUs of the MILP paper.")
-    ] = Edition.default,
+    ] = "default",
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the source of every figure.")] = False,
 ) -> None:
     """List the GPUs or the models that a problem can name."""
-    try:
-        entries = _gpu_entries(name, edition) if part is Part.gpus else _model_entries(name)
-    except InvalidProblemError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+    entries = _gpu_entries(name, edition) if part == "gpus" else _model_entries(name)
     if as_json:
-        typer.echo(json.dumps(entries, indent=2, allow_nan=False))
+        write_json(entries)
         return
     console = console_for("stdout")
     console.width = max(console.width, WIDEST_TABLE)  # never cut a figure: a narrow terminal wraps the line
     if name is not None:
         console.print(_facts_table(entries[0]))
     else:
-        console.print(_gpus_table(edition) if part is Part.gpus else _models_table())
+        console.print(_gpus_table(edition) if part == "gpus" else _models_table())
 
 
 def _gpu_entries(name: str | None, edition: Edition) -> list[dict[str, Any]]:

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from sutler.service.cli.terminal.exits import Exit, guarded
+from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.output import show, write_json
+from sutler.service.cli.terminal.spinner import working
 
 market = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 Gpus = Annotated[list[str] | None, typer.Option("--gpu", metavar="GPU", help="Only this GPU; may be repeated.")]
 Providers = Annotated[
     list[str] | None, typer.Option("--provider", metavar="PROVIDER", help="Only this provider; may be repeated.")
@@ -31,8 +33,6 @@ def poll(
     A cloud that asked for patience is left alone until then, unless it is named here. Exit status: 0 every cloud gave
     a usable answer (unnamed: at least one did), 4 otherwise, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.terminal.spinner import working
     from sutler.service.cli.views.market import poll_records, poll_view
     from sutler.service.main import opened_market
 
@@ -79,7 +79,6 @@ def offers(
 
     Exit status: 0, 4 when no cloud has answered yet, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import offers_view, snapshot_record
     from sutler.service.main import opened_market
     from sutler.service.market.selection import Selection
@@ -119,7 +118,6 @@ def history(
 
     Exit status: 0, 4 when the store knows nothing of it in that time, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import history_records, history_view
     from sutler.service.main import opened_market
     from sutler.service.market.selection import contract_named, gpu_slug, provider_names
@@ -140,7 +138,6 @@ def history(
 @guarded
 def providers(as_json: AsJson = False) -> None:
     """Show each cloud's last poll: its age, what was kept, what was rejected and why, and what to do."""
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import provider_records, providers_view
     from sutler.service.main import opened_market
 

@@ -18,7 +18,7 @@ from sutler.service.simulation.schemas import (
     SimulationResource,
     TrafficResource,
 )
-from sutler.service.simulation.traffic import Drawn, Replayed, requests_for
+from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic, requests_for
 from sutler.service.translation.to_plan import gpus_of, roofline_of, served_models, solver_plan
 from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog.entries import Precision
@@ -71,7 +71,7 @@ class Simulated:
 
 def simulated(
     plan: PlanDocument,
-    traffic: Replayed | Drawn,
+    traffic: TraceTraffic | PoissonTraffic,
     choices: Choices,
     *,
     share: float = 1.0,
@@ -194,10 +194,10 @@ def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -
     return lengths_of(models[name], requests.input_tokens[of_model], requests.output_tokens[of_model])
 
 
-def in_words(traffic: Replayed | Drawn) -> str:
+def in_words(traffic: TraceTraffic | PoissonTraffic) -> str:
     """`the trace, 1.2 times as fast`."""
     multiple = "" if traffic.load_multiple == 1 else f", {traffic.load_multiple:g} times as many requests/s"
-    if isinstance(traffic, Replayed):
+    if isinstance(traffic, TraceTraffic):
         return f"the recorded requests{' at the rate of the plan' if traffic.at_rated_load else ''}{multiple}"
     lengths = "recorded lengths" if traffic.lengths else "the mean lengths of the plan's workloads"
     return f"Poisson arrivals at the plan's rates for {traffic.duration_s:g} s, with {lengths}{multiple}"
@@ -205,7 +205,7 @@ def in_words(traffic: Replayed | Drawn) -> str:
 
 def _resource(
     plan: PlanDocument,
-    traffic: Replayed | Drawn,
+    traffic: TraceTraffic | PoissonTraffic,
     choices: Choices,
     summary: Summary,
     requests: int,

@@ -14,7 +14,7 @@ MOST_REQUESTS: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class TraceTraffic:
     """Recorded requests by model, as they came; `at_rated_load`: faster or slower, at the plan's own mean rate."""
 
     traces: Mapping[str, TraceRequests]
@@ -23,7 +23,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PoissonTraffic:
     """Poisson arrivals at the plan's rates; `lengths`: by model, recorded requests to draw lengths from."""
 
     duration_s: float = DEFAULT_DURATION_S
@@ -32,12 +32,12 @@ class Drawn:
     lengths: Mapping[str, TraceRequests] | None = None
 
 
-def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> Replayed | Drawn:
+def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> TraceTraffic | PoissonTraffic:
     """What to try a plan on: what was recorded, at the plan's rate, where all models have it; else random arrivals,
     with recorded lengths where there are any."""
     if traces and all(model in traces for model in models):
-        return Replayed(traces, at_rated_load=True)
-    return Drawn(lengths=traces)
+        return TraceTraffic(traces, at_rated_load=True)
+    return PoissonTraffic(lengths=traces)
 
 
 def kinds_of(plan: PlanDocument) -> tuple[Kind, ...]:
@@ -53,16 +53,16 @@ def kinds_of(plan: PlanDocument) -> tuple[Kind, ...]:
     )
 
 
-def requests_for(plan: PlanDocument, traffic: Replayed | Drawn) -> Requests:
+def requests_for(plan: PlanDocument, traffic: TraceTraffic | PoissonTraffic) -> Requests:
     """In order of arrival. Raises DocumentError where the traffic does not go with the plan."""
     kinds = kinds_of(plan)
-    requests = _replayed(kinds, traffic) if isinstance(traffic, Replayed) else _drawn(kinds, traffic)
+    requests = _replayed(kinds, traffic) if isinstance(traffic, TraceTraffic) else _drawn(kinds, traffic)
     if not len(requests):
         raise DocumentError.of("duration_s", "no request falls into it: simulate for longer", value=0)
     return requests
 
 
-def _replayed(kinds: Sequence[Kind], traffic: Replayed) -> Requests:
+def _replayed(kinds: Sequence[Kind], traffic: TraceTraffic) -> Requests:
     _check_models(kinds, traffic.traces, "trace")
     parts = []
     for model, trace in traffic.traces.items():
@@ -74,7 +74,7 @@ def _replayed(kinds: Sequence[Kind], traffic: Replayed) -> Requests:
     return joined(parts)
 
 
-def _drawn(kinds: Sequence[Kind], traffic: Drawn) -> Requests:
+def _drawn(kinds: Sequence[Kind], traffic: PoissonTraffic) -> Requests:
     expected = sum(kind.rate_rps for kind in kinds) * traffic.load_multiple * traffic.duration_s
     if expected > MOST_REQUESTS:
         remedy = f"would be {expected:.3g} requests: simulate at most {MOST_REQUESTS:,}"

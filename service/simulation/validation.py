@@ -22,7 +22,7 @@ from sutler.service.documents.plan import (
 from sutler.service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
-from sutler.service.simulation.traffic import Drawn, Replayed
+from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
 from sutler.solver.problem import Derating, MeasuredStage, Problem
 
 MOST_ROUNDS: Final = 3
@@ -66,7 +66,7 @@ class _Tried:
 def validated(
     problem: Problem,
     plan: PlanDocument,
-    traffic: Replayed | Drawn,
+    traffic: TraceTraffic | PoissonTraffic,
     choices: Choices,
     *,
     solve_again: Callable[[Problem], PlanDocument],
@@ -107,7 +107,7 @@ class _Search:
 
     problem: Problem
     first: PlanDocument
-    traffic: Replayed | Drawn
+    traffic: TraceTraffic | PoissonTraffic
     choices: Choices
     solve_again: Callable[[Problem], PlanDocument]
     every: list[_Tried] = field(default_factory=list)
@@ -201,7 +201,7 @@ def _proven_by(free: PlanDocument, same: PlanDocument, *, relative_gap: float) -
     return same.model_copy(update={"objective": objective, "status": status, "binding": free.binding})
 
 
-def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: Replayed | Drawn) -> PlanDocument:
+def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: TraceTraffic | PoissonTraffic) -> PlanDocument:
     resource = best.found.resource
     limits = tuple(
         ValidatedLimit(

@@ -51,16 +51,26 @@ def say(message: str) -> None:
     typer.echo(shown, err=True)
 
 
+def refuse(reason: object, status: Exit = Exit.BAD_INPUT) -> NoReturn:
+    """Ends the command with what is wrong, on stderr."""
+    say(f"error: {reason}")
+    raise typer.Exit(status)
+
+
+def exit_of_plan(status: str) -> Exit:
+    """What a command ends with that has made, or shows, a plan of this status."""
+    return {"infeasible": Exit.INFEASIBLE, "unknown": Exit.NO_PLAN_IN_TIME}.get(status, Exit.PLANNED)
+
+
 def _end(error: Exception) -> NoReturn:
     from sutler.service.errors import SutlerError
-    from sutler.solver.errors import InvalidProblemError
+    from sutler.solver.errors import InvalidProblemError, ProfilingError
 
     if isinstance(error, SutlerError) and error.exit_status is not None:
         _say_problems(error.lines)
         raise typer.Exit(error.exit_status) from error
-    if isinstance(error, InvalidProblemError):
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+    if isinstance(error, InvalidProblemError | ProfilingError):
+        refuse(error)
     _end_by_our_fault(error)
 
 

@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -42,9 +44,38 @@ def show(*parts: RenderableType) -> None:
     write_stdout(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace"))
 
 
+def deliver(content: bytes, view: Iterable[RenderableType], *, as_json: bool, out: Path | None = None) -> None:
+    """Writes a document to `out`, if that is given; shows it, or the `view` of it, on standard output."""
+    if out is not None:
+        write_file(out, content)
+    if as_json:
+        write_stdout(content)
+    else:
+        show(*view)
+
+
+def write_or_print(content: bytes, out: Path | None) -> None:
+    """Writes to the file, or to standard output without one."""
+    if out is None:
+        write_stdout(content)
+    else:
+        write_file(out, content)
+
+
 def write_json(value: object) -> None:
-    """Indented JSON on standard output, ended by a line feed."""
-    write_stdout((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(errors="replace"))
+    """Indented JSON on standard output."""
+    write_stdout(json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Indented JSON, ended by a line feed; times as RFC 3339 has them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=rfc3339)
+    return f"{text}\n".encode(errors="replace")
+
+
+def rfc3339(at: datetime) -> str:
+    """`2026-11-20T12:00:00Z`, with what there is of a second."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def write_stdout(content: bytes) -> None:
@@ -61,8 +92,10 @@ def write_stdout(content: bytes) -> None:
         raise OutputError("standard output", _reason(error), "free some space or write elsewhere") from error
 
 
-def check_target(path: Path) -> None:
-    """Raises OutputError at once for a path that `write_file` could not write to."""
+def check_target(path: Path | None) -> None:
+    """Raises OutputError at once for a path that `write_file` could not write to; None: nothing will be written."""
+    if path is None:
+        return
     if path.is_dir():
         raise OutputError(path, "is a folder", "name a file in it")
     if not path.parent.is_dir():

@@ -3,19 +3,21 @@
 What is slow to import is imported when the command runs, so that --help is instant.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
+from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
+from sutler.service.cli.terminal.spinner import telling
+from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sutler.service.profiles.layer_profile import Kept
-    from sutler.solver.catalog import Gpu, ModelSpec
     from sutler.solver.profiling import Device, Measurement, ProfiledPrecision
 
 Kind = Literal["cuda", "cpu"]
@@ -47,8 +49,8 @@ def profile(
     (pip install 'sutler[profile]'). Ctrl-C keeps the rows measured so far. Exit status: 0 measured, 2 bad input or
     no such device, 130 interrupted.
     """
-    from sutler.service.cli.terminal.output import check_target
-    from sutler.solver.catalog import resolve_model
+    from sutler.service.cli.views.layer_timings import profile_table
+    from sutler.service.profiles.layer_rows import row_fields
     from sutler.solver.profiling import full_grid, measurements, quick_grid
 
     specs = {spec.id: spec for spec in (resolve_model(name, field="--model") for name in model)}
@@ -58,10 +60,14 @@ def profile(
     machine, known = _machine(device, gpu)
     kept = _measure(machine, known.slug if known else "cpu", specs, points, out=out, quick=quick)
     if not kept.rows:
-        say("error: nothing could be measured: the notes above say why and what to ask for instead")
-        raise typer.Exit(Exit.BAD_INPUT)
-    _show(kept, specs, known, as_json=as_json)
-    _say_what_next(len(kept.rows), out, is_of_gpu=known is not None)
+        refuse("nothing could be measured: the notes above say why and what to ask for instead")
+    if as_json:
+        write_json([row_fields(row) for row in kept.rows])
+    else:
+        show(profile_table(kept.rows, specs, known))
+    use = f"Next: `sutler profiles import {out}`, then `sutler calibrate`"
+    hint = "They only show that the tool works: run it where there is a GPU" if known is None else use
+    say(f"{len(kept.rows)} rows are in {out}. {hint}")
 
 
 def _degrees(text: str) -> tuple[int, ...]:
@@ -84,36 +90,25 @@ def _precisions(text: str) -> "tuple[ProfiledPrecision, ...]":
 
 
 def _machine(kind: Kind, gpu: str | None) -> "tuple[Device, Gpu | None]":
-    """The device, and what the catalogue knows of it (None: a processor). Raises typer.Exit, UnknownNameError."""
-    from sutler.solver.catalog import resolve_gpu
-    from sutler.solver.errors import ProfilingError
+    """The device, and what the catalogue knows of it (None: a processor). Raises ProfilingError, UnknownNameError."""
     from sutler.solver.profiling import cpu_device, cuda_device
 
     if kind == "cpu" and gpu is not None:
         raise typer.BadParameter("--gpu goes with --device cuda: times of a processor are not those of a GPU")
-    try:
-        machine = cuda_device() if kind == "cuda" else cpu_device()
-    except ProfilingError as error:
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+    machine = cuda_device() if kind == "cuda" else cpu_device()
     return machine, resolve_gpu(gpu or machine.name, field="--gpu") if kind == "cuda" else None
 
 
 def _measure(
     machine: "Device",
     gpu: str,
-    specs: "Mapping[str, ModelSpec]",
+    specs: Mapping[str, ModelSpec],
     points: "Sequence[Measurement]",
     *,
     out: Path,
     quick: bool,
 ) -> "Kept":
     """Measures every point and has each row in `out` at once."""
-    import time
-    from datetime import UTC, datetime
-
-    from sutler.service.cli.terminal.output import write_file
-    from sutler.service.cli.terminal.spinner import telling
     from sutler.service.profiles.layer_profile import Kept, Origin, described, keep
     from sutler.service.profiles.layer_rows import written
     from sutler.solver.profiling import FULL, QUICK, measured
@@ -133,21 +128,3 @@ def _measure(
         say(f"{len(kept.rows)} of {len(points)} rows are in {out}" if kept.rows else "nothing was measured yet")
         raise
     return kept
-
-
-def _show(kept: "Kept", specs: "Mapping[str, ModelSpec]", gpu: "Gpu | None", *, as_json: bool) -> None:
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.views.layer_timings import profile_table
-    from sutler.service.profiles.layer_rows import row_fields
-
-    if as_json:
-        write_json([row_fields(row) for row in kept.rows])
-    else:
-        show(profile_table(kept.rows, specs, gpu))
-
-
-def _say_what_next(rows: int, out: Path, *, is_of_gpu: bool) -> None:
-    if is_of_gpu:
-        say(f"{rows} rows are in {out}. Next: `sutler profiles import {out}`, then `sutler calibrate`")
-    else:
-        say(f"{rows} rows are in {out}. They only show that the tool works: run it where there is a GPU")

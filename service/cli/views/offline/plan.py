@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import bar, lines, section, table_of
-from sutler.service.cli.views.offline_gantt import charts_view
-from sutler.service.cli.views.offline_headline import headline, moment, shares_words, strategy_words
+from sutler.service.cli.views.offline.gantt import charts_view
+from sutler.service.cli.views.offline.headline import headline, moment, shares_words, strategy_words
 from sutler.service.cli.views.wording import machine, number, percent, price, unit_words
 from sutler.service.offline.gantt import Chart, chart_of_plan
 from sutler.service.offline.plan_schema import (

@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import bar, lines, section, table_of
-from sutler.service.cli.views.offline_gantt import charts_view
-from sutler.service.cli.views.offline_headline import hardware_words, moment, seconds, shares_words, strategy_words
-from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.cli.views.offline.gantt import charts_view
+from sutler.service.cli.views.offline.headline import hardware_words, moment, seconds, shares_words, strategy_words
+from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.cli.views.wording import number, percent
 from sutler.service.offline.gantt import Chart, chart_of, on_one_scale
 from sutler.service.offline.outcome_schema import ComparedPlan, OfflineComparisonDocument, OfflineSimulationDocument
