@@ -35,7 +35,7 @@ def calibrate(
     """
     from sutler.service.cli.views.measurements import calibration_view, calibrations_view
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import wanted_of
+    from sutler.service.profiles.selection import run_filter
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")
@@ -48,7 +48,7 @@ def calibrate(
             else:
                 show(*calibrations_view(found))
             return
-        wanted = wanted_of(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
+        wanted = run_filter(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
         made = service.calibrate(name, wanted)
         if not dry_run:
             made = service.keep(made)

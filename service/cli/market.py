@@ -3,6 +3,7 @@
 What is slow to import is imported when a command runs, so that --help is instant.
 """
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -118,7 +119,7 @@ def history(
 
     Exit status: 0, 4 when the store knows nothing of it in that time, 2 bad input.
     """
-    from sutler.service.cli.views.market import history_records, history_view
+    from sutler.service.cli.views.market import history_view
     from sutler.service.main import opened_market
     from sutler.service.market.selection import contract_named, gpu_slug, provider_names
 
@@ -128,7 +129,7 @@ def history(
     with opened_market() as service:
         found = service.history(slug, contract=kind, since=start, until=end, points=points, providers=names)
     if as_json:
-        write_json(history_records(found))
+        write_json([asdict(point) for point in found])
     else:
         show(*history_view(slug, kind, found))
     raise typer.Exit(Exit.PLANNED if any(point.gpus is not None for point in found) else Exit.NO_MARKET_DATA)

@@ -108,11 +108,9 @@ def _make_plan(
     made = solved(translation.problem)
     if not validates:
         return made
-    from sutler.service.simulation.simulated import Choices
     from sutler.service.simulation.validation import validated
 
-    traffic = _traffic(document, folder, traces)
-    return validated(translation.problem, made, traffic, Choices(), solve_again=solved)
+    return validated(translation.problem, made, _traffic(document, folder, traces), solve_again=solved)
 
 
 def _traffic(document: "ProblemDocument", folder: Path, traces: Sequence[Path]) -> "TraceTraffic | PoissonTraffic":

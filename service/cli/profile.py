@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sutler.service.profiles.layer_profile import Kept
     from sutler.solver.profiling import Device, Measurement, ProfiledPrecision
 
-Kind = Literal["cuda", "cpu"]
-MOST_GPUS = 64
+DeviceKind = Literal["cuda", "cpu"]
+MOST_GPUS = 64  # chosen: more than any one layer is shared by
 
 
 @guarded
@@ -34,7 +34,9 @@ def profile(
     ] = "1,2,4,8",
     precision: Annotated[str, typer.Option(help="Of the weights: bf16, fp16, fp8, or several as bf16,fp8.")] = "bf16",
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the CSV goes.")] = Path("profile.csv"),
-    device: Annotated[Kind, typer.Option(help="cpu only tests the tool: its times say nothing of GPUs.")] = "cuda",
+    device: Annotated[
+        DeviceKind, typer.Option(help="cpu only tests the tool: its times say nothing of GPUs.")
+    ] = "cuda",
     gpu: Annotated[
         str | None, typer.Option(help="The GPU in the catalogue; default: found by the name that the driver gives.")
     ] = None,
@@ -89,7 +91,7 @@ def _precisions(text: str) -> "tuple[ProfiledPrecision, ...]":
     return tuple(by_name[word] for word in words)
 
 
-def _machine(kind: Kind, gpu: str | None) -> "tuple[Device, Gpu | None]":
+def _machine(kind: DeviceKind, gpu: str | None) -> "tuple[Device, Gpu | None]":
     """The device, and what the catalogue knows of it (None: a processor). Raises ProfilingError, UnknownNameError."""
     from sutler.solver.profiling import cpu_device, cuda_device
 
@@ -109,16 +111,16 @@ def _measure(
     quick: bool,
 ) -> "Kept":
     """Measures every point and has each row in `out` at once."""
-    from sutler.service.profiles.layer_profile import Kept, Origin, described, keep
+    from sutler.service.profiles.layer_profile import Kept, described, keep
     from sutler.service.profiles.layer_rows import written
     from sutler.solver.profiling import FULL, QUICK, measured
 
-    kept, origin = Kept(), Origin.of(machine, gpu)
+    kept = Kept()
     outcomes = measured(machine, specs, points, effort=QUICK if quick else FULL, clock=time.perf_counter)
     try:
         with telling(described(points, 0)) as tell:
             for done, outcome in enumerate(outcomes, start=1):
-                note = keep(kept, outcome, specs=specs, origin=origin, now=lambda: datetime.now(UTC))
+                note = keep(kept, outcome, specs=specs, device=machine, gpu=gpu, now=datetime.now(UTC))
                 if note:
                     say(f"note: {note}")
                 if outcome.timed is not None:

@@ -79,14 +79,14 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """One line for the runs of one GPU, model, precision, engine and version."""
-    from sutler.service.cli.views.measurements import profile_records, profiles_view
+    from sutler.service.cli.views.measurements import profile_record, profiles_view
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import wanted_of
+    from sutler.service.profiles.selection import run_filter
 
     with opened_profiles() as service:
-        found = service.profiles(wanted_of(gpu=gpu, model=model, engine=engine))
+        found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine))
     if as_json:
-        output.write_json(profile_records(found))
+        output.write_json([profile_record(one) for one in found])
     else:
         output.show(*profiles_view(found, is_filtered=any((gpu, model, engine))))
 

@@ -64,10 +64,9 @@ def _bars(comparison: ComparisonDocument) -> "Figure":
     figure = Figure(figsize=(9, 1.4 + _INCH_PER_BAR * max(1, len(shown))), layout="constrained")
     axes = figure.add_subplot()
     for place, one in enumerate(shown):
-        axes.barh(place, value_of(one) or 0.0, **_look(one))
-        axes.annotate(
-            _bar_words(one), (value_of(one) or 0.0, place), (4, 0), textcoords="offset points", va="center", size=8
-        )
+        length = value_of(one) or 0.0
+        axes.barh(place, length, **_look(one))
+        axes.annotate(_bar_words(one), (length, place), (4, 0), textcoords="offset points", va="center", size=8)
     axes.set_yticks(range(len(shown)), [one.name for one in shown])
     axes.invert_yaxis()
     axes.margins(x=0.18)
@@ -110,8 +109,7 @@ def _curves(comparison: ComparisonDocument, frontier: FrontierDocument) -> "Figu
             continue
         is_sutler = families.get(curve.name) == "sutler"
         axes.plot(
-            [across for across, _ in points],
-            [rate for _, rate in points],
+            *zip(*points, strict=True),
             label=curve.name,
             marker=_MARKERS[index % len(_MARKERS)],
             markersize=4,

@@ -7,27 +7,34 @@ since they may have been more than it takes. The best of all plans that were rep
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from sutler.service.documents.plan import (
     DeratedConfiguration,
-    DeratedStage,
     PlanDocument,
     TriedPlan,
     ValidatedLimit,
     ValidationDocument,
 )
-from sutler.service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
+from sutler.service.simulation.corrections import (
+    Fractions,
+    ReplayOfShare,
+    between,
+    corrections,
+    deratings,
+    on_top,
+    stricter,
+)
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
 from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
-from sutler.solver.problem import Derating, MeasuredStage, Problem
+from sutler.solver.problem import Derating, Problem
 
+# Chosen: a round is one or two solves and replays, and the later ones find little.
 MOST_ROUNDS: Final = 3
 HALVINGS: Final = 2
-LEAST_GAIN: Final = 0.01
+LEAST_GAIN: Final = 0.01  # of the objective: below it, plans with fewer corrections are not worth another solve
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class _Tried:
     derated: tuple[Derating, ...]
     round: int
     is_same: bool
-    replay: Replay
+    replay: ReplayOfShare
 
     @property
     def meets_all_limits(self) -> bool:
@@ -67,7 +74,6 @@ def validated(
     problem: Problem,
     plan: PlanDocument,
     traffic: TraceTraffic | PoissonTraffic,
-    choices: Choices,
     *,
     solve_again: Callable[[Problem], PlanDocument],
     corrects: bool = True,
@@ -78,27 +84,11 @@ def validated(
     """
     if not plan.replicas:
         return plan
-    search = _Search(problem, plan, traffic, choices, solve_again)
+    search = _Search(problem, plan, traffic, solve_again)
     if corrects:
         search.correct()
         search.halve()
     return _with_validation(search.best, search.every, traffic)
-
-
-def known_deratings(plan: PlanDocument) -> tuple[Derating, ...]:
-    """What the validation of a plan has found, for plans that follow it."""
-    return tuple(
-        Derating(
-            one.model,
-            tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in one.stages),
-            one.fraction,
-            one.role,
-            one.workload,
-            one.data_parallel,
-            one.precision,
-        )
-        for one in (() if plan.validation is None else plan.validation.derated)
-    )
 
 
 @dataclass(slots=True)
@@ -108,7 +98,6 @@ class _Search:
     problem: Problem
     first: PlanDocument
     traffic: TraceTraffic | PoissonTraffic
-    choices: Choices
     solve_again: Callable[[Problem], PlanDocument]
     every: list[_Tried] = field(default_factory=list)
 
@@ -181,8 +170,11 @@ class _Search:
 
     def _replay(self, plan: PlanDocument, fractions: Fractions, number: int, *, is_same: bool) -> _Tried:
         derated = (*self.problem.derated, *deratings(fractions))
-        replay = partial(simulated, plan, self.traffic, self.choices, derated=derated)
-        self.every.append(_Tried(plan, replay(), fractions, derated, number, is_same, replay))
+
+        def replay(share: float) -> Simulated:
+            return simulated(plan, self.traffic, Choices(), share=share, derated=derated)
+
+        self.every.append(_Tried(plan, replay(1.0), fractions, derated, number, is_same, replay))
         return self.every[-1]
 
 
@@ -204,15 +196,7 @@ def _proven_by(free: PlanDocument, same: PlanDocument, *, relative_gap: float) -
 def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: TraceTraffic | PoissonTraffic) -> PlanDocument:
     resource = best.found.resource
     limits = tuple(
-        ValidatedLimit(
-            model=model.model,
-            metric=limit.metric,
-            percentile=limit.percentile,
-            seconds=limit.seconds,
-            within_fraction=limit.within_fraction,
-            met=limit.met,
-            workload=limit.workload,
-        )
+        ValidatedLimit(model=model.model, **limit.model_dump(exclude={"at_percentile_s"}))
         for model in resource.models
         for limit in model.limits
     )
@@ -222,7 +206,7 @@ def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: TraceTraffi
         rounds=len(every),
         meets_all_limits=resource.meets_all_limits,
         limits=limits,
-        derated=_documents(best.derated),
+        derated=tuple(DeratedConfiguration(**asdict(one)) for one in best.derated),
         tried=tuple(_tried_document(one) for one in every),
     )
     missed = () if document.meets_all_limits else (_missed(limits),)
@@ -237,21 +221,6 @@ def _tried_document(tried: _Tried) -> TriedPlan:
         cost_usd_per_hour=tried.plan.cost_usd_per_hour,
         meets_all_limits=tried.found.resource.meets_all_limits,
         most_missed_fraction=tried.most_missed_fraction,
-    )
-
-
-def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
-    return tuple(
-        DeratedConfiguration(
-            model=one.model,
-            role=one.role,
-            stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
-            fraction=one.fraction,
-            workload=one.workload,
-            data_parallel=one.data_parallel,
-            precision=one.precision,
-        )
-        for one in derated
     )
 
 

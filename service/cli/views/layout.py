@@ -20,6 +20,20 @@ def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
         yield Padding(part, (0, 0, 0, 2), expand=False)
 
 
+def listed(title: str, sentences: Iterable[str]) -> Iterator[RenderableType]:
+    """A section of sentences; nothing where there are none."""
+    if found := [*sentences]:
+        yield from section(title, lines(found))
+
+
+def headed(first: str, *others: str, style: str) -> Text:
+    """A first line in this style, and plain ones below it; those that are empty are left out."""
+    text = Text(first, style=style)
+    for line in filter(None, others):
+        text.append(f"\n{line}", style="default not bold")
+    return text
+
+
 def lines(sentences: Iterable[str]) -> Table:
     """Sentences with hanging indentation."""
     grid = Table.grid(padding=(0, 1))
@@ -28,13 +42,15 @@ def lines(sentences: Iterable[str]) -> Table:
     return grid
 
 
-def table_of(*, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    """An empty table: columns of text, then columns of figures."""
+def table_of(*, texts: Sequence[str], numbers: Sequence[str] = (), notes: Sequence[str] = ()) -> Table:
+    """An empty table: columns of text, then columns of figures, then columns of text again."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
     for heading in texts:
         table.add_column(heading, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
+    for heading in notes:
+        table.add_column(heading, overflow="fold")
     return table
 
 

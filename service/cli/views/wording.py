@@ -76,6 +76,17 @@ def fleet(rentals: Sequence[RentalDocument]) -> str:
     return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
 
 
+def place(site: str | None, provider: str) -> str:
+    """The site, with its provider where it does not say that itself."""
+    where = site or provider
+    return where if provider in where else f"{provider} · {where}"
+
+
+def engine_words(of: CalibrationDocument | CalibrationUsed) -> str:
+    """`vllm 0.10, 0.11`."""
+    return f"{of.engine} {', '.join(of.engine_versions)}".strip()
+
+
 def layout(stages: Sequence[StageDocument], data_parallel: int = 1) -> str:
     """`h100-sxm TP4`, `h200-sxm TP2·DP4·EP8`, `4 stages of a40 TP2 at 150 W`, or
     `h100-sxm TP4 (50 layers) → a100 TP4 (30)`."""

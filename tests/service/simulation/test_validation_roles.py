@@ -43,7 +43,7 @@ def derated(problem: Problem, plan: PlanDocument) -> tuple[Derating, ...]:
         asked.append(stricter)
         return plan.model_copy(update={"replicas": ()})
 
-    validated(problem, plan, PoissonTraffic(600.0), Choices(), solve_again=solve_again)
+    validated(problem, plan, PoissonTraffic(600.0), solve_again=solve_again)
     return asked[0].derated if asked else ()
 
 

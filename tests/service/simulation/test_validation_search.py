@@ -12,7 +12,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.corrections import between, on_top, stricter
 from sutler.service.simulation.same_fleet import of_configurations
-from sutler.service.simulation.simulated import Choices, Configuration, configuration_of
+from sutler.service.simulation.simulated import Configuration, configuration_of
 from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.simulation.validation import MOST_ROUNDS, validated
 from sutler.service.translation.from_plan import issue_plan
@@ -75,7 +75,7 @@ def asked_again(
         asked.append(problem)
         return answer(problem)
 
-    return validated(translation.problem, plan, traffic, Choices(), solve_again=solve_again), asked
+    return validated(translation.problem, plan, traffic, solve_again=solve_again), asked
 
 
 def test_the_best_plan_is_returned_even_where_it_is_not_the_last(
