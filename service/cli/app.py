@@ -51,16 +51,14 @@ app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")
 
 
 def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"sutler {_version()}")
-        raise typer.Exit
-
-
-def _version() -> str:
+    if not wanted:
+        return
     try:
-        return version("sutler")
+        found = version("sutler")
     except PackageNotFoundError:  # run from a checkout that was never installed
-        return "(not installed)"
+        found = "(not installed)"
+    typer.echo(f"sutler {found}")
+    raise typer.Exit
 
 
 @app.callback()

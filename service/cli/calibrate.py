@@ -10,7 +10,7 @@ import typer
 
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.options import AsJson
-from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
+from sutler.service.cli.terminal.output import check_target, show_or_json, write_file
 
 
 @guarded
@@ -43,10 +43,8 @@ def calibrate(
     with opened_profiles() as service:
         if name is None:
             found = service.calibrations()
-            if as_json:
-                write_json([one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found])
-            else:
-                show(*calibrations_view(found))
+            records = [one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found]
+            show_or_json(calibrations_view(found), records, as_json=as_json)
             return
         wanted = run_filter(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
         made = service.calibrate(name, wanted)
@@ -54,7 +52,5 @@ def calibrate(
             made = service.keep(made)
     if out is not None:
         write_file(out, made.document.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
-    if as_json:
-        write_json(made.document.model_dump(mode="json", by_alias=True))
-    else:
-        show(*calibration_view(made, is_stored=not dry_run))
+    record = made.document.model_dump(mode="json", by_alias=True)
+    show_or_json(calibration_view(made, is_stored=not dry_run), record, as_json=as_json)

@@ -10,7 +10,6 @@ from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.output import console_for, write_json
 from sutler.solver.catalog import (
     Fact,
-    Gpu,
     ModelSpec,
     gpu_facts,
     gpu_title,
@@ -23,7 +22,7 @@ from sutler.solver.catalog import (
 )
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
-WIDEST_TABLE = 140
+WIDEST_TABLE = 140  # columns that the widest row takes
 
 
 Edition = Literal["default", "paper_table1"]
@@ -99,21 +98,12 @@ def _gpus_table(edition: Edition) -> Table:
         numbers=("GB", "GB/s", "TFLOPS bf16", "fp8", "fp4", "link GB/s", "W"),
     )
     for gpu in load_gpus(edition).values():
-        table.add_row(gpu.slug, gpu.architecture, gpu.link, *_gpu_figures(gpu))
+        half = "" if gpu.supports_bf16 else " (fp16)"
+        memory = (gpu.memory_gb, gpu.memory_bandwidth_gb_per_s)
+        others = (gpu.peak_tflops_fp8_dense, gpu.peak_tflops_fp4_dense, gpu.link_gb_per_s, gpu.tdp_watts)
+        figures = (*map(_figure, memory), f"{_figure(gpu.peak_tflops_bf16_dense)}{half}", *map(_figure, others))
+        table.add_row(gpu.slug, gpu.architecture, gpu.link, *figures)
     return table
-
-
-def _gpu_figures(gpu: Gpu) -> tuple[str, ...]:
-    half = "" if gpu.supports_bf16 else " (fp16)"
-    return (
-        _figure(gpu.memory_gb),
-        _figure(gpu.memory_bandwidth_gb_per_s),
-        _figure(gpu.peak_tflops_bf16_dense) + half,
-        _figure(gpu.peak_tflops_fp8_dense),
-        _figure(gpu.peak_tflops_fp4_dense),
-        _figure(gpu.link_gb_per_s),
-        _figure(gpu.tdp_watts),
-    )
 
 
 def _figure(value: float | None) -> str:

@@ -13,7 +13,7 @@ import typer
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import Exit, exit_of_plan, guarded, say
 from sutler.service.cli.terminal.input import folder_of
-from sutler.service.cli.terminal.options import ProblemFile
+from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver, write_file
 from sutler.service.documents.errors import DocumentError
 
@@ -52,16 +52,9 @@ def compare(
     last: Annotated[
         float | None, typer.Option("--to", help="With --pareto: largest budget or load; default: the double.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the comparison, as JSON (`sutler schema comparison`).")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also write the comparison to a JSON file.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw it, as .png or .svg (pip install 'sutler[plots]')."),
-    ] = None,
+    as_json: Annotated[bool, prints("the comparison, as JSON (`sutler schema comparison`)")] = False,
+    out: Annotated[Path | None, also_writes("the comparison")] = None,
+    plot: Annotated[Path | None, also_draws("it, as .png or .svg")] = None,
 ) -> None:
     """Run every planning strategy on one problem, with the same rates, and show sutler beside each of them.
 

@@ -17,18 +17,7 @@ if TYPE_CHECKING:  # no other command should pay for this import
 MADE_UP_KEY = "fake-key"
 LOOK_S = 1.0  # a Ctrl-C that comes just before a sleep begins is seen only when it ends
 
-dev = typer.Typer(
-    name="dev",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@dev.callback()
-def _dev() -> None:
-    """Tools for trying out and developing sutler."""
+dev = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Tools for trying out and developing sutler.")
 
 
 @dev.command("fake-cloud", short_help="Play all clouds on one local port, with a living market or a folder.")

@@ -125,7 +125,7 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
 
 
 def _calibration(given: str | None) -> "Calibration | None":
-    """Of the store, or of a file where one is there."""
+    """The calibration of the store, or of a file where one is there."""
     if given is None:
         return None
     from sutler.service.main import StoreWhenNeeded

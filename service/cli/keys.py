@@ -70,7 +70,7 @@ def list_keys(as_json: AsJson = False) -> None:
     for record in found:
         used = "never" if record.last_used_at is None else _time(record.last_used_at)
         state = _state(record, datetime.now(UTC))
-        table.add_row(record.id, record.name, record.scope, _day(record.created_at), used, state)
+        table.add_row(record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, state)
     show(table)
 
 
@@ -93,15 +93,13 @@ def revoke(
 
 def _state(record: "KeyRecord", now: datetime) -> str:
     if record.revoked_at is not None:
-        return f"revoked {_day(record.revoked_at)}"
+        return f"revoked {record.revoked_at:%Y-%m-%d}"
     if record.expires_at is None:
         return "until revoked"
-    return f"expired {_day(record.expires_at)}" if record.expires_at <= now else f"until {_time(record.expires_at)}"
+    if record.expires_at <= now:
+        return f"expired {record.expires_at:%Y-%m-%d}"
+    return f"until {_time(record.expires_at)}"
 
 
 def _time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
-
-
-def _day(at: datetime) -> str:
-    return f"{at:%Y-%m-%d}"

@@ -15,7 +15,7 @@ import typer
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded
 from sutler.service.cli.terminal.input import folder_of
-from sutler.service.cli.terminal.options import PlanOutput, ProblemFile
+from sutler.service.cli.terminal.options import ProblemFile, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver
 from sutler.solver.progress import Progress
 
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 @guarded
 def plan(
     problem: ProblemFile,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the plan, as JSON (`sutler schema plan`).")
-    ] = False,
-    out: PlanOutput = None,
+    as_json: Annotated[bool, prints("the plan, as JSON (`sutler schema plan`)")] = False,
+    out: Annotated[Path | None, also_writes("the plan")] = None,
     time_limit_s: Annotated[
         float | None, typer.Option(help="Seconds to solve for at most; wins over solver.time_limit_s.")
     ] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sutler.service.cli.terminal import output
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, say, say_all
 from sutler.service.cli.terminal.input import file_bytes
 from sutler.service.cli.terminal.options import AsJson
 from sutler.service.documents.errors import DocumentError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sutler.service.profiles.service import Imported, ProfilesService
 
 profiles = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-MOST_REASONS_SHOWN = 20
 
 
 @profiles.command("import", short_help="Check result files of benchmarks and keep what can be believed.")
@@ -62,11 +61,11 @@ def import_(
     )
     with opened_profiles() as service:
         done = [_imported(service, path, given) for path in files]
-    if as_json:
-        output.write_json(import_records(done))
-    else:
-        output.show(*import_view(done))
-        _say_refused(done)
+    output.show_or_json(import_view(done), import_records(done), as_json=as_json)
+    if not as_json:
+        places = ((f"{one.file}, {run.place}", run.reasons) for one in done for run in one.rejected)
+        refused = [f"refused: {place}: {reason}" for place, reasons in places for reason in reasons]
+        say_all(refused, "refused: ... and {} more reasons; --json has them all")
     raise typer.Exit(Exit.BAD_INPUT if any(one.rejected for one in done) else Exit.PLANNED)
 
 
@@ -85,10 +84,8 @@ def list_(
 
     with opened_profiles() as service:
         found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine))
-    if as_json:
-        output.write_json([profile_record(one) for one in found])
-    else:
-        output.show(*profiles_view(found, is_filtered=any((gpu, model, engine))))
+    records = [profile_record(one) for one in found]
+    output.show_or_json(profiles_view(found, is_filtered=any((gpu, model, engine))), records, as_json=as_json)
 
 
 @profiles.command(short_help="The runs of one profile.")
@@ -104,10 +101,7 @@ def show(
     with opened_profiles() as service:
         found = service.profile(profile)
         runs = service.runs(found)
-    if as_json:
-        output.write_json(run_records(found, runs))
-    else:
-        output.show(*runs_view(found, runs))
+    output.show_or_json(runs_view(found, runs), run_records(found, runs), as_json=as_json)
 
 
 @profiles.command(short_help="Forget the runs of one profile.")
@@ -134,11 +128,3 @@ def _imported(service: "ProfilesService", path: Path, given: "Given") -> "Import
     except DocumentError as error:
         rejected = RejectedRun("file", tuple(str(problem) for problem in error.problems))
         return Imported(path.name, "–", 0, 0, (), (rejected,))
-
-
-def _say_refused(done: "list[Imported]") -> None:
-    reasons = [f"{one.file}, {run.place}: {reason}" for one in done for run in one.rejected for reason in run.reasons]
-    for reason in reasons[:MOST_REASONS_SHOWN]:
-        say(f"refused: {reason}")
-    if len(reasons) > MOST_REASONS_SHOWN:
-        say(f"refused: ... and {len(reasons) - MOST_REASONS_SHOWN} more reasons; --json has them all")

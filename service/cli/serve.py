@@ -3,7 +3,7 @@
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Literal
 
 import typer
@@ -43,9 +43,16 @@ def serve(
             listening = _listening(host, port) if inherited_socket is None else socket.socket(fileno=inherited_socket)
             opened = nullcontext() if child else _opened(listening, host=host, needs_key=needs_key)
             if role == "api":
-                _run_api(listening, opened, needs_key=needs_key, is_child=child)
+                from sutler.service.processes import api
+
+                _follow_parent_if(child)
+                with opened:
+                    api.run(listening, needs_key=needs_key)
             else:
-                _run_all(listening, opened, host=host, needs_key=needs_key)
+                from sutler.service.processes import family
+
+                arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
+                family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
 
 
 def _check_settings() -> None:
@@ -67,23 +74,6 @@ def _run_alone(role: Role, *, is_child: bool) -> None:
         from sutler.service.processes.worker import run
     _follow_parent_if(is_child)
     run()
-
-
-def _run_api(
-    listening: socket.socket, opened: AbstractContextManager[None], *, needs_key: bool, is_child: bool
-) -> None:
-    from sutler.service.processes import api
-
-    _follow_parent_if(is_child)
-    with opened:
-        api.run(listening, needs_key=needs_key)
-
-
-def _run_all(listening: socket.socket, opened: AbstractContextManager[None], *, host: str, needs_key: bool) -> None:
-    from sutler.service.processes import family
-
-    arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
-    family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
 
 
 def _follow_parent_if(is_child: bool) -> None:

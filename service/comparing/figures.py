@@ -31,7 +31,7 @@ _MARKERS: Final = "osD^v<>pP*Xhd"
 
 
 def check_plot(file: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Raises DocumentError without matplotlib, or for a name that does not say what to draw."""
+    """Raises DocumentError where `drawn` has no matplotlib, or the name does not say what to draw."""
     if _format_of(file) not in FORMATS:
         raise DocumentError.of("--plot", "name a file that ends in .png or .svg", value=str(file))
     if found("matplotlib") is None:
@@ -56,7 +56,7 @@ def _format_of(file: Path) -> str:
 
 
 def _bars(comparison: ComparisonDocument) -> "Figure":
-    """From the top: sutler, its rivals, and hatched those on supply that the market does not have."""
+    """Shows from the top: sutler, its rivals, and hatched those on supply that the market does not have."""
     from matplotlib.figure import Figure
 
     shown = [one for one in comparison.strategies if value_of(one) is not None]

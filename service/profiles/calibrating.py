@@ -111,19 +111,14 @@ def _are_names_known(gpu: str, model: str) -> bool:
 
 def serving_run(run: ProfileRun) -> ServingRun:
     """The run as the solver fits it. Raises UnknownNameError."""
+    shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
     return ServingRun(
         gpu=resolve_gpu(run.key.gpu),
         spec=resolve_model(run.key.model),
         precision=run.key.precision,
         kv_precision=run.key.kv_precision,
         engine=run.key.engine,
-        tensor_parallel=run.tensor_parallel,
-        input_tokens=run.input_tokens,
-        output_tokens=run.output_tokens,
-        concurrency=run.concurrency,
-        req_per_s=run.req_per_s,
-        ttft_s=run.ttft_s,
-        tpot_s=run.tpot_s,
+        **{name: getattr(run, name) for name in shared},
     )
 
 
@@ -148,14 +143,13 @@ def _layer_run(row: LayerRow) -> LayerRun:
 
 
 def _left_out(unknown: int, unknown_layers: int, pipelines: int, tight: int) -> Iterable[str]:
-    if unknown:
-        yield f"{unknown} runs are left out: their GPU or model is not in the catalogue any more"
-    if unknown_layers:
-        yield f"{unknown_layers} layer times are left out: their GPU or model is not in the catalogue"
-    if tight:
-        yield f"{tight} runs are not fitted to: their weights leave no room, so they measure what the engine kept"
-    if pipelines:
-        yield f"{pipelines} runs of pipelines are left out: a calibration is fitted to runs of one stage"
+    reasons = {
+        "runs are left out: their GPU or model is not in the catalogue any more": unknown,
+        "layer times are left out: their GPU or model is not in the catalogue": unknown_layers,
+        "runs are not fitted to: their weights leave no room, so they measure what the engine kept": tight,
+        "runs of pipelines are left out: a calibration is fitted to runs of one stage": pipelines,
+    }
+    return (f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
 def _remarks(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:

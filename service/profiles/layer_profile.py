@@ -4,7 +4,7 @@ Flow: what was asked for -> solver/profiling/measured -> Kept rows -> layer_rows
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from sutler.service.profiles.layer_rows import LayerRow
@@ -44,20 +44,13 @@ def _row(
     measured_at: datetime,
 ) -> LayerRow:
     is_sum = point.phase == "all_reduce"
+    shared = ("model", "precision", "kv_precision", "phase", "new_tokens", "batch", "context_tokens")
     return LayerRow(
+        **{name: getattr(point, name) for name in shared},
+        **asdict(timed),
         gpu=gpu,
-        model=point.model,
-        precision=point.precision,
-        kv_precision=point.kv_precision,
         tp=point.tensor_parallel,
-        phase=point.phase,
-        new_tokens=point.new_tokens,
-        batch=point.batch,
-        context_tokens=point.context_tokens,
         attention="included" if point.with_attention else "excluded",
-        seconds=timed.seconds,
-        repetitions=timed.repetitions,
-        spread_fraction=timed.spread_fraction,
         bytes=round(all_reduce_bytes(point, specs[point.model].hidden_size)) if is_sum else None,
         torch=device.torch_version,
         cuda=device.cuda_version,

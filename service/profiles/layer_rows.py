@@ -24,7 +24,7 @@ from sutler.solver.errors import UnknownNameError
 
 PHASES: Final = ("prefill", "decode", "all_reduce")
 ATTENTIONS: Final = ("included", "excluded")
-EARLIEST_YEAR: Final = 2000
+EARLIEST_YEAR: Final = 2000  # what is before comes of clocks that were never set
 UTF8_WITH_MARK: Final = "utf-8-sig"  # as spreadsheets save it
 
 
@@ -90,7 +90,7 @@ def row_of(columns: Mapping[str, Any]) -> LayerRow:
 
 
 def is_layer_file(content: bytes) -> bool:
-    """By the columns that no table of benchmark runs has."""
+    """Whether a file holds layer times, by the columns that no table of benchmark runs has."""
     header = content.split(b"\n", 1)[0].decode(UTF8_WITH_MARK, errors="replace")
     return {"phase", "attention", "seconds", "new_tokens"} <= {name.strip() for name in header.split(",")}
 

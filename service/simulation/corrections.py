@@ -100,20 +100,16 @@ def _asked(
     """The limits that were missed and that the role can break, each with the kinds of requests that are under it."""
     breaks = {limit.metric for limit in limits_in(model, role)}
     limits = {workload.name: model.limits_of(workload) for workload in model.workloads}
+
+    def under(workload: str | None, limit: LatencyLimit) -> list[int]:
+        of_model = ((i, kind.workload) for i, kind in enumerate(kinds) if kind.model == model.name)
+        return [i for i, own in of_model if workload in (None, own) and limit in limits[own]]
+
     return [
-        (
-            limit,
-            [i for i, kind in enumerate(kinds) if kind.model == name and _is_under(kind, workload, limit, limits)],
-        )
+        (limit, under(workload, limit))
         for name, workload, limit in sorted(missed, key=str)
         if name == model.name and limit.metric in breaks
     ]
-
-
-def _is_under(
-    kind: Kind, workload: str | None, limit: LatencyLimit, limits: Mapping[str, Sequence[LatencyLimit]]
-) -> bool:
-    return workload in (None, kind.workload) and limit in limits[kind.workload]
 
 
 def _charged(

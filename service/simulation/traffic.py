@@ -54,7 +54,7 @@ def kinds_of(plan: PlanDocument) -> tuple[Kind, ...]:
 
 
 def requests_for(plan: PlanDocument, traffic: TraceTraffic | PoissonTraffic) -> Requests:
-    """In order of arrival. Raises DocumentError where the traffic does not go with the plan."""
+    """The requests in order of arrival. Raises DocumentError where the traffic does not go with the plan."""
     kinds = kinds_of(plan)
     requests = _replayed(kinds, traffic) if isinstance(traffic, TraceTraffic) else _arriving(kinds, traffic)
     if not len(requests):

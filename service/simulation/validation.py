@@ -154,12 +154,12 @@ class _Search:
         return replace(self.problem, derated=(*self.problem.derated, *deratings(fractions)))
 
     def _free(self, fractions: Fractions, number: int) -> _Tried | None:
-        """Over all configurations; None: there is no such plan."""
+        """Tries a plan over all configurations; None: there is none."""
         plan = self.solve_again(self._stricter(fractions))
         return self._replay(plan, fractions, number, is_same=False) if plan.replicas else None
 
     def _same(self, fractions: Fractions, number: int, *, free: _Tried) -> _Tried | None:
-        """Over the configurations of the first plan; None: there is no such plan, or it is `free`, which was made
+        """Tries a plan over the configurations of the first one; None: there is none, or it is `free`, which was made
         over all configurations with these corrections or fewer."""
         own = {configuration_of(replica) for replica in self.first.replicas}
         plan = self.solve_again(of_configurations(self._stricter(fractions), own))
@@ -207,21 +207,20 @@ def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: TraceTraffi
         meets_all_limits=resource.meets_all_limits,
         limits=limits,
         derated=tuple(DeratedConfiguration(**asdict(one)) for one in best.derated),
-        tried=tuple(_tried_document(one) for one in every),
+        tried=tuple(
+            TriedPlan(
+                round=one.round,
+                fleet="same" if one.is_same else "any",
+                value=one.plan.objective.value,
+                cost_usd_per_hour=one.plan.cost_usd_per_hour,
+                meets_all_limits=one.meets_all_limits,
+                most_missed_fraction=one.most_missed_fraction,
+            )
+            for one in every
+        ),
     )
     missed = () if document.meets_all_limits else (_missed(limits),)
     return best.plan.model_copy(update={"validation": document, "warnings": (*best.plan.warnings, *missed)})
-
-
-def _tried_document(tried: _Tried) -> TriedPlan:
-    return TriedPlan(
-        round=tried.round,
-        fleet="same" if tried.is_same else "any",
-        value=tried.plan.objective.value,
-        cost_usd_per_hour=tried.plan.cost_usd_per_hour,
-        meets_all_limits=tried.found.resource.meets_all_limits,
-        most_missed_fraction=tried.most_missed_fraction,
-    )
 
 
 def _missed(limits: Sequence[ValidatedLimit]) -> str:

@@ -36,12 +36,8 @@ def at(name: str, rest: str = "") -> str:
     return f"/v1/deployments/{quote(name, safe='')}{f'/{rest}' if rest else ''}"
 
 
-def read(model: type[M], reply: "Reply") -> M:
+def read(model: type[M], text: str | bytes) -> M:
     """The document in an answer; what a newer service says besides is left out. Raises typer.Exit."""
-    return _read(model, reply.body)
-
-
-def _read(model: type[M], text: str | bytes) -> M:
     from pydantic import ValidationError
 
     try:
@@ -72,7 +68,7 @@ def print_reply(
     if as_json:
         write_json(reply.data)
     else:
-        show(*view(read(model, reply)))
+        show(*view(read(model, reply.body)))
 
 
 def print_items(
@@ -82,4 +78,4 @@ def print_items(
     if as_json:
         write_json({"items": items, "next": None})
     else:
-        show(*view([_read(model, json.dumps(item)) for item in items]))
+        show(*view([read(model, json.dumps(item)) for item in items]))

@@ -25,10 +25,8 @@ def show_plan(
     Exit status: 0, 2 bad input, 3 it is infeasible, 5 there is none yet, 1 no answer from the service.
     """
     with calling() as client:
-        if revision is None:
-            reply = client.get(at(name, "plan"), wait_s=wait_s)
-        else:
-            reply = client.get(at(name, f"plans/{revision}"))
+        path, wait_s = ("plan", wait_s) if revision is None else (f"plans/{revision}", 0.0)
+        reply = client.get(at(name, path), wait_s=wait_s)
     _end_with_plan(reply, as_json=as_json)
 
 
@@ -54,7 +52,7 @@ def diff(
 
     with calling() as client:
         if to is None:
-            to = read(PlanDocument, client.get(at(name, "plan"))).revision
+            to = read(PlanDocument, client.get(at(name, "plan")).body).revision
         given: dict[str, Any] = {"from": since}
         reply = client.get(at(name, f"plans/{to}/diff"), **given)
     print_reply(reply, DiffDocument, diff_view, as_json=as_json)
@@ -76,7 +74,7 @@ def replan(
 
     with calling() as client:
         reply = client.post(at(name, "replan"))
-        job = read(PlanJobResource, reply)
+        job = read(PlanJobResource, reply.body)
         if wait:
             reply = finished(client, job.url)
     if wait:
@@ -116,7 +114,7 @@ def _end_with_plan(reply: "Reply", *, as_json: bool) -> None:
     from sutler.service.cli.views.plan import plan_view
     from sutler.service.documents.plan import PlanDocument
 
-    plan = read(PlanDocument, reply)
+    plan = read(PlanDocument, reply.body)
     if as_json:
         write_json(reply.data)
     else:

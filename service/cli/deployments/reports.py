@@ -90,7 +90,7 @@ def observe(
     if as_json:
         write_json([reply.data for reply in replies if reply.body])
     else:
-        for line in accepted_words(name, [read(AcceptedResource, reply) for reply in replies]):
+        for line in accepted_words(name, [read(AcceptedResource, reply.body) for reply in replies]):
             typer.echo(line)
 
 
@@ -157,6 +157,6 @@ def _only_model(client: "Client", name: str) -> str | None:
     """The name of the model of a deployment; None where it has several."""
     from sutler.service.deployments.schemas import DeploymentResource
 
-    found = read(DeploymentResource, client.get(at(name)))
+    found = read(DeploymentResource, client.get(at(name)).body)
     models: list[dict[str, Any]] = found.problem["models"]
     return str(models[0]["name"]) if len(models) == 1 else None

@@ -44,7 +44,7 @@ def apply(
     if as_json:
         write_json(reply.data)
     else:
-        found = read(DeploymentResource, reply)
+        found = read(DeploymentResource, reply.body)
         done = "made" if reply.status == 201 else f"is at version {found.version}"
         typer.echo(f"{wanted.name} {done}; {_what_follows(found)}")
 
@@ -77,7 +77,7 @@ def show_deployment(name: Name, as_json: AsJson = False) -> None:
         if as_json:
             write_json(reply.data)
             return
-        deployment = read(DeploymentResource, reply)
+        deployment = read(DeploymentResource, reply.body)
         show(*deployment_view(deployment, _thin_traffic(client, deployment), datetime.now(UTC)))
 
 
@@ -118,7 +118,7 @@ def _thin_traffic(client: "Client", deployment: "DeploymentResource") -> "Traffi
 
     if deployment.watch is None or deployment.watch.feed != "thin":
         return None
-    return read(TrafficResource, client.get(at(deployment.name, "traffic")))
+    return read(TrafficResource, client.get(at(deployment.name, "traffic")).body)
 
 
 def _what_follows(found: "DeploymentResource") -> str:

@@ -17,8 +17,8 @@ from sutler.service.deployments.schemas import DeploymentResource
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import PENDING, PlanJobResource
 
-WAIT_S: Final = 30.0
-RETRY_S: Final = 5.0
+WAIT_S: Final = 30.0  # chosen: one call waits so long, well within what proxies let pass
+RETRY_S: Final = 5.0  # chosen: a service that restarts is seen soon, one that is away is not pestered
 PLAN_SCHEMA: Final = "sutler/plan/v1"
 SERVES_NOTHING: Final = 409
 
@@ -29,7 +29,7 @@ def finished(client: Client, url: str) -> Reply:
         reply = client.get(url, wait_s=WAIT_S)
         if reply.data["schema"] == PLAN_SCHEMA:
             return reply
-        job = read(PlanJobResource, reply)
+        job = read(PlanJobResource, reply.body)
         if job.status not in PENDING:
             raise _failed(job)
 
@@ -45,7 +45,7 @@ def watched(client: Client, name: str, *, after: int | None, as_json: bool) -> I
 
     Once it has begun, a service that is away is waited for. Raises RefusedError, UnreachableError.
     """
-    newest = _newest(read(DeploymentResource, client.get(at(name))))
+    newest = _newest(read(DeploymentResource, client.get(at(name)).body))
     last = newest if after is None else min(after, newest)
     if last != after and after is not None:
         _say(name, f"there is no revision {after} yet, the newest is {newest}: waiting for the one after that")
@@ -53,7 +53,7 @@ def watched(client: Client, name: str, *, after: int | None, as_json: bool) -> I
         reply = _patiently(name, partial(client.get, at(name, "plan"), wait_s=WAIT_S, after=last))
         if reply is None or not reply.body:
             continue
-        newest = read(PlanDocument, reply).revision
+        newest = read(PlanDocument, reply.body).revision
         for revision in range(last + 1, newest + 1) if newest > last else (newest,):
             line = _line(client, name, revision, as_json=as_json)
             if line is not None:
@@ -72,7 +72,7 @@ def _say(name: str, message: str) -> None:
 
 
 def _line(client: Client, name: str, revision: int, *, as_json: bool) -> str | None:
-    """None where the plan serves nothing, and so changes nothing: that is said on stderr."""
+    """The line of a plan; None where it serves nothing, and so changes nothing: that is said on stderr."""
     try:
         reply = _insisting(name, partial(client.get, at(name, f"plans/{revision}/diff")))
     except RefusedError as error:
@@ -82,8 +82,8 @@ def _line(client: Client, name: str, revision: int, *, as_json: bool) -> str | N
         return None
     if as_json:
         return json.dumps(reply.data, ensure_ascii=False)
-    plan = read(PlanDocument, _insisting(name, partial(client.get, at(name, f"plans/{revision}"))))
-    return revision_line(name, read(DiffDocument, reply), plan.created_at)
+    plan = read(PlanDocument, _insisting(name, partial(client.get, at(name, f"plans/{revision}"))).body)
+    return revision_line(name, read(DiffDocument, reply.body), plan.created_at)
 
 
 def _insisting(name: str, ask: Callable[[], Reply]) -> Reply:
@@ -94,7 +94,7 @@ def _insisting(name: str, ask: Callable[[], Reply]) -> Reply:
 
 
 def _patiently(name: str, ask: Callable[[], Reply]) -> Reply | None:
-    """None where the service is away or asks for patience, after a pause."""
+    """What the service answers; None, after a pause, where it is away or asks for patience."""
     try:
         return ask()
     except UnreachableError as error:

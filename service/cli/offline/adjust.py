@@ -12,7 +12,7 @@ import typer
 
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.terminal.options import OfflinePlanFile
+from sutler.service.cli.terminal.options import OfflinePlanFile, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver
 
 
@@ -23,12 +23,8 @@ def adjust(
         Path,
         typer.Option(metavar="FILE", help="What has been done, YAML or JSON (`sutler schema offline-progress`)."),
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the new plan, as JSON (`sutler schema offline-plan`).")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also write the new plan to a JSON file.")
-    ] = None,
+    as_json: Annotated[bool, prints("the new plan, as JSON (`sutler schema offline-plan`)")] = False,
+    out: Annotated[Path | None, also_writes("the new plan")] = None,
 ) -> None:
     """Plan the rest of a running application anew: the speeds that were seen, and what a new plan saves.
 

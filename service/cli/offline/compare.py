@@ -11,7 +11,7 @@ import typer
 
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.terminal.options import ApplicationFile
+from sutler.service.cli.terminal.options import ApplicationFile, also_draws, prints
 from sutler.service.cli.terminal.output import check_target, deliver, write_file
 
 if TYPE_CHECKING:
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 @guarded
 def compare(
     application: ApplicationFile,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON (`sutler schema offline-comparison`).")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw the charts, as .html or .png (pip install 'sutler[plots]')."),
-    ] = None,
+    as_json: Annotated[bool, prints("JSON (`sutler schema offline-comparison`)")] = False,
+    plot: Annotated[Path | None, also_draws("the charts, as .html or .png")] = None,
     seeds: Annotated[
         int, typer.Option(min=0, max=1000, help="Also run every schedule with so many other draws of the lengths.")
     ] = 0,

@@ -12,7 +12,7 @@ import typer
 
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
-from sutler.service.cli.terminal.options import ApplicationFile, PlanOutput
+from sutler.service.cli.terminal.options import ApplicationFile, also_draws, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver, write_file
 
 if TYPE_CHECKING:
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 @guarded
 def plan(
     application: ApplicationFile,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the plan, as JSON (`sutler schema offline-plan`).")
-    ] = False,
-    out: PlanOutput = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw it, as .html or .png (pip install 'sutler[plots]')."),
-    ] = None,
+    as_json: Annotated[bool, prints("the plan, as JSON (`sutler schema offline-plan`)")] = False,
+    out: Annotated[Path | None, also_writes("the plan")] = None,
+    plot: Annotated[Path | None, also_draws("it, as .html or .png")] = None,
     strategy: Annotated[
         Literal["sutler", "greedy", "max_heuristic", "min_heuristic"],
         typer.Option(help="Who plans: sutler, or one of those that it is compared with."),

@@ -10,7 +10,7 @@ import typer
 
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.terminal.options import OfflinePlanFile
+from sutler.service.cli.terminal.options import OfflinePlanFile, prints
 from sutler.service.cli.terminal.output import deliver
 from sutler.service.documents.errors import DocumentError
 
@@ -27,9 +27,7 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="MODEL=FACTOR", help="That model's steps take so many times as long; repeatable."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON (`sutler schema offline-simulation`).")
-    ] = False,
+    as_json: Annotated[bool, prints("JSON (`sutler schema offline-simulation`)")] = False,
 ) -> None:
     """Run the schedule of a plan again and show planned beside simulated times.
 

@@ -13,8 +13,8 @@ from sutler.service.cli.terminal.output import console_for
 
 T = TypeVar("T")
 QUIET_S = 0.5  # a solve that ends sooner would only make the display flicker
-REDRAW_S = 0.1
-SPINNER_COLUMNS = 3
+REDRAW_S = 0.1  # chosen: reads as steady, costs next to nothing
+SPINNER_COLUMNS = 3  # of the spinner and the space behind it
 
 
 def in_background(work: Callable[[], T], words: Callable[[float], str]) -> T:

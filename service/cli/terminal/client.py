@@ -11,20 +11,21 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import requests
 import typer
 from requests import PreparedRequest
-from requests.auth import AuthBase
 
 from sutler.service.cli.terminal.exits import Exit, refuse, say
 from sutler.service.documents.errors import DocumentError
 from sutler.service.settings import CallerSettings, caller_settings
 
+# Chosen: a service that is there connects in milliseconds, and its slowest answers take seconds.
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 60.0
-RETRY_S: Final = 2.0
+RETRY_S: Final = 2.0  # where an answer does not say when to come back
 LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
 TYPE_PREFIX: Final = "urn:sutler:problem:"
 OF_KIND: Final[Mapping[str, Exit]] = {"no-market-data": Exit.NO_MARKET_DATA, "not-yet": Exit.NO_PLAN_IN_TIME}
@@ -69,7 +70,7 @@ class Client:
 
     def __init__(self, settings: CallerSettings, session: requests.Session) -> None:
         self._url, self._session = settings.url, session
-        session.auth = _Key(settings.key)  # also without one, so that no netrc file adds another
+        session.auth = partial(_authorised, settings.key)  # also without one, so that no netrc file adds another
         session.trust_env = not settings.url.startswith(LOOPBACK)  # no proxy for this machine
 
     def get(self, path: str, *, wait_s: float = 0.0, **params: Any) -> Reply:
@@ -78,15 +79,15 @@ class Client:
         return self._ask("GET", path, wait_s=wait_s, params={**params, **waits})
 
     def put(self, path: str, body: object) -> Reply:
-        """Raises ServiceError, DocumentError."""
+        """Asks to have `body` there. Raises ServiceError, DocumentError."""
         return self._ask("PUT", path, **_content(body))
 
     def post(self, path: str, body: object | None = None) -> Reply:
-        """Raises ServiceError, DocumentError."""
+        """Asks to do what is there, with `body`. Raises ServiceError, DocumentError."""
         return self._ask("POST", path, **({} if body is None else _content(body)))
 
     def delete(self, path: str) -> Reply:
-        """Raises ServiceError."""
+        """Asks to delete what is there. Raises ServiceError."""
         return self._ask("DELETE", path)
 
     def _ask(self, method: str, path: str, wait_s: float = 0.0, **options: Any) -> Reply:
@@ -140,14 +141,10 @@ def _hint(error: RefusedError) -> str:
     return ": set SUTLER_KEY to a key of the service" if error.status == 401 else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key(AuthBase):
-    key: str | None
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        if self.key is not None:
-            request.headers["Authorization"] = f"Bearer {self.key}"
-        return request
+def _authorised(key: str | None, request: PreparedRequest) -> PreparedRequest:
+    if key is not None:
+        request.headers["Authorization"] = f"Bearer {key}"
+    return request
 
 
 def _is_ours(answer: Reply) -> bool:
@@ -158,7 +155,7 @@ def _is_ours(answer: Reply) -> bool:
 
 
 def _refused(answer: Reply, retry_after_s: float) -> RefusedError:
-    """Also of what stands between, such as a proxy, which knows no problems."""
+    """The refusal in an answer, also of what stands between, such as a proxy, which knows no problems."""
     try:
         problem = answer.data
         detail, kind = str(problem["detail"]), str(problem["type"])

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from sutler.service.documents.errors import OutputError
 from sutler.service.settings import settings_from
 
-WIDEST = 100
+WIDEST = 100  # columns; chosen: tables stay readable, and fit into logs and reviews
 
 
 def console_for(stream_name: str) -> Console:
@@ -21,14 +21,7 @@ def console_for(stream_name: str) -> Console:
     stream = getattr(sys, stream_name)
     is_terminal = stream is not None and stream.isatty()  # None: the process was started with the stream closed
     plain = settings_from().no_color or not is_terminal
-    console = Console(
-        file=stream,
-        color_system=None if plain else "auto",
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-    )
+    console = Console(file=stream, color_system=None if plain else "auto", markup=False, highlight=False, emoji=False)
     console.width = min(WIDEST, console.width) if is_terminal else WIDEST
     return console
 
@@ -50,6 +43,14 @@ def deliver(content: bytes, view: Iterable[RenderableType], *, as_json: bool, ou
         write_file(out, content)
     if as_json:
         write_stdout(content)
+    else:
+        show(*view)
+
+
+def show_or_json(view: Iterable[RenderableType], value: object, *, as_json: bool) -> None:
+    """Shows the `view` for people, or prints the value as JSON."""
+    if as_json:
+        write_json(value)
     else:
         show(*view)
 

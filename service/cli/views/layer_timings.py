@@ -40,8 +40,11 @@ def _groups(rows: "Sequence[LayerRow]") -> "Iterator[tuple[tuple[str, str, int, 
 
 
 def peak_share(row: "LayerRow", spec: ModelSpec, gpu: Gpu | None) -> float | None:
-    """Of the dense compute peak in prefill, of the memory bandwidth in decode, of one direction of the link in an
-    all-reduce (a ring, Patarasuk & Yuan 2009). None where the catalogue has no such figure."""
+    """How much of the peak a timing reaches; None where the catalogue has no such figure.
+
+    The peak is that of dense compute in prefill, of memory bandwidth in decode, and of one direction of the link in
+    an all-reduce (a ring, Patarasuk & Yuan 2009).
+    """
     shard = shard_of(spec, row.tp)
     if gpu is None or isinstance(shard, str):
         return None

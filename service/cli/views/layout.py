@@ -10,7 +10,7 @@ from rich.text import Text
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LYING_BLOCKS = " ▏▎▍▌▋▊▉█"
-PLOT_ROWS = 5
+PLOT_ROWS = 5  # chosen: forty steps of height, and two plots still fit on a screen
 
 
 def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
@@ -54,16 +54,16 @@ def table_of(*, texts: Sequence[str], numbers: Sequence[str] = (), notes: Sequen
     return table
 
 
-def bars(values: Sequence[float | None], *, labels: tuple[str, str], rows: int = PLOT_ROWS) -> Text:
+def bars(values: Sequence[float | None], *, labels: tuple[str, str]) -> Text:
     """A bar per value on a scale from 0, the first and the last named below; `?` where there is none."""
     top = max((value for value in values if value is not None), default=0.0) or 1.0
-    eighths = [None if value is None else round(8 * rows * value / top) for value in values]
-    axis = [f"{top:.4g}", *[""] * (rows - 2), "0"] if rows > 1 else [f"{top:.4g}"]
+    eighths = [None if value is None else round(8 * PLOT_ROWS * value / top) for value in values]
+    axis = [f"{top:.4g}", *[""] * (PLOT_ROWS - 2), "0"]
     width = max(len(label) for label in axis)
     drawn = []
-    for row in range(rows):
-        floor = 8 * (rows - 1 - row)
-        cells = (_cell(value, floor, is_lowest=row == rows - 1) for value in eighths)
+    for row in range(PLOT_ROWS):
+        floor = 8 * (PLOT_ROWS - 1 - row)
+        cells = (_cell(value, floor, is_lowest=row == PLOT_ROWS - 1) for value in eighths)
         drawn.append(f"{axis[row]:>{width}} ┤{''.join(cells)}")
     first, last = labels
     gap = max(1, len(values) - len(first) - len(last))

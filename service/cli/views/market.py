@@ -13,7 +13,7 @@ from sutler.service.cli.views.wording import age, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.polling import PollReport
-from sutler.service.market.repository import ProviderReport
+from sutler.service.market.repository import ProviderReport, StoredPoll
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
 
@@ -49,13 +49,11 @@ def poll_view(reports: Sequence[PollReport]) -> Iterator[RenderableType]:
         texts=("provider", "outcome"), numbers=("kept", "rejected", "not for rent", "changed", "seconds")
     )
     for report in reports:
+        not_for_rent, changed = sum(report.poll.not_available.values()), report.opened + report.closed
         table.add_row(
             report.provider,
             report.poll.outcome.replace("_", " "),
-            f"{report.poll.kept:,}",
-            f"{len(report.poll.rejected):,}",
-            f"{sum(report.poll.not_available.values()):,}",
-            f"{report.opened + report.closed:,}",
+            *(f"{count:,}" for count in (report.poll.kept, len(report.poll.rejected), not_for_rent, changed)),
             f"{report.seconds:.1f}",
         )
     yield table
@@ -169,15 +167,16 @@ def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Ite
 def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:
     """What scripts read of the clouds."""
     own = ("provider", "offers", "last_seen_at", "next_poll_at", "failures_in_a_row")
-    of_poll = ("outcome", "kept", "rejected", "not_available", "flags", "retry_at", "detail")
-    return [
-        {
-            **{name: getattr(report, name) for name in own},
-            "last_poll": (poll := report.last_poll)
-            and {"at": poll.ended_at, **{name: getattr(poll, name) for name in of_poll}},
-        }
-        for report in reports
-    ]
+    return [{**_named(report, own), "last_poll": _poll_record(report.last_poll)} for report in reports]
+
+
+def _poll_record(poll: StoredPoll | None) -> dict[str, Any] | None:
+    names = ("outcome", "kept", "rejected", "not_available", "flags", "retry_at", "detail")
+    return None if poll is None else {"at": poll.ended_at, **_named(poll, names)}
+
+
+def _named(one: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def providers_view(reports: Sequence[ProviderReport], *, now: datetime) -> Iterator[RenderableType]:
@@ -211,6 +210,7 @@ def _provider_remarks(report: ProviderReport) -> Iterator[str]:
     if poll.detail:
         yield f"{report.provider}: {poll.detail}"
     if report.failures_in_a_row:
-        yield f"{report.provider}: {report.failures_in_a_row} failures in a row; next {rfc3339(report.next_poll_at)}"
+        next_at = report.next_poll_at and rfc3339(report.next_poll_at)
+        yield f"{report.provider}: {report.failures_in_a_row} failures in a row; next {next_at}"
     for flag, count in poll.flags.items():
         yield f"{report.provider}: {_flag_words(flag, count)}"

@@ -76,21 +76,16 @@ def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[Renderab
         texts=("TP x PP",), numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate")
     )
     for run in runs:
-        table.add_row(
-            f"{run.tensor_parallel} x {run.pipeline_parallel}",
-            f"{run.input_tokens:,.0f}",
-            f"{run.output_tokens:,.0f}",
-            number(run.concurrency),
-            number(run.req_per_s),
-            number(run.ttft_s, digits=3),
-            number(1000 * run.tpot_s, digits=3),
-            f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–",
-        )
+        tokens = (f"{tokens:,.0f}" for tokens in (run.input_tokens, run.output_tokens))
+        latencies = (number(one, digits=3) for one in (run.ttft_s, 1000 * run.tpot_s))
+        error = f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–"
+        degrees = f"{run.tensor_parallel} x {run.pipeline_parallel}"
+        table.add_row(degrees, *tokens, number(run.concurrency), number(run.req_per_s), *latencies, error)
     yield from section(f"{profile.key.id}  {profile.key}", table)
 
 
 def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[RenderableType]:
-    """Before, after, and what to expect."""
+    """How far off the estimates were before and are after, and what to expect."""
     document = made.document
     yield from section(_title(document), _error_table(document))
     if made.notes:
@@ -111,7 +106,7 @@ def calibrations_view(found: Sequence[CalibrationDocument]) -> Iterator[Renderab
         return
     table = table_of(texts=("name", "engine", "fitted"), numbers=("revision", "runs", "left-out error of req/s"))
     for one in found:
-        off = "–" if one.left_out is None else _pair(one.left_out, "req_per_s")
+        off = _pair(one.left_out, "req_per_s")
         table.add_row(
             one.name, engine_words(one), f"{one.created_at:%Y-%m-%d %H:%M}", f"{one.revision}", f"{one.runs:,}", off
         )
@@ -126,13 +121,12 @@ def _title(document: CalibrationDocument) -> str:
 def _error_table(document: CalibrationDocument) -> RenderableType:
     table = table_of(texts=("error, median / p90",), numbers=("shipped", "fitted", "each left out"))
     for name, title in METRICS:
-        cells = [
-            "–" if one is None else _pair(one, name) for one in (document.before, document.after, document.left_out)
-        ]
-        table.add_row(title, *cells)
+        table.add_row(title, *(_pair(one, name) for one in (document.before, document.after, document.left_out)))
     return table
 
 
-def _pair(found: CalibrationErrors, name: str) -> str:
+def _pair(found: CalibrationErrors | None, name: str) -> str:
+    if found is None:
+        return "–"
     median, p90 = getattr(found, f"{name}_median_fraction"), getattr(found, f"{name}_p90_fraction")
     return "–" if median is None or p90 is None else f"{percent(median)} / {percent(p90)}"

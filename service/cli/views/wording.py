@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, log10
 
+from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.plan import RentalDocument, StageDocument
 
 _OBJECTIVE_UNITS = {"max_throughput": "req/s", "min_makespan": "s", "min_cost": "$/h", "min_power": "W"}
@@ -82,7 +83,7 @@ def place(site: str | None, provider: str) -> str:
     return where if provider in where else f"{provider} · {where}"
 
 
-def engine_words(of: CalibrationDocument | CalibrationUsed) -> str:
+def engine_words(of: CalibrationDocument) -> str:
     """`vllm 0.10, 0.11`."""
     return f"{of.engine} {', '.join(of.engine_versions)}".strip()
 
