@@ -94,11 +94,9 @@ def revoke(
 def _state(record: "KeyRecord", now: datetime) -> str:
     if record.revoked_at is not None:
         return f"revoked {record.revoked_at:%Y-%m-%d}"
-    if record.expires_at is None:
+    if (end := record.expires_at) is None:
         return "until revoked"
-    if record.expires_at <= now:
-        return f"expired {record.expires_at:%Y-%m-%d}"
-    return f"until {_time(record.expires_at)}"
+    return f"expired {end:%Y-%m-%d}" if end <= now else f"until {_time(end)}"
 
 
 def _time(at: datetime) -> str:

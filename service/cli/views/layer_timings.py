@@ -55,15 +55,13 @@ def peak_share(row: "LayerRow", spec: ModelSpec, gpu: Gpu | None) -> float | Non
 
 
 def _layer_share(row: "LayerRow", shard: Shard, gpu: Gpu) -> float | None:
+    shared = ("model", "new_tokens", "batch", "context_tokens")
     point = Measurement(
-        model=row.model,
+        **{name: getattr(row, name) for name in shared},
         precision="fp8" if row.precision == "fp8" else "bf16",
         kv_precision="bf16",
         tensor_parallel=row.tp,
         phase="decode" if row.phase == "decode" else "prefill",
-        new_tokens=row.new_tokens,
-        batch=row.batch,
-        context_tokens=row.context_tokens,
         with_attention=row.attention == "included",
     )
     if point.phase == "prefill":

@@ -86,10 +86,6 @@ class ReplicaGroup:
     layout: str
     replicas: tuple[ReplicaDocument, ...]
 
-    @property
-    def rps(self) -> float:
-        return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
-
 
 def group_replicas(
     replicas: Iterable[ReplicaDocument], *, by_id: bool = False, at_precisions: Collection[str] = ()
@@ -166,8 +162,9 @@ def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
         busy = span([replica.utilisation_fraction for replica in group.replicas])
         ceilings = [r.max_load_fraction for r in group.replicas if r.max_load_fraction is not None]
         most = span(ceilings) if ceilings else "–"
+        rps = sum(sum(replica.throughput_rps.values()) for replica in group.replicas)
         copies = str(len(group.replicas))
-        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(group.rps))
+        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(rps))
     return table
 
 
