@@ -300,7 +300,7 @@ def handed_over(before: Sequence[str], after: Sequence[str]) -> int:
             new = _read(url, str(folder))
             requests.put(f"{url}{at}", json={"problem": _asking(9.0)}, timeout=120).raise_for_status()
             plans = (requests.get(f"{url}{at}/plan?after=1&wait_s=30", timeout=120) for _ in range(4))
-            found = next((plan.json() for plan in plans if plan.status_code == 200), {})
+            found: dict[str, Any] = next((plan.json() for plan in plans if plan.status_code == 200), {})
             print(f"planned anew: revision {found.get('revision')}, {found.get('status')}")
         status = compared(old, old, new)
         return status if found.get("revision") == 2 else 1

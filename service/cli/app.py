@@ -9,20 +9,19 @@ from sutler.service.cli.calibrate import calibrate
 from sutler.service.cli.catalog import catalog
 from sutler.service.cli.compare import compare
 from sutler.service.cli.db import db
-from sutler.service.cli.deployments import deployments
+from sutler.service.cli.deployments.app import deployments
 from sutler.service.cli.dev import dev
 from sutler.service.cli.estimate import estimate
 from sutler.service.cli.export import export
 from sutler.service.cli.keys import keys
 from sutler.service.cli.market import market
-from sutler.service.cli.measurements import profiles
-from sutler.service.cli.offline import offline
+from sutler.service.cli.offline.app import offline
 from sutler.service.cli.plan import plan
+from sutler.service.cli.profile import profile
+from sutler.service.cli.profiles import profiles
 from sutler.service.cli.schema import schema
 from sutler.service.cli.serve import serve
 from sutler.service.cli.simulate import simulate
-from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.time_layer import profile
 
 app = typer.Typer(
     name="sutler",
@@ -41,7 +40,7 @@ app.command(short_help="Print the JSON Schema of a document.")(schema)
 app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)
 app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
-app.command(short_help="List the GPUs or the models that a problem can name.")(guarded(catalog))
+app.command(short_help="List the GPUs or the models that a problem can name.")(catalog)
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
 app.add_typer(offline, name="offline", short_help="Plan applications of several models over a pile of requests.")
 app.add_typer(deployments, name="deployments", short_help="Keep plans up to date with a running service.")
@@ -52,16 +51,14 @@ app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")
 
 
 def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"sutler {_version()}")
-        raise typer.Exit
-
-
-def _version() -> str:
+    if not wanted:
+        return
     try:
-        return version("sutler")
+        found = version("sutler")
     except PackageNotFoundError:  # run from a checkout that was never installed
-        return "(not installed)"
+        found = "(not installed)"
+    typer.echo(f"sutler {found}")
+    raise typer.Exit
 
 
 @app.callback()

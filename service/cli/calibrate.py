@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from sutler.service.cli.terminal.exits import guarded
+from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.output import check_target, show_or_json, write_file
 
 
 @guarded
@@ -24,38 +26,31 @@ def calibrate(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, store nothing.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List what there is.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit the estimates to imported runs (`sutler profiles import`) and keep the result under a name.
 
     Three to five runs help already. Shows how far off the estimates were before and are after, and what to expect of
     runs that were not seen. Problems use it with `throughput: {calibration: NAME}`.
     """
-    from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
     from sutler.service.cli.views.measurements import calibration_view, calibrations_view
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import wanted_of
+    from sutler.service.profiles.selection import run_filter
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")
-    if out is not None:
-        check_target(out)
+    check_target(out)
     with opened_profiles() as service:
         if name is None:
             found = service.calibrations()
-            if as_json:
-                write_json([one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found])
-            else:
-                show(*calibrations_view(found))
+            records = [one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found]
+            show_or_json(calibrations_view(found), records, as_json=as_json)
             return
-        wanted = wanted_of(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
+        wanted = run_filter(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
         made = service.calibrate(name, wanted)
         if not dry_run:
             made = service.keep(made)
-    content = made.document.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
     if out is not None:
-        write_file(out, content)
-    if as_json:
-        write_json(made.document.model_dump(mode="json", by_alias=True))
-    else:
-        show(*calibration_view(made, is_stored=not dry_run))
+        write_file(out, made.document.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
+    record = made.document.model_dump(mode="json", by_alias=True)
+    show_or_json(calibration_view(made, is_stored=not dry_run), record, as_json=as_json)

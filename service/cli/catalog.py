@@ -1,17 +1,15 @@
 """`sutler catalog`: which GPUs and models there are, and where each figure comes from."""
 
-import json
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from sutler.service.cli.terminal.output import console_for
+from sutler.service.cli.terminal.exits import guarded
+from sutler.service.cli.terminal.output import console_for, write_json
 from sutler.solver.catalog import (
     Fact,
-    Gpu,
     ModelSpec,
     gpu_facts,
     gpu_title,
@@ -22,51 +20,36 @@ from sutler.solver.catalog import (
     resolve_gpu,
     resolve_model,
 )
-from sutler.solver.errors import InvalidProblemError
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
-WIDEST_TABLE = 140
+WIDEST_TABLE = 140  # columns that the widest row takes
 
 
-class Part(StrEnum):
-    """The two halves of the catalogue."""
-
-    gpus = "gpus"
-    models = "models"
+Edition = Literal["default", "paper_table1"]
 
 
-class Edition(StrEnum):
-    """The GPU tables that a problem's `catalog` can name."""
-
-    default = "default"
-    paper_table1 = "paper_table1"
-
-
+@guarded
 def catalog(
-    part: Annotated[Part, typer.Argument(help="What to list.")],
+    part: Annotated[Literal["gpus", "models"], typer.Argument(help="What to list.")],
     name: Annotated[
         str | None, typer.Argument(help="Only this entry, with the source of every figure. Usual spellings work.")
     ] = None,
     edition: Annotated[
         Edition, typer.Option("--catalog", help="Which GPU table; paper_table1 has the six GPUs of the MILP paper.")
-    ] = Edition.default,
+    ] = "default",
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the source of every figure.")] = False,
 ) -> None:
     """List the GPUs or the models that a problem can name."""
-    try:
-        entries = _gpu_entries(name, edition) if part is Part.gpus else _model_entries(name)
-    except InvalidProblemError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+    entries = _gpu_entries(name, edition) if part == "gpus" else _model_entries(name)
     if as_json:
-        typer.echo(json.dumps(entries, indent=2, allow_nan=False))
+        write_json(entries)
         return
     console = console_for("stdout")
     console.width = max(console.width, WIDEST_TABLE)  # never cut a figure: a narrow terminal wraps the line
     if name is not None:
         console.print(_facts_table(entries[0]))
     else:
-        console.print(_gpus_table(edition) if part is Part.gpus else _models_table())
+        console.print(_gpus_table(edition) if part == "gpus" else _models_table())
 
 
 def _gpu_entries(name: str | None, edition: Edition) -> list[dict[str, Any]]:
@@ -115,21 +98,12 @@ def _gpus_table(edition: Edition) -> Table:
         numbers=("GB", "GB/s", "TFLOPS bf16", "fp8", "fp4", "link GB/s", "W"),
     )
     for gpu in load_gpus(edition).values():
-        table.add_row(gpu.slug, gpu.architecture, gpu.link, *_gpu_figures(gpu))
+        half = "" if gpu.supports_bf16 else " (fp16)"
+        memory = (gpu.memory_gb, gpu.memory_bandwidth_gb_per_s)
+        others = (gpu.peak_tflops_fp8_dense, gpu.peak_tflops_fp4_dense, gpu.link_gb_per_s, gpu.tdp_watts)
+        figures = (*map(_figure, memory), f"{_figure(gpu.peak_tflops_bf16_dense)}{half}", *map(_figure, others))
+        table.add_row(gpu.slug, gpu.architecture, gpu.link, *figures)
     return table
-
-
-def _gpu_figures(gpu: Gpu) -> tuple[str, ...]:
-    half = "" if gpu.supports_bf16 else " (fp16)"
-    return (
-        _figure(gpu.memory_gb),
-        _figure(gpu.memory_bandwidth_gb_per_s),
-        _figure(gpu.peak_tflops_bf16_dense) + half,
-        _figure(gpu.peak_tflops_fp8_dense),
-        _figure(gpu.peak_tflops_fp4_dense),
-        _figure(gpu.link_gb_per_s),
-        _figure(gpu.tdp_watts),
-    )
 
 
 def _figure(value: float | None) -> str:

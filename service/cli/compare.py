@@ -4,24 +4,30 @@ What is slow to import is imported when the command runs, so that --help is inst
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.background import in_background
+from sutler.service.cli.terminal.exits import Exit, exit_of_plan, guarded, say
+from sutler.service.cli.terminal.input import folder_of
+from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
+from sutler.service.cli.terminal.output import check_target, deliver, write_file
+from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
     from sutler.service.comparing.sweeping import Range
     from sutler.service.documents.comparison import ComparisonDocument
     from sutler.service.translation.to_problem import Translation
+    from sutler.solver.problem import Problem
+    from sutler.solver.strategies.comparing import Ran
 
 
 @guarded
 def compare(
-    problem: Annotated[
-        Path, typer.Argument(help="Problem file, YAML or JSON (`sutler schema problem`); - reads standard input.")
-    ],
+    problem: ProblemFile,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,65 +52,47 @@ def compare(
     last: Annotated[
         float | None, typer.Option("--to", help="With --pareto: largest budget or load; default: the double.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the comparison, as JSON (`sutler schema comparison`).")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also write the comparison to a JSON file.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw it, as .png or .svg (pip install 'sutler[plots]')."),
-    ] = None,
+    as_json: Annotated[bool, prints("the comparison, as JSON (`sutler schema comparison`)")] = False,
+    out: Annotated[Path | None, also_writes("the comparison")] = None,
+    plot: Annotated[Path | None, also_draws("it, as .png or .svg")] = None,
 ) -> None:
     """Run every planning strategy on one problem, with the same rates, and show sutler beside each of them.
 
     Exit status, of sutler's own plan: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market
     data, 5 time limit without any plan, 130 interrupted, 1 our fault.
     """
-    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
-    from sutler.service.cli.terminal.reading import folder_of, read_problem, translated
+    from sutler.service.cli.problems import read_problem, translated
+    from sutler.service.cli.views.comparison import comparison_view
+    from sutler.service.comparing.compared import comparison_json
+    from sutler.service.comparing.figures import check_plot, drawn
 
     for target in (out, plot):
-        if target is not None:
-            check_target(target)
+        check_target(target)
     if plot is not None:
-        from sutler.service.comparing.figures import check_plot
-
         check_plot(plot)
     wanted = _range(points, first, last, is_asked_for=pareto)
     names = _names(only or ())
-    document = read_problem(problem, {"time_limit_s": time_limit_s, "alternatives": False})
+    document = read_problem(problem, solver={"time_limit_s": time_limit_s, "alternatives": False})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
-    from sutler.service.comparing.compared import comparison_json
-
     content = comparison_json(compared).encode()
     if out is not None:
         write_file(out, content)
     if plot is not None:
-        from sutler.service.comparing.figures import drawn
-
         write_file(plot, drawn(compared, plot))
-    if as_json:
-        write_stdout(content)
-    else:
-        _show(compared)
+    deliver(content, comparison_view(compared), as_json=as_json)
     raise typer.Exit(exit_of(compared))
 
 
 def exit_of(compared: "ComparisonDocument") -> Exit:
-    """Of sutler's plan; a plan that does not stand, whoever's it is, is our fault and is told on stderr."""
+    """That of sutler's plan; a plan that does not stand, whoever's it is, is our fault and is told on stderr."""
     rejected = [one for one in compared.strategies if one.status == "rejected"]
     for one in rejected:
         say(f"{one.name}: {one.reason}")
-    if rejected:
-        return Exit.OUR_FAULT
-    by_status = {"infeasible": Exit.INFEASIBLE, "unknown": Exit.NO_PLAN_IN_TIME}
-    return by_status.get(compared.strategies[0].status, Exit.PLANNED)
+    return Exit.OUR_FAULT if rejected else exit_of_plan(compared.strategies[0].status)
 
 
 def _range(points: int | None, first: float | None, last: float | None, *, is_asked_for: bool) -> "Range | None":
-    """None where no sweep is asked for."""
+    """The sweep that is asked for; None: none is."""
     given = {"--points": points, "--from": first, "--to": last}
     if not is_asked_for:
         lonely = [option for option, value in given.items() if value is not None]
@@ -117,9 +105,7 @@ def _range(points: int | None, first: float | None, last: float | None, *, is_as
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...] | None:
-    """As asked for, beside sutler, which always runs; None: all."""
-    from sutler.service.documents.errors import DocumentError
-
+    """The strategies to run beside sutler, which always runs; None: all."""
     names = [name.strip() for text in given for name in text.split(",")]
     if "" in names:
         raise DocumentError.of("--only", "name a strategy, a family or a pattern", value="")
@@ -129,28 +115,24 @@ def _names(given: Sequence[str]) -> tuple[str, ...] | None:
 def _compared(
     translation: "Translation", names: tuple[str, ...] | None, wanted: "Range | None"
 ) -> "ComparisonDocument":
-    from datetime import UTC, datetime
-
-    from sutler.service.cli.comparing import Comparing
-    from sutler.service.cli.terminal.background import in_background
+    from sutler.service.cli.views.progress import strategies_line
     from sutler.service.comparing.compared import comparison_of, plan_made
     from sutler.service.comparing.sweeping import frontier_of, sweep_of
+    from sutler.solver.strategies.registry import compare as run_strategies
 
-    problem, comparing = translation.problem, Comparing(names)
+    problem = translation.problem
+    done: list[Ran] = []
+    expected: list[int] = []
+
+    def run(problem: "Problem") -> "tuple[Ran, ...]":
+        return run_strategies(problem, names=names, on_ran=done.append)
 
     def work() -> "ComparisonDocument":
-        ran = comparing.run(problem)
+        ran = run(problem)
         sweep = None if wanted is None else sweep_of(problem, plan_made(ran[0]), wanted)
         if sweep is not None:
-            comparing.expect(len(ran) * len(sweep.values))
-        frontier = None if sweep is None else frontier_of(problem, sweep, comparing.run)
+            expected.append(len(ran) * (1 + len(sweep.values)))
+        frontier = None if sweep is None else frontier_of(problem, sweep, run)
         return comparison_of(ran, translation, created_at=datetime.now(UTC), frontier=frontier)
 
-    return in_background(work, comparing.words)
-
-
-def _show(compared: "ComparisonDocument") -> None:
-    from sutler.service.cli.terminal.output import show
-    from sutler.service.cli.views.comparison import comparison_view
-
-    show(*comparison_view(compared))
+    return in_background(work, lambda seconds: strategies_line(seconds, tuple(done), sum(expected)))

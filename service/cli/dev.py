@@ -6,30 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.output import show, write_stdout
 
-if TYPE_CHECKING:  # no other command should pay for these imports
-    from rich.table import Table
-
+if TYPE_CHECKING:  # no other command should pay for this import
     from sutler.adapters.fake.server import FakeCloud
 
 MADE_UP_KEY = "fake-key"
 LOOK_S = 1.0  # a Ctrl-C that comes just before a sleep begins is seen only when it ends
 
-dev = typer.Typer(
-    name="dev",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@dev.callback()
-def _dev() -> None:
-    """Tools for trying out and developing sutler."""
+dev = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Tools for trying out and developing sutler.")
 
 
 @dev.command("fake-cloud", short_help="Play all clouds on one local port, with a living market or a folder.")
@@ -75,19 +63,21 @@ def fake_cloud(
             cloud.fail(provider, kind, times=times)
         cloud.start()
     except FakeSetupError as error:
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+        refuse(error)
     except OSError as error:
-        say(f"error: --port: {port} cannot be used ({error.strerror}): choose another, or 0 for any that is free")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+        refuse(f"--port: {port} cannot be used ({error.strerror}): choose another, or 0 for any that is free")
     _serve(cloud)
 
 
 def _serve(cloud: "FakeCloud") -> None:
-    """Until Ctrl-C, which is how this command is meant to end."""
+    """Says what is played and plays it until Ctrl-C, which is how this command is meant to end."""
     try:
         show(_served(cloud))
-        write_stdout("\n".join(["", *_settings(cloud), "", *_next_steps(cloud), ""]).encode())
+        next_steps = (
+            "Paste these lines into another terminal, then:  sutler market poll",
+            f"What is truly there:  curl {cloud.base_url}/_fake/state      Ctrl-C stops.",
+        )
+        write_stdout("\n".join(["", *_settings(cloud), "", *next_steps, ""]).encode())
         while True:
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
@@ -96,9 +86,7 @@ def _serve(cloud: "FakeCloud") -> None:
         cloud.close()
 
 
-def _served(cloud: "FakeCloud") -> "Table":
-    from rich.table import Table
-
+def _served(cloud: "FakeCloud") -> Table:
     from sutler.adapters.fake.clouds import CLOUDS
 
     if cloud.replayed is not None:
@@ -123,15 +111,9 @@ def _settings(cloud: "FakeCloud") -> Iterator[str]:
     from sutler.adapters.fake.clouds import CLOUDS
     from sutler.adapters.registry import PROVIDERS
 
-    replayed = cloud.replayed
-    played = {entry.provider for entry in replayed.entries} if replayed is not None else set(CLOUDS)
+    played = set(CLOUDS) if cloud.replayed is None else {entry.provider for entry in cloud.replayed.entries}
     for name, provider in PROVIDERS.items():
         if name in played & set(CLOUDS):
             yield f"export SUTLER_{name.upper()}_BASE_URL={cloud.base_url}"
             if provider.needs_key:
                 yield from (f"export SUTLER_{name.upper()}_{key.upper()}={MADE_UP_KEY}" for key in provider.secrets)
-
-
-def _next_steps(cloud: "FakeCloud") -> Iterator[str]:
-    yield "Paste these lines into another terminal, then:  sutler market poll"
-    yield f"What is truly there:  curl {cloud.base_url}/_fake/state      Ctrl-C stops."

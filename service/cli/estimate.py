@@ -1,20 +1,20 @@
 """`sutler estimate`: what one configuration should do, or every configuration of a CSV file."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
+from sutler.service.cli.terminal.input import read_bytes
+from sutler.service.cli.terminal.output import check_target, show, write_json, write_or_print
 
 if TYPE_CHECKING:
     from sutler.service.translation.estimates import Configuration
     from sutler.solver.calibration.factors import Calibration
     from sutler.solver.catalog import ModelSpec
     from sutler.solver.estimate import Estimate
-
-STANDARD_INPUT: Final = Path("-")
 
 
 @guarded
@@ -90,7 +90,6 @@ def _refuse(single: dict[str, object]) -> None:
 
 
 def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json: bool) -> None:
-    from sutler.service.cli.terminal.output import write_stdout
     from sutler.service.translation.estimates import configuration, estimated
 
     spec = _spec_of(asked.pop("config"), named=asked["model"])
@@ -104,11 +103,9 @@ def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json:
     config = configuration({name: _text(value) for name, value in asked.items() if value is not None}, spec)
     found = estimated(config, own)
     if found.error is not None:
-        say(f"error: {found.error}")
-        raise typer.Exit(Exit.BAD_INPUT)
+        refuse(found.error)
     if as_json:
-        content = json.dumps(_fields(config, found), indent=2, allow_nan=False, ensure_ascii=False)
-        write_stdout(f"{content}\n".encode())
+        write_json(_fields(config, found))
     else:
         _show(config, found)
 
@@ -128,7 +125,7 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
 
 
 def _calibration(given: str | None) -> "Calibration | None":
-    """Of the store, or of a file where one is there."""
+    """The calibration of the store, or of a file where one is there."""
     if given is None:
         return None
     from sutler.service.main import StoreWhenNeeded
@@ -149,34 +146,18 @@ def _text(value: object) -> str:
 
 
 def _fields(config: "Configuration", found: "Estimate") -> dict[str, Any]:
+    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine")
+    load = ("input_tokens", "output_tokens")
+    rates = ("concurrency", "running", "req_per_s", "ttft_s", "tpot_s", "low_req_per_s", "high_req_per_s")
     return {
         "model": config.spec.id,
         "gpu": config.gpu.slug,
-        "tensor_parallel": config.tensor_parallel,
-        "pipeline_parallel": config.pipeline_parallel,
-        "data_parallel": config.data_parallel,
-        "precision": config.precision,
-        "kv_precision": config.kv_precision,
-        "engine": config.engine,
-        "input_tokens": config.input_tokens,
-        "output_tokens": config.output_tokens,
-        "concurrency": found.concurrency,
-        "running": found.running,
-        "req_per_s": found.req_per_s,
-        "ttft_s": found.ttft_s,
-        "tpot_s": found.tpot_s,
-        "low_req_per_s": found.low_req_per_s,
-        "high_req_per_s": found.high_req_per_s,
-        "source": found.source,
-        "detail": found.detail,
+        **{name: getattr(config, name) for name in (*layout, *load)},
+        **{name: getattr(found, name) for name in (*rates, "source", "detail")},
     }
 
 
 def _show(config: "Configuration", found: "Estimate") -> None:
-    from rich.table import Table
-
-    from sutler.service.cli.terminal.output import show
-
     degrees = f"TP {config.tensor_parallel}, PP {config.pipeline_parallel}"
     degrees += f", DP {config.data_parallel}" if config.data_parallel > 1 else ""
     title = f"{config.spec.id} at {config.precision} on {config.gpu.slug}, {degrees}, {config.engine}"
@@ -195,29 +176,10 @@ def _show(config: "Configuration", found: "Estimate") -> None:
 
 
 def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> None:
-    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
     from sutler.service.translation.estimate_table import predict_table
 
-    if out is not None:
-        check_target(out)
-    made = predict_table(_read(source), _calibration(calibration))
-    if out is None:
-        write_stdout(made.content)
-    else:
-        write_file(out, made.content)
+    check_target(out)
+    made = predict_table(read_bytes(source, "--csv"), _calibration(calibration))
+    write_or_print(made.content, out)
     if made.predicted < made.rows:
         say(f"{made.rows - made.predicted} of {made.rows} rows cannot be predicted; their column `error` says why")
-
-
-def _read(source: Path) -> bytes:
-    import sys
-
-    from sutler.service.documents.errors import DocumentError
-
-    if source == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
-    try:
-        return source.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DocumentError.of("--csv", f"cannot be read: {reason}", value=str(source)) from None

@@ -1,17 +1,20 @@
 """`sutler keys`: who may call the API. What is slow to import is imported when a command runs."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sutler.service.cli.terminal.exits import guarded, say
+from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.output import show, write_json, write_stdout
+from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
     from sutler.service.auth.repository import KeyRecord
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 
 
 @keys.command(short_help="Make a key and print it, once.")
@@ -37,12 +40,11 @@ def create(
     """
     from sutler.service.auth.service import lifetime_of
     from sutler.service.cli import keys_of_the_store
-    from sutler.service.cli.terminal.output import write_json, write_stdout
 
     lifetime = None if expires_in is None else lifetime_of(expires_in, field="--expires-in")
     new = keys_of_the_store.create(name, scope, lifetime)
     if as_json:
-        write_json({"key": new.made.text, **_as_json(new.record)})
+        write_json({"key": new.made.text, **asdict(new.record)})
         return
     write_stdout(f"{new.made.text}\n".encode())
     expires_at = new.record.expires_at
@@ -55,12 +57,11 @@ def create(
 def list_keys(as_json: AsJson = False) -> None:
     """List the keys, without their secrets, also those that are revoked or expired."""
     from sutler.service.cli import keys_of_the_store
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.layout import table_of
 
     found = keys_of_the_store.all_keys()
     if as_json:
-        write_json([_as_json(record) for record in found])
+        write_json([asdict(record) for record in found])
         return
     if not found:
         say("There are no keys: `sutler keys create NAME --scope plan` makes one.")
@@ -69,7 +70,7 @@ def list_keys(as_json: AsJson = False) -> None:
     for record in found:
         used = "never" if record.last_used_at is None else _time(record.last_used_at)
         state = _state(record, datetime.now(UTC))
-        table.add_row(record.id, record.name, record.scope, _day(record.created_at), used, state)
+        table.add_row(record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, state)
     show(table)
 
 
@@ -81,7 +82,6 @@ def revoke(
     """Refuse a key from now on, in every API process. A key that was revoked before stays so."""
     from sutler.service.auth.keys import is_key_id
     from sutler.service.cli import keys_of_the_store
-    from sutler.service.documents.errors import DocumentError
 
     if not is_key_id(key_id):  # not repeated: it may be a whole key
         raise DocumentError.of("ID", "must be the 12 letters and digits that `sutler keys list` shows")
@@ -93,29 +93,11 @@ def revoke(
 
 def _state(record: "KeyRecord", now: datetime) -> str:
     if record.revoked_at is not None:
-        return f"revoked {_day(record.revoked_at)}"
-    if record.expires_at is None:
+        return f"revoked {record.revoked_at:%Y-%m-%d}"
+    if (end := record.expires_at) is None:
         return "until revoked"
-    return f"expired {_day(record.expires_at)}" if record.expires_at <= now else f"until {_time(record.expires_at)}"
+    return f"expired {end:%Y-%m-%d}" if end <= now else f"until {_time(end)}"
 
 
 def _time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
-
-
-def _day(at: datetime) -> str:
-    return f"{at:%Y-%m-%d}"
-
-
-def _as_json(record: "KeyRecord") -> dict[str, str | None]:
-    from sutler.service.cli.views.market import rfc3339
-
-    return {
-        "id": record.id,
-        "name": record.name,
-        "scope": record.scope,
-        "created_at": rfc3339(record.created_at),
-        "expires_at": rfc3339(record.expires_at),
-        "last_used_at": rfc3339(record.last_used_at),
-        "revoked_at": rfc3339(record.revoked_at),
-    }

@@ -32,14 +32,14 @@ def all_keys() -> list[KeyRecord]:
 
 
 def create(name: str, scope: Scope, lifetime: timedelta | None) -> NewKey:
-    """Raises DocumentError for a name that cannot be shown."""
+    """Makes a key. Raises DocumentError for a name that cannot be shown."""
     return _in_the_store(
         lambda connection: service.create_key(connection, name=name, scope=scope, lifetime=lifetime, principal=CLI)
     )
 
 
 def revoke(key_id: str) -> Literal["revoked", "was_revoked", "unknown"]:
-    """From now on every API process refuses the key."""
+    """Makes every API process refuse the key from now on."""
     return _in_the_store(lambda connection: service.revoke_key(connection, key_id, principal=CLI))
 
 

@@ -3,15 +3,18 @@
 What is slow to import is imported when a command runs, so that --help is instant.
 """
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from sutler.service.cli.terminal.exits import Exit, guarded
+from sutler.service.cli.terminal.options import AsJson, prints
+from sutler.service.cli.terminal.output import show_or_json
+from sutler.service.cli.terminal.spinner import telling
 
 market = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 Gpus = Annotated[list[str] | None, typer.Option("--gpu", metavar="GPU", help="Only this GPU; may be repeated.")]
 Providers = Annotated[
     list[str] | None, typer.Option("--provider", metavar="PROVIDER", help="Only this provider; may be repeated.")
@@ -31,19 +34,14 @@ def poll(
     A cloud that asked for patience is left alone until then, unless it is named here. Exit status: 0 every cloud gave
     a usable answer (unnamed: at least one did), 4 otherwise, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.terminal.spinner import working
     from sutler.service.cli.views.market import poll_records, poll_view
     from sutler.service.main import opened_market
 
     with opened_market() as service:
         chosen = service.providers(providers or ())
-        with working(f"asking {', '.join(provider.title for provider in chosen)}"):
+        with telling(f"asking {', '.join(provider.title for provider in chosen)}"):
             reports = service.poll(chosen, insist=bool(providers))
-    if as_json:
-        write_json(poll_records(reports))
-    else:
-        show(*poll_view(reports))
+    show_or_json(poll_view(reports), poll_records(reports), as_json=as_json)
     usable = [report.poll.is_usable for report in reports]
     raise typer.Exit(Exit.PLANNED if (all(usable) if providers else any(usable)) else Exit.NO_MARKET_DATA)
 
@@ -71,15 +69,12 @@ def offers(
         bool, typer.Option("--list-prices", help="Also list prices with nothing known to be for rent.")
     ] = False,
     most: Annotated[int, typer.Option("--limit", help="Rows of the table at most; --json has all.")] = 40,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only a market snapshot (`sutler schema market`).")
-    ] = False,
+    as_json: Annotated[bool, prints("a market snapshot (`sutler schema market`)")] = False,
 ) -> None:
     """List what is for rent, cheapest GPU-hour first, now or as of a past instant.
 
     Exit status: 0, 4 when no cloud has answered yet, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import offers_view, snapshot_record
     from sutler.service.main import opened_market
     from sutler.service.market.selection import Selection
@@ -97,10 +92,7 @@ def offers(
     with opened_market() as service:
         found = service.read(as_of=at, providers=selection.providers)
     chosen = selection.of_market(found)
-    if as_json:
-        write_json(snapshot_record(chosen))
-    else:
-        show(*offers_view(chosen, most=most))
+    show_or_json(offers_view(chosen, most=most), snapshot_record(chosen), as_json=as_json)
     raise typer.Exit(Exit.PLANNED if found.last_seen else Exit.NO_MARKET_DATA)
 
 
@@ -119,8 +111,7 @@ def history(
 
     Exit status: 0, 4 when the store knows nothing of it in that time, 2 bad input.
     """
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.views.market import history_records, history_view
+    from sutler.service.cli.views.market import history_view
     from sutler.service.main import opened_market
     from sutler.service.market.selection import contract_named, gpu_slug, provider_names
 
@@ -129,10 +120,7 @@ def history(
     end = _instant(until, "--until") or datetime.now(UTC)
     with opened_market() as service:
         found = service.history(slug, contract=kind, since=start, until=end, points=points, providers=names)
-    if as_json:
-        write_json(history_records(found))
-    else:
-        show(*history_view(slug, kind, found))
+    show_or_json(history_view(slug, kind, found), [asdict(point) for point in found], as_json=as_json)
     raise typer.Exit(Exit.PLANNED if any(point.gpus is not None for point in found) else Exit.NO_MARKET_DATA)
 
 
@@ -140,16 +128,12 @@ def history(
 @guarded
 def providers(as_json: AsJson = False) -> None:
     """Show each cloud's last poll: its age, what was kept, what was rejected and why, and what to do."""
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import provider_records, providers_view
     from sutler.service.main import opened_market
 
     with opened_market() as service:
         found = service.provider_reports()
-    if as_json:
-        write_json(provider_records(found))
-    else:
-        show(*providers_view(found, now=datetime.now(UTC)))
+    show_or_json(providers_view(found, now=datetime.now(UTC)), provider_records(found), as_json=as_json)
 
 
 def _instant(text: str | None, option: str) -> datetime | None:

@@ -1,36 +1,33 @@
 """`sutler schema`: the JSON Schema of a document, for editors, validators and other programs."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from sutler.service.cli.terminal.exits import guarded
-
-
-class Kind(StrEnum):
-    """The documents that sutler reads and writes."""
-
-    problem = "problem"
-    plan = "plan"
-    market = "market"
-    calibration = "calibration"
-    comparison = "comparison"
-    application = "application"
-    offline_plan = "offline-plan"
-    offline_progress = "offline-progress"
-    offline_simulation = "offline-simulation"
-    offline_comparison = "offline-comparison"
-    offline_schedule = "offline-schedule"
+from sutler.service.cli.terminal.output import write_json
 
 
 @guarded
-def schema(document: Annotated[Kind, typer.Argument(help="Which document.")]) -> None:
+def schema(
+    document: Annotated[
+        Literal[
+            "problem",
+            "plan",
+            "market",
+            "calibration",
+            "comparison",
+            "application",
+            "offline-plan",
+            "offline-progress",
+            "offline-simulation",
+            "offline-comparison",
+            "offline-schedule",
+        ],
+        typer.Argument(help="Which document."),
+    ],
+) -> None:
     """Print the JSON Schema of a document, with the meaning and unit of every field."""
-    import json
-
-    from sutler.service.cli.terminal.output import write_stdout
     from sutler.service.json_schemas import json_schema
 
-    text = json.dumps(json_schema(document.value), indent=2, ensure_ascii=False, allow_nan=False)
-    write_stdout(f"{text}\n".encode())
+    write_json(json_schema(document))

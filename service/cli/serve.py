@@ -3,12 +3,12 @@
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Literal
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
 
 Role = Literal["all", "api", "scheduler", "worker"]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,17 +37,22 @@ def serve(
         _check_settings()
     needs_key = require_key or settings.require_key or host not in LOOPBACK
     with bound(role=role):
-        if role == "scheduler":
-            _run_scheduler(is_child=child)
-        elif role == "worker":
-            _run_worker(is_child=child)
+        if role in ("scheduler", "worker"):
+            _run_alone(role, is_child=child)
         else:
-            listening = _inherited(inherited_socket) or _listening(host, port)
+            listening = _listening(host, port) if inherited_socket is None else socket.socket(fileno=inherited_socket)
             opened = nullcontext() if child else _opened(listening, host=host, needs_key=needs_key)
             if role == "api":
-                _run_api(listening, opened, needs_key=needs_key, is_child=child)
+                from sutler.service.processes import api
+
+                _follow_parent_if(child)
+                with opened:
+                    api.run(listening, needs_key=needs_key)
             else:
-                _run_all(listening, opened, host=host, needs_key=needs_key)
+                from sutler.service.processes import family
+
+                arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
+                family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
 
 
 def _check_settings() -> None:
@@ -62,35 +67,13 @@ def _check_settings() -> None:
         say(f"warning: {name} is no setting of sutler{hint}")
 
 
-def _run_scheduler(*, is_child: bool) -> None:
-    from sutler.service.processes import scheduler
-
+def _run_alone(role: Role, *, is_child: bool) -> None:
+    if role == "scheduler":
+        from sutler.service.processes.scheduler import run
+    else:
+        from sutler.service.processes.worker import run
     _follow_parent_if(is_child)
-    scheduler.run()
-
-
-def _run_worker(*, is_child: bool) -> None:
-    from sutler.service.processes import worker
-
-    _follow_parent_if(is_child)
-    worker.run()
-
-
-def _run_api(
-    listening: socket.socket, opened: AbstractContextManager[None], *, needs_key: bool, is_child: bool
-) -> None:
-    from sutler.service.processes import api
-
-    _follow_parent_if(is_child)
-    with opened:
-        api.run(listening, needs_key=needs_key)
-
-
-def _run_all(listening: socket.socket, opened: AbstractContextManager[None], *, host: str, needs_key: bool) -> None:
-    from sutler.service.processes import family
-
-    arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
-    family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
+    run()
 
 
 def _follow_parent_if(is_child: bool) -> None:
@@ -118,14 +101,9 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        say(f"error: cannot listen on {host}:{port}: {error.strerror or error}: choose another --host or --port")
-        raise typer.Exit(Exit.BAD_INPUT) from None
+        refuse(f"cannot listen on {host}:{port}: {error.strerror or error}: choose another --host or --port")
     listening.set_inheritable(True)
     return listening
-
-
-def _inherited(number: int | None) -> socket.socket | None:
-    return None if number is None else socket.socket(fileno=number)
 
 
 def _check_key(host: str) -> None:
@@ -133,8 +111,7 @@ def _check_key(host: str) -> None:
 
     if not any_key():
         remedy = "make one with `sutler keys create NAME --scope plan`"
-        say(f"error: --host {host}: callers need a key, and there is none: {remedy}")
-        raise typer.Exit(Exit.BAD_INPUT)
+        refuse(f"--host {host}: callers need a key, and there is none: {remedy}")
 
 
 def _announce(listening: socket.socket) -> None:

@@ -4,24 +4,27 @@ What is slow to import is imported when the command runs, so that --help is inst
 """
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import Exit, guarded, refuse, say
+from sutler.service.cli.terminal.input import read_plan
+from sutler.service.cli.terminal.options import PlanFile
+from sutler.service.cli.terminal.output import deliver
+from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
-    from sutler.service.documents.plan import PlanDocument
     from sutler.service.documents.traces import TraceRequests
-    from sutler.service.simulation.traffic import Drawn, Replayed
 
 PLOTS_EXTRA = "pip install 'sutler[plots]'"
 
 
 @guarded
 def simulate(
-    plan: Annotated[Path, typer.Argument(help="Plan file (`sutler plan --json`); - reads standard input.")],
+    plan: PlanFile,
     trace: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,71 +66,42 @@ def simulate(
     Exit status: 0 simulated, whether or not limits are met (`meets_all_limits` in the JSON), 2 bad input, 3 nothing
     to run.
     """
-    from sutler.service.cli.export import read_plan
-    from sutler.service.cli.terminal.output import show, write_stdout
     from sutler.service.cli.views.simulation import simulation_view
     from sutler.service.simulation.figures import check_plots, draw
     from sutler.service.simulation.simulated import Choices, simulated
+    from sutler.service.simulation.traffic import DEFAULT_DURATION_S, PoissonTraffic, TraceTraffic
 
     if plots is not None:
         check_plots(plots)
     document = read_plan(plan)
     if not document.replicas:
-        say(f"error: a plan that is {document.status} runs nothing: there is nothing to simulate")
-        raise typer.Exit(Exit.INFEASIBLE)
-    traffic = _traffic(
-        document,
-        trace=trace or (),
-        lengths=lengths or (),
-        poisson=poisson,
-        duration_s=duration_s,
-        at_rated_load=at_rated_load,
-        load_multiple=load_multiple,
-        seed=seed,
+        refuse(f"a plan that is {document.status} runs nothing: there is nothing to simulate", Exit.INFEASIBLE)
+    seconds = DEFAULT_DURATION_S if duration_s is None else duration_s
+    wrong = {
+        "give --trace FILE or --poisson, one of the two": bool(trace) == poisson,
+        "--load-multiple must be above 0": not 0 < load_multiple < inf,
+        "--at-rated-load goes with --trace; --poisson draws at the plan's rate anyway": poisson and at_rated_load,
+        "--duration-s must be above 0": poisson and not 0 < seconds < inf,
+        "--lengths and --duration-s go with --poisson; a trace has its own": not poisson
+        and (lengths or duration_s is not None),
+    }
+    for reason in (reason for reason, is_wrong in wrong.items() if is_wrong):
+        raise typer.BadParameter(reason)
+    names = [model.name for model in document.models]
+    traffic = (
+        PoissonTraffic(seconds, load_multiple, seed, recorded(names, lengths or (), "--lengths"))
+        if poisson
+        else TraceTraffic(recorded(names, trace or (), "--trace"), at_rated_load, load_multiple)
     )
     found = simulated(document, traffic, Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s))
     if plots is not None:
-        page = draw(found, plots)
-        say(f"plots: {page}")
-    if as_json:
-        write_stdout((found.resource.model_dump_json(by_alias=True, indent=2) + "\n").encode())
-    else:
-        show(*simulation_view(found.resource))
-
-
-def _traffic(
-    plan: "PlanDocument",
-    *,
-    trace: Sequence[Path],
-    lengths: Sequence[Path],
-    poisson: bool,
-    duration_s: float | None,
-    at_rated_load: bool,
-    load_multiple: float,
-    seed: int,
-) -> "Replayed | Drawn":
-    from sutler.service.simulation.traffic import DEFAULT_DURATION_S, Drawn, Replayed
-
-    names = [model.name for model in plan.models]
-    if bool(trace) == poisson:
-        raise typer.BadParameter("give --trace FILE or --poisson, one of the two")
-    if load_multiple <= 0 or not load_multiple < float("inf"):
-        raise typer.BadParameter("--load-multiple must be above 0")
-    if poisson:
-        if at_rated_load:
-            raise typer.BadParameter("--at-rated-load goes with --trace; --poisson draws at the plan's rate anyway")
-        seconds = DEFAULT_DURATION_S if duration_s is None else duration_s
-        if not 0 < seconds < float("inf"):
-            raise typer.BadParameter("--duration-s must be above 0")
-        return Drawn(seconds, load_multiple, seed, recorded(names, lengths, "--lengths"))
-    if lengths or duration_s is not None:
-        raise typer.BadParameter("--lengths and --duration-s go with --poisson; a trace has its own")
-    return Replayed(recorded(names, trace, "--trace"), at_rated_load, load_multiple)
+        say(f"plots: {draw(found, plots)}")
+    content = found.resource.model_dump_json(by_alias=True, indent=2) + "\n"
+    deliver(content.encode(), simulation_view(found.resource), as_json=as_json)
 
 
 def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, TraceRequests]":
     """Requests by model, of files given as [MODEL=]FILE; where there is one model, it needs no name."""
-    from sutler.service.documents.errors import DocumentError
     from sutler.service.documents.traces import read_trace_file
 
     found: dict[str, TraceRequests] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from sutler.service.documents.comparison import (
     ComparedStatus,
@@ -25,6 +25,16 @@ UNITS: Final[dict[ObjectiveKind, ObjectiveUnit]] = {
     "min_cost": "usd_per_hour",
     "min_power": "watts",
 }
+
+
+FIGURES: Final = (
+    "throughput_rps",
+    "makespan_s",
+    "load_multiple",
+    "cost_usd_per_hour",
+    "power_watts",
+    "usd_per_million_tokens",
+)
 
 
 def comparison_of(
@@ -67,12 +77,12 @@ def best_rival(strategies: Iterable[ComparedStrategy], objective: ObjectiveKind)
 
 
 def value_of(one: ComparedStrategy) -> float | None:
-    """In the objective's unit; None without a plan that stands."""
+    """What a strategy achieves, in the objective's unit; None without a plan that stands."""
     return None if one.status == "rejected" or one.objective is None else one.objective.value
 
 
 def compared(ran: Ran) -> ComparedStrategy:
-    """One strategy's entry."""
+    """The entry of one strategy."""
     plan, strategy = plan_made(ran), ran.strategy
     return ComparedStrategy(
         name=strategy.name,
@@ -85,12 +95,7 @@ def compared(ran: Ran) -> ComparedStrategy:
         reason=_reason(ran),
         objective=None if plan is None else objective_result(plan),
         ratio_to_sutler=finite(ran.ratio),
-        throughput_rps=None if plan is None else finite(plan.throughput_rps),
-        makespan_s=None if plan is None else finite(plan.makespan_s),
-        load_multiple=None if plan is None else finite(plan.load_multiple),
-        cost_usd_per_hour=None if plan is None else finite(plan.cost_usd_per_hour),
-        power_watts=None if plan is None else finite(plan.power_watts),
-        usd_per_million_tokens=None if plan is None else finite(plan.usd_per_million_tokens),
+        **figures_of(plan, FIGURES),
         gpus={} if plan is None else _gpus(plan),
         replicas=0 if plan is None else len(plan.replicas),
         seconds=ran.seconds,
@@ -99,13 +104,18 @@ def compared(ran: Ran) -> ComparedStrategy:
     )
 
 
+def figures_of(plan: Plan | None, names: Iterable[str]) -> dict[str, Any]:
+    """These figures of a plan, by name; null where there is no plan, or where they say nothing."""
+    return {name: None if plan is None else finite(getattr(plan, name)) for name in names}
+
+
 def plan_made(ran: Ran) -> Plan | None:
-    """None where the strategy is not applicable."""
+    """The plan of a strategy; None where it is not applicable."""
     return None if ran.planned is None else ran.planned.plan
 
 
 def status_of(ran: Ran) -> ComparedStatus:
-    """That of its plan, unless there is none or it does not stand."""
+    """The status of a strategy's plan, unless there is none or it does not stand."""
     plan = plan_made(ran)
     if ran.violations:
         return "rejected"
@@ -113,7 +123,7 @@ def status_of(ran: Ran) -> ComparedStatus:
 
 
 def _twins(strategies: Iterable[ComparedStrategy], disaggregation: Disaggregation) -> dict[str, str]:
-    """By name, those that may do just what sutler may with this problem, so that they rival nobody, and why."""
+    """Strategies that may do just what sutler may with this problem, so that they rival nobody: why, by name."""
     twins = {"off": "aggregated-only", "only": "disaggregated-only"}
     return {
         one.name: f"{one.name} plans as sutler does, since search.disaggregation is {disaggregation}."
@@ -145,7 +155,7 @@ def _reason(ran: Ran) -> str | None:
 
 
 def _gpus(plan: Plan) -> dict[str, int]:
-    """By slug, in the order of the rentals."""
+    """How many GPUs by slug, in the order of the rentals."""
     counts: dict[str, int] = {}
     for rental in plan.rentals:
         counts[rental.gpu] = counts.get(rental.gpu, 0) + rental.gpus * rental.count

@@ -31,7 +31,7 @@ _MARKERS: Final = "osD^v<>pP*Xhd"
 
 
 def check_plot(file: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Raises DocumentError without matplotlib, or for a name that does not say what to draw."""
+    """Raises DocumentError where `drawn` has no matplotlib, or the name does not say what to draw."""
     if _format_of(file) not in FORMATS:
         raise DocumentError.of("--plot", "name a file that ends in .png or .svg", value=str(file))
     if found("matplotlib") is None:
@@ -56,7 +56,7 @@ def _format_of(file: Path) -> str:
 
 
 def _bars(comparison: ComparisonDocument) -> "Figure":
-    """From the top: sutler, its rivals, and hatched those on supply that the market does not have."""
+    """Shows from the top: sutler, its rivals, and hatched those on supply that the market does not have."""
     from matplotlib.figure import Figure
 
     shown = [one for one in comparison.strategies if value_of(one) is not None]
@@ -64,10 +64,9 @@ def _bars(comparison: ComparisonDocument) -> "Figure":
     figure = Figure(figsize=(9, 1.4 + _INCH_PER_BAR * max(1, len(shown))), layout="constrained")
     axes = figure.add_subplot()
     for place, one in enumerate(shown):
-        axes.barh(place, value_of(one) or 0.0, **_look(one))
-        axes.annotate(
-            _bar_words(one), (value_of(one) or 0.0, place), (4, 0), textcoords="offset points", va="center", size=8
-        )
+        length = value_of(one) or 0.0
+        axes.barh(place, length, **_look(one))
+        axes.annotate(_bar_words(one), (length, place), (4, 0), textcoords="offset points", va="center", size=8)
     axes.set_yticks(range(len(shown)), [one.name for one in shown])
     axes.invert_yaxis()
     axes.margins(x=0.18)
@@ -110,8 +109,7 @@ def _curves(comparison: ComparisonDocument, frontier: FrontierDocument) -> "Figu
             continue
         is_sutler = families.get(curve.name) == "sutler"
         axes.plot(
-            [across for across, _ in points],
-            [rate for _, rate in points],
+            *zip(*points, strict=True),
             label=curve.name,
             marker=_MARKERS[index % len(_MARKERS)],
             markersize=4,

@@ -9,25 +9,25 @@ from typing import Final
 
 import numpy as np
 
-from sutler.service.comparing.compared import plan_made, status_of
+from sutler.service.comparing.compared import figures_of, plan_made, status_of
 from sutler.service.documents.comparison import FrontierCurve, FrontierDocument, FrontierPoint, Swept
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.fields import finite
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.problem import ObjectiveKind, Problem
 from sutler.solver.strategies.comparing import Ran
 
-DEFAULT_POINTS: Final = 6
-MOST_POINTS: Final = 50
+DEFAULT_POINTS: Final = 6  # chosen: each point solves the problem once for every strategy
+MOST_POINTS: Final = 50  # chosen: more are no clearer, and take hours
 LEAST: Final = 1e-3
 MOST: Final = 1e7  # as in a problem (service/documents/fields.py)
 # Plans are proven to this gap unless less is asked for: smaller differences say nothing.
 TOLERANCE_FRACTION: Final = 0.001
-# The range where none is given, as multiples of the budget or load, or, where any amount may be spent, of what is.
+# Chosen: the range where none is given, as multiples of the budget or load, or, where any amount may be spent, of
+# what is.
 _AROUND: Final = (0.5, 2.0)
 _UP_TO: Final = (0.25, 1.0)
-_SIGNIFICANT_DIGITS: Final = 6
+_SIGNIFICANT_DIGITS: Final = 6  # of a budget or load: prices are not known any better
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +91,19 @@ def problem_at(problem: Problem, swept: Swept, value: float) -> Problem:
 
 def frontier_of(problem: Problem, sweep: Sweep, run: Callable[[Problem], Sequence[Ran]]) -> FrontierDocument:
     """What `run` makes of the problem at every value; strategies that are never applicable are left out."""
-    points: dict[str, list[FrontierPoint]] = {}
-    own_market: dict[str, bool] = {}
+    points: dict[tuple[str, bool], list[FrontierPoint]] = {}
     for value in sweep.values:
         for ran in run(problem_at(problem, sweep.swept, value)):
             if status_of(ran) != "not_applicable":
-                points.setdefault(ran.strategy.name, []).append(_point(ran, value))
-                own_market[ran.strategy.name] = ran.strategy.own_market
-    others = [point for name, found in points.items() if not own_market[name] for point in found]
+                points.setdefault((ran.strategy.name, ran.strategy.own_market), []).append(_point(ran, value))
+    others = [point for (_, is_own), found in points.items() if not is_own for point in found]
+
+    def marked(point: FrontierPoint) -> FrontierPoint:
+        return point.model_copy(update={"on_frontier": _is_unbeaten(point, others, problem.objective.kind)})
+
     curves = (
-        FrontierCurve(
-            name=name,
-            own_market=own_market[name],
-            points=tuple(
-                point.model_copy(
-                    update={
-                        "on_frontier": not own_market[name] and _is_unbeaten(point, others, problem.objective.kind)
-                    }
-                )
-                for point in found
-            ),
-        )
-        for name, found in points.items()
+        FrontierCurve(name=name, own_market=is_own, points=tuple(found if is_own else map(marked, found)))
+        for (name, is_own), found in points.items()
     )
     return FrontierDocument(swept=sweep.swept, curves=tuple(curves))
 
@@ -123,18 +114,10 @@ def expense_of(point: FrontierPoint, objective: ObjectiveKind) -> float | None:
 
 
 def _point(ran: Ran, at: float) -> FrontierPoint:
-    plan, status = plan_made(ran), status_of(ran)
-    stands = plan is not None and status != "rejected"
-    return FrontierPoint(
-        at=at,
-        status=status,
-        value=finite(plan.value) if plan and stands else None,
-        throughput_rps=finite(plan.throughput_rps) if plan and stands else None,
-        cost_usd_per_hour=finite(plan.cost_usd_per_hour) if plan and stands else None,
-        power_watts=finite(plan.power_watts) if plan and stands else None,
-        on_frontier=False,
-        seconds=ran.seconds,
-    )
+    status = status_of(ran)
+    plan = None if status == "rejected" else plan_made(ran)
+    figures = figures_of(plan, ("value", "throughput_rps", "cost_usd_per_hour", "power_watts"))
+    return FrontierPoint(at=at, status=status, **figures, on_frontier=False, seconds=ran.seconds)
 
 
 def _is_unbeaten(point: FrontierPoint, others: Iterable[FrontierPoint], objective: ObjectiveKind) -> bool:

@@ -11,3 +11,4 @@ class NothingToRunError(RemediedError):
     """The plan has no replicas."""
 
     kind = Kind(409, "nothing-to-run", "The plan runs nothing")
+    exit_status = 3

@@ -25,8 +25,8 @@ from sutler.solver.throughput.refit import Refit, RunErrors, refit
 from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 from sutler.solver.version import VERSION
 
-OUTLIER: Final = 1.5
-MOST_OUTLIERS: Final = 3
+OUTLIER: Final = 1.5  # times off; chosen: beyond the error bands of estimates, so that it is the run which is wrong
+MOST_OUTLIERS: Final = 3  # are named; chosen: who measures those again sees the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Calibrated:
 
 
 def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow], *, now: datetime) -> Calibrated:
-    """Raises NothingToFitError where nothing is left, or the runs are of several engines."""
+    """Fits to what can be used. Raises NothingToFitError where that is nothing, or runs of several engines."""
     known = [run for run in runs if _are_names_known(run.key.gpu, run.key.model)]
     single = tuple(run for run in known if run.pipeline_parallel == 1)
     engines = sorted({run.key.engine for run in single})
@@ -100,7 +100,7 @@ def _errors(errors: RunErrors) -> CalibrationErrors | None:
 
 
 def _are_names_known(gpu: str, model: str) -> bool:
-    """A catalogue may lose what an older one had."""
+    """Whether the catalogue has both: it may lose what an older one had."""
     try:
         resolve_gpu(gpu)
         resolve_model(model)
@@ -110,20 +110,15 @@ def _are_names_known(gpu: str, model: str) -> bool:
 
 
 def serving_run(run: ProfileRun) -> ServingRun:
-    """As the solver fits it. Raises UnknownNameError."""
+    """The run as the solver fits it. Raises UnknownNameError."""
+    shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
     return ServingRun(
         gpu=resolve_gpu(run.key.gpu),
         spec=resolve_model(run.key.model),
         precision=run.key.precision,
         kv_precision=run.key.kv_precision,
         engine=run.key.engine,
-        tensor_parallel=run.tensor_parallel,
-        input_tokens=run.input_tokens,
-        output_tokens=run.output_tokens,
-        concurrency=run.concurrency,
-        req_per_s=run.req_per_s,
-        ttft_s=run.ttft_s,
-        tpot_s=run.tpot_s,
+        **{name: getattr(run, name) for name in shared},
     )
 
 
@@ -148,14 +143,13 @@ def _layer_run(row: LayerRow) -> LayerRun:
 
 
 def _left_out(unknown: int, unknown_layers: int, pipelines: int, tight: int) -> Iterable[str]:
-    if unknown:
-        yield f"{unknown} runs are left out: their GPU or model is not in the catalogue any more"
-    if unknown_layers:
-        yield f"{unknown_layers} layer times are left out: their GPU or model is not in the catalogue"
-    if tight:
-        yield f"{tight} runs are not fitted to: their weights leave no room, so they measure what the engine kept"
-    if pipelines:
-        yield f"{pipelines} runs of pipelines are left out: a calibration is fitted to runs of one stage"
+    reasons = {
+        "runs are left out: their GPU or model is not in the catalogue any more": unknown,
+        "layer times are left out: their GPU or model is not in the catalogue": unknown_layers,
+        "runs are not fitted to: their weights leave no room, so they measure what the engine kept": tight,
+        "runs of pipelines are left out: a calibration is fitted to runs of one stage": pipelines,
+    }
+    return (f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
 def _remarks(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:

@@ -19,12 +19,13 @@ from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import usual_kv_precision
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
 
-MOST_FAILED_FRACTION: Final = 0.05
+MOST_FAILED_FRACTION: Final = 0.05  # chosen: what fails sooner than it is served changes the load
 # Means of products are not products of means, and tools count TPOT in two ways; beyond this something is wrong.
 MOST_SUM_ERROR_FRACTION: Final = 0.3
+# Chosen: what means of unlike requests may be off by; below half, a run was over before it was under full load.
 MOST_OVER_CONCURRENCY: Final = 1.1
 LEAST_OF_CONCURRENCY: Final = 0.5
-LEAST_OF_RATE: Final = 0.9
+LEAST_OF_RATE: Final = 0.9  # chosen: runs end while some requests are still under way
 # How to state what a file leaves out: option of `sutler profiles import`, and column of a CSV.
 OPTIONS: Final = {
     "gpu": "--gpu",
@@ -50,15 +51,6 @@ class Given:
     pipeline_parallel: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What ran on what."""
-
-    gpu: Gpu
-    spec: ModelSpec
-    key: ProfileKey
-
-
 def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
     """The run as it is kept, or every reason why it is not."""
     stated = {name: value for name in Given.__slots__ if (value := getattr(given, name)) is not None}
@@ -67,7 +59,7 @@ def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
     if reasons:
         return RejectedRun(run.place, tuple(reasons))
     try:
-        served = _served(run)
+        gpu, spec, key = _served(run)
     except UnknownNameError as error:
         if "say which" in error.remedy:  # several GPUs go by the name
             return RejectedRun(run.place, (str(error),))
@@ -75,8 +67,8 @@ def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
         return RejectedRun(run.place, (f"{error.field}: {error.value!r} is not in the catalogue; {remedy}",))
     except (DocumentError, InvalidProblemError) as error:
         return RejectedRun(run.place, (str(error),))
-    kept = _kept(run, served.key)
-    reasons = [*_contradictions(run, kept), *impossible(kept, served.gpu, served.spec)]
+    kept = _kept(run, key)
+    reasons = [*_contradictions(run, kept), *impossible(kept, gpu, spec)]
     return RejectedRun(run.place, tuple(reasons)) if reasons else kept
 
 
@@ -93,10 +85,9 @@ def _missing(run: BenchmarkRun) -> Iterator[str]:
 
 def _unusable(run: BenchmarkRun) -> Iterator[str]:
     """What makes a complete run worthless."""
-    if run.input_tokens is not None and 0 < run.input_tokens < 1:
-        yield f"input_tokens: {run.input_tokens:g} is less than one token a request"
-    if run.output_tokens is not None and 0 < run.output_tokens < 1:
-        yield f"output_tokens: {run.output_tokens:g} is less than one token a request"
+    for name, tokens in (("input_tokens", run.input_tokens), ("output_tokens", run.output_tokens)):
+        if tokens is not None and 0 < tokens < 1:
+            yield f"{name}: {tokens:g} is less than one token a request"
     if run.concurrency is None and run.request_rate_rps is None:
         yield (
             "concurrency: is unknown, and so is a rate of arrivals; run with a fixed one "
@@ -116,7 +107,8 @@ def _unusable(run: BenchmarkRun) -> Iterator[str]:
         )
 
 
-def _served(run: BenchmarkRun) -> Served:
+def _served(run: BenchmarkRun) -> tuple[Gpu, ModelSpec, ProfileKey]:
+    """What ran on what. Raises UnknownNameError, DocumentError, InvalidProblemError."""
     gpu = resolve_gpu(run.gpu or "")
     spec = resolve_model(run.model or "")
     precision = precision_of("precision", run.precision or "")
@@ -127,7 +119,7 @@ def _served(run: BenchmarkRun) -> Served:
     key = ProfileKey(
         gpu.slug, spec.id, precision, kv_precision, engine_of(run.engine or ""), run.engine_version or ""
     )
-    return Served(gpu, spec, key)
+    return gpu, spec, key
 
 
 def _kept(run: BenchmarkRun, key: ProfileKey) -> ProfileRun:
@@ -153,7 +145,7 @@ def _whole_s(run: BenchmarkRun) -> float:
 
 
 def _in_flight(run: BenchmarkRun) -> float:
-    """On average, by Little's law."""
+    """The requests in flight on average, by Little's law."""
     return (run.req_per_s or 0.0) * (run.e2e_s or _whole_s(run))
 
 

@@ -3,6 +3,7 @@
 These endpoints run in threads, beside the event loop.
 """
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
@@ -94,30 +95,11 @@ def get_calibration(name: CalibrationName, services: Service, _reader: Reader) -
 
 
 def _resource(one: Profile) -> ProfileResource:
-    return ProfileResource(
-        id=one.key.id,
-        gpu=one.key.gpu,
-        model=one.key.model,
-        precision=one.key.precision,
-        kv_precision=one.key.kv_precision,
-        engine=one.key.engine,
-        engine_version=one.key.engine_version,
-        runs=one.runs,
-        tensor_parallel=one.tensor_parallel,
-        least_concurrency=one.least_concurrency,
-        most_concurrency=one.most_concurrency,
-        newest_at=one.newest_at,
-    )
+    key, figures = asdict(one.key), asdict(one)
+    del figures["key"], figures["imported_from"]
+    return ProfileResource(id=one.key.id, **key, **figures)
 
 
 def _summary(one: CalibrationDocument) -> CalibrationSummary:
-    return CalibrationSummary(
-        name=one.name,
-        revision=one.revision,
-        created_at=one.created_at,
-        engine=one.engine,
-        engine_versions=one.engine_versions,
-        runs=one.runs,
-        left_out=one.left_out,
-        url=f"/v1/calibrations/{one.name}",
-    )
+    shared = {name: getattr(one, name) for name in CalibrationSummary.model_fields if name != "url"}
+    return CalibrationSummary(**shared, url=f"/v1/calibrations/{one.name}")

@@ -3,8 +3,8 @@
 Flow: what was asked for -> solver/profiling/measured -> Kept rows -> layer_rows.py writes the file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from sutler.service.profiles.layer_rows import LayerRow
@@ -15,70 +15,50 @@ from sutler.solver.profiling.measure import PointOutcome
 from sutler.solver.profiling.shapes import Measurement
 from sutler.solver.profiling.timing import Timed
 
-Now = Callable[[], datetime]
-
 
 @dataclass(slots=True)
 class Kept:
-    """Rows so far. `notes`: what could not be measured or not as usual, and of how many points that is true."""
+    """Rows so far. `notes`: what could not be measured, or not as usual."""
 
     rows: list[LayerRow] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the rows are from: `gpu` is the catalogue's slug, or "cpu"."""
-
-    gpu: str
-    torch: str
-    cuda: str
-    driver: str
-
-    @classmethod
-    def of(cls, device: Device, gpu: str) -> "Origin":
-        return cls(gpu, device.torch_version, device.cuda_version, device.driver_version)
+    notes: set[str] = field(default_factory=set)
 
 
 def keep(
-    kept: Kept,
-    outcome: PointOutcome,
-    *,
-    specs: Mapping[str, ModelSpec],
-    origin: Origin,
-    now: Now,
+    kept: Kept, outcome: PointOutcome, *, specs: Mapping[str, ModelSpec], device: Device, gpu: str, now: datetime
 ) -> str:
-    """Adds the outcome to `kept`. Returns its note where nobody has read it yet, else ""."""
+    """Adds the outcome to `kept`; `gpu`: the catalogue's slug of the device, or "cpu".
+
+    Returns its note where nobody has read it yet, else "".
+    """
     if outcome.timed is not None:
-        kept.rows.append(_row(outcome.measurement, outcome.timed, specs, origin, now()))
-    if not outcome.note:
+        kept.rows.append(_row(outcome.measurement, outcome.timed, specs, device, gpu, now))
+    if not outcome.note or outcome.note in kept.notes:
         return ""
-    kept.notes[outcome.note] = kept.notes.get(outcome.note, 0) + 1
-    return outcome.note if kept.notes[outcome.note] == 1 else ""
+    kept.notes.add(outcome.note)
+    return outcome.note
 
 
 def _row(
-    point: Measurement, timed: Timed, specs: Mapping[str, ModelSpec], origin: Origin, measured_at: datetime
+    point: Measurement,
+    timed: Timed,
+    specs: Mapping[str, ModelSpec],
+    device: Device,
+    gpu: str,
+    measured_at: datetime,
 ) -> LayerRow:
     is_sum = point.phase == "all_reduce"
+    shared = ("model", "precision", "kv_precision", "phase", "new_tokens", "batch", "context_tokens")
     return LayerRow(
-        gpu=origin.gpu,
-        model=point.model,
-        precision=point.precision,
-        kv_precision=point.kv_precision,
+        **{name: getattr(point, name) for name in shared},
+        **asdict(timed),
+        gpu=gpu,
         tp=point.tensor_parallel,
-        phase=point.phase,
-        new_tokens=point.new_tokens,
-        batch=point.batch,
-        context_tokens=point.context_tokens,
         attention="included" if point.with_attention else "excluded",
-        seconds=timed.seconds,
-        repetitions=timed.repetitions,
-        spread_fraction=timed.spread_fraction,
         bytes=round(all_reduce_bytes(point, specs[point.model].hidden_size)) if is_sum else None,
-        torch=origin.torch,
-        cuda=origin.cuda,
-        driver=origin.driver,
+        torch=device.torch_version,
+        cuda=device.cuda_version,
+        driver=device.driver_version,
         measured_at=measured_at,
     )
 

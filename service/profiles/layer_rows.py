@@ -11,20 +11,20 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
 from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
 from sutler.solver.errors import UnknownNameError
 
-Attention = Literal["included", "excluded"]
 PHASES: Final = ("prefill", "decode", "all_reduce")
 ATTENTIONS: Final = ("included", "excluded")
-EARLIEST_YEAR: Final = 2000
+EARLIEST_YEAR: Final = 2000  # what is before comes of clocks that were never set
 UTF8_WITH_MARK: Final = "utf-8-sig"  # as spreadsheets save it
 
 
@@ -90,7 +90,7 @@ def row_of(columns: Mapping[str, Any]) -> LayerRow:
 
 
 def is_layer_file(content: bytes) -> bool:
-    """By the columns that no table of benchmark runs has."""
+    """Whether a file holds layer times, by the columns that no table of benchmark runs has."""
     header = content.split(b"\n", 1)[0].decode(UTF8_WITH_MARK, errors="replace")
     return {"phase", "attention", "seconds", "new_tokens"} <= {name.strip() for name in header.split(",")}
 
@@ -120,74 +120,76 @@ def read(content: bytes, *, field: str = "FILE") -> tuple[LayerRow, ...]:
 
 
 def _row(cells: Mapping[str, str | None], place: str) -> LayerRow:
-    row = LayerRow(
-        gpu=_text(cells, "gpu", place),
-        model=_text(cells, "model", place),
-        precision=_choice(cells, "precision", PRECISIONS, place),
-        kv_precision=_choice(cells, "kv_precision", PRECISIONS, place),
-        tp=_whole(cells, "tp", place, least=1),
-        phase=_choice(cells, "phase", PHASES, place),
-        new_tokens=_whole(cells, "new_tokens", place, least=1),
-        batch=_whole(cells, "batch", place, least=1),
-        context_tokens=_whole(cells, "context_tokens", place),
-        attention=_choice(cells, "attention", ATTENTIONS, place),
-        seconds=_number(cells, "seconds", place),
-        repetitions=_whole(cells, "repetitions", place, least=1),
-        spread_fraction=_number(cells, "spread_fraction", place),
-        bytes=_whole(cells, "bytes", place) if cells["bytes"] else None,
-        torch=_version(cells, "torch", place),
-        cuda=_version(cells, "cuda", place),
-        driver=_version(cells, "driver", place),
-        measured_at=_moment(cells, "measured_at", place),
-    )
-    if row.seconds <= 0:
-        raise _wrong(cells, "seconds", place, "must be above 0")
-    return row
+    found: dict[str, Any] = {}
+    for name, value_of in _VALUES.items():
+        try:
+            found[name] = value_of(cells[name] or "")
+        except ValueError as error:
+            raise DocumentError.of(f"{place}, {name}", str(error), value=cells[name]) from None
+    return LayerRow(**found)
 
 
-def _text(cells: Mapping[str, str | None], name: str, place: str) -> str:
-    value = cells[name]
-    if value and re.fullmatch(PRINTABLE, value) and len(value) <= 200:
-        return value
-    raise _wrong(cells, name, place, "must be a name of printable characters" if value else "must not be empty")
+def _text(cell: str) -> str:
+    if re.fullmatch(PRINTABLE, cell) and len(cell) <= 200:
+        return cell
+    raise ValueError("must be a name of printable characters" if cell else "must not be empty")
 
 
-def _version(cells: Mapping[str, str | None], name: str, place: str) -> str:
-    return _text(cells, name, place) if cells[name] else ""
+def _version(cell: str) -> str:
+    return _text(cell) if cell else ""
 
 
-def _choice(cells: Mapping[str, str | None], name: str, choices: tuple[str, ...], place: str) -> str:
-    if (value := cells[name]) in choices and value is not None:
-        return value
-    raise _wrong(cells, name, place, f"must be one of {', '.join(choices)}")
+def _choice(choices: Sequence[str], cell: str) -> str:
+    if cell in choices:
+        return cell
+    raise ValueError(f"must be one of {', '.join(choices)}")
 
 
-def _whole(cells: Mapping[str, str | None], name: str, place: str, least: int = 0) -> int:
-    text = cells[name] or ""
-    if text.isdecimal() and len(text) < 19 and int(text) >= least:
-        return int(text)
-    raise _wrong(cells, name, place, f"must be a whole number from {least}")
+def _whole(least: int, cell: str) -> int:
+    if cell.isdecimal() and len(cell) < 19 and int(cell) >= least:
+        return int(cell)
+    raise ValueError(f"must be a whole number from {least}")
 
 
-def _number(cells: Mapping[str, str | None], name: str, place: str) -> float:
+def _number(cell: str, *, may_be_0: bool = True) -> float:
     try:
-        value = float(cells[name] or "")
+        value = float(cell)
     except ValueError:
         value = -1.0
-    if 0 <= value < float("inf"):
-        return value
-    raise _wrong(cells, name, place, "must be a finite number from 0")
+    if not 0 <= value < float("inf"):
+        raise ValueError("must be a finite number from 0")
+    if not (value or may_be_0):
+        raise ValueError("must be above 0")
+    return value
 
 
-def _moment(cells: Mapping[str, str | None], name: str, place: str) -> datetime:
+def _moment(cell: str) -> datetime:
     try:
-        value = datetime.fromisoformat(cells[name] or "")
+        value = datetime.fromisoformat(cell)
     except ValueError:
         value = datetime.min
     if value.tzinfo is not None and value.year >= EARLIEST_YEAR:
         return value
-    raise _wrong(cells, name, place, "must be a time with its UTC offset, as 2026-11-21T12:00:00+00:00")
+    raise ValueError("must be a time with its UTC offset, as 2026-11-21T12:00:00+00:00")
 
 
-def _wrong(cells: Mapping[str, str | None], name: str, place: str, remedy: str) -> DocumentError:
-    return DocumentError.of(f"{place}, {name}", remedy, value=cells[name])
+_VALUES: Final[Mapping[str, Callable[[str], object]]] = {
+    "gpu": _text,
+    "model": _text,
+    "precision": partial(_choice, PRECISIONS),
+    "kv_precision": partial(_choice, PRECISIONS),
+    "tp": partial(_whole, 1),
+    "phase": partial(_choice, PHASES),
+    "new_tokens": partial(_whole, 1),
+    "batch": partial(_whole, 1),
+    "context_tokens": partial(_whole, 0),
+    "attention": partial(_choice, ATTENTIONS),
+    "seconds": partial(_number, may_be_0=False),
+    "repetitions": partial(_whole, 1),
+    "spread_fraction": _number,
+    "bytes": lambda cell: _whole(0, cell) if cell else None,
+    "torch": _version,
+    "cuda": _version,
+    "driver": _version,
+    "measured_at": _moment,
+}

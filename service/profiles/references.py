@@ -1,7 +1,7 @@
 """Problems name calibrations; planning needs what is in them. Here a name becomes the newest calibration it has.
 
-Flow: a problem as it was asked for -> with_calibration -> translate.py. What is stored keeps the name, so that a
-deployment follows its calibration to the next revision.
+Flow: a problem as it was asked for -> with_calibration -> translation/to_problem.py. What is stored keeps
+the name, so that a deployment follows its calibration to the next revision.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ CALIBRATION_SCHEMA = "sutler/calibration/v1"
 
 
 async def with_calibration(connection: AsyncConnection, problem: ProblemDocument) -> ProblemDocument:
-    """Raises DocumentError for a name that no calibration has."""
+    """The problem with what its calibration's name stands for. Raises DocumentError for a name that none has."""
     name = problem.throughput.calibration
     if not isinstance(name, str):
         return problem
@@ -39,10 +39,11 @@ async def with_calibration(connection: AsyncConnection, problem: ProblemDocument
 def with_calibration_of(
     problem: ProblemDocument, *, folder: Path, named: Callable[[str], CalibrationDocument]
 ) -> ProblemDocument:
-    """For the command line: files are relative to `folder`; `named` asks the store. Raises DocumentError."""
+    """The same for the command line: files are relative to `folder`; `named` asks the store. Raises DocumentError."""
     given = problem.throughput.calibration
     if isinstance(given, CalibrationFile):
-        return replaced(problem, _of_file(given, folder))
+        at = f"{FIELD}.file"
+        return replaced(problem, calibration_in(resolve_path(given.file, folder, field=at), field=at))
     if not isinstance(given, str):
         return problem
     try:
@@ -59,10 +60,6 @@ def replaced(problem: ProblemDocument, calibration: CalibrationDocument) -> Prob
 
 def unknown_name(name: str, error: NoSuchProfileError) -> DocumentError:
     return DocumentError.of(FIELD, f"is no calibration: {error.remedy}", value=name)
-
-
-def _of_file(given: CalibrationFile, folder: Path) -> CalibrationDocument:
-    return calibration_in(resolve_path(given.file, folder, field=f"{FIELD}.file"), field=f"{FIELD}.file")
 
 
 def calibration_in(path: Path, *, field: str = "--calibration") -> CalibrationDocument:

@@ -18,7 +18,7 @@ NUMBERS: Final = tuple(field.name for field in fields(ProfileRun) if field.name 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunFilter:
     """Which runs are meant; None: any."""
 
     gpu: str | None = None
@@ -30,7 +30,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Runs of one key in short; degrees and concurrency from the least to the most."""
+    """The runs of one key in short; degrees and concurrency from the least to the most."""
 
     key: ProfileKey
     runs: int
@@ -42,7 +42,7 @@ class Profile:
 
 
 def add_runs(connection: Connection, runs: Sequence[ProfileRun], imported_from: str) -> int:
-    """How many of them are new."""
+    """Stores the runs. Returns how many of them are new."""
     rows = [
         {**asdict(run.key), **{name: getattr(run, name) for name in NUMBERS}, "digest": run.digest} for run in runs
     ]
@@ -50,13 +50,11 @@ def add_runs(connection: Connection, runs: Sequence[ProfileRun], imported_from: 
 
 
 def add_layers(connection: Connection, layers: Sequence[LayerRow], imported_from: str) -> int:
-    """How many of them are new."""
+    """Stores the layer times. Returns how many of them are new."""
     rows = [
         {
+            **{name: getattr(layer, name) for name in ("gpu", "model", "precision")},
             "digest": digest_of(layer),
-            "gpu": layer.gpu,
-            "model": layer.model,
-            "precision": layer.precision,
             "row": row_fields(layer),
         }
         for layer in layers
@@ -77,8 +75,8 @@ def _added(
     return len(connection.execute(statement, values).all())
 
 
-def profiles(connection: Connection, wanted: Wanted) -> list[Profile]:
-    """By key."""
+def profiles(connection: Connection, wanted: RunFilter) -> list[Profile]:
+    """What is stored, in the order of the keys."""
     columns = [getattr(ProfileRunRow, name) for name in KEY]
     found = connection.execute(
         select(
@@ -97,28 +95,31 @@ def profiles(connection: Connection, wanted: Wanted) -> list[Profile]:
     return [_profile(row) for row in found]
 
 
-def runs_of(connection: Connection, wanted: Wanted) -> list[ProfileRun]:
-    """In the order of configuration, lengths and concurrency."""
+def runs_of(connection: Connection, wanted: RunFilter) -> list[ProfileRun]:
+    """The runs themselves, in the order of configuration, lengths and concurrency."""
     order = (*KEY, "tensor_parallel", "pipeline_parallel", "input_tokens", "output_tokens", "concurrency", "id")
-    statement = select(ProfileRunRow).where(*_conditions(ProfileRunRow, wanted))
-    rows = connection.execute(_core(statement).order_by(*(getattr(ProfileRunRow, name) for name in order)))
+    statement = select(*ProfileRunRow.__table__.columns).where(*_conditions(ProfileRunRow, wanted))
+    rows = connection.execute(statement.order_by(*(getattr(ProfileRunRow, name) for name in order)))
     return [_run(row) for row in rows]
 
 
-def layers_of(connection: Connection, wanted: Wanted) -> list[dict[str, Any]]:
+def layers_of(connection: Connection, wanted: RunFilter) -> list[dict[str, Any]]:
     """The rows by column, as `sutler profile` wrote them. Engines have no say in them."""
-    conditions = _conditions(ProfileLayerRow, Wanted(wanted.gpu, wanted.model, wanted.precision))
+    conditions = _conditions(ProfileLayerRow, RunFilter(wanted.gpu, wanted.model, wanted.precision))
     return list(connection.scalars(select(ProfileLayerRow.row).where(*conditions).order_by(ProfileLayerRow.id)))
 
 
 def delete_profile(connection: Connection, key: ProfileKey) -> int:
-    """How many runs are gone."""
+    """Deletes the runs of a profile. Returns how many are gone."""
     conditions = [getattr(ProfileRunRow, name) == getattr(key, name) for name in KEY]
     return connection.execute(delete(ProfileRunRow).where(*conditions)).rowcount
 
 
 def add_calibration(connection: Connection, name: str, document: dict[str, Any]) -> int:
-    """Its revision, which is also put into the document. Writers of one name wait for each other."""
+    """Stores a calibration. Returns its revision, which the document gets too.
+
+    Writers of one name wait for each other.
+    """
     connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"calibration/{name}"))))
     newest = connection.scalar(select(func.max(CalibrationRow.revision)).where(CalibrationRow.name == name)) or 0
     values = {"name": name, "revision": newest + 1, "document": {**document, "revision": newest + 1}}
@@ -127,13 +128,13 @@ def add_calibration(connection: Connection, name: str, document: dict[str, Any])
 
 
 def newest_calibration(name: str) -> Select[tuple[dict[str, Any]]]:
-    """A question for either kind of connection."""
+    """Asks for the newest revision of a name; for either kind of connection."""
     rows = select(CalibrationRow.document).where(CalibrationRow.name == name)
     return rows.order_by(CalibrationRow.revision.desc()).limit(1)
 
 
 def calibrations() -> Select[tuple[dict[str, Any]]]:
-    """The newest of every name, by name."""
+    """Asks for the newest revision of every name, by name."""
     return (
         select(CalibrationRow.document)
         .ext(distinct_on(CalibrationRow.name))
@@ -141,15 +142,10 @@ def calibrations() -> Select[tuple[dict[str, Any]]]:
     )
 
 
-def _conditions(table: type[ProfileRunRow] | type[ProfileLayerRow], wanted: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(table: type[ProfileRunRow] | type[ProfileLayerRow], wanted: RunFilter) -> list[ColumnElement[bool]]:
     return [
-        getattr(table, name) == value for name in Wanted.__slots__ if (value := getattr(wanted, name)) is not None
+        getattr(table, name) == value for name in RunFilter.__slots__ if (value := getattr(wanted, name)) is not None
     ]
-
-
-def _core(statement: Select[Any]) -> Select[Any]:
-    """Columns instead of objects."""
-    return statement.with_only_columns(*ProfileRunRow.__table__.columns)
 
 
 def _profile(row: Sequence[Any]) -> Profile:

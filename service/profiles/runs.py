@@ -13,7 +13,7 @@ from sutler.solver.catalog.entries import Precision
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun:
-    """None: the file does not say. Latencies are means over the completed requests, in seconds.
+    """A run as a file states it; None: it does not say. Latencies are means over the completed requests, in seconds.
 
     place: where in the file, for messages ("row 7", "benchmarks[2]"). input_tokens, output_tokens: means per request.
     concurrency: the fixed number of requests in flight that the benchmark kept up; None for open-loop runs, whose
@@ -84,6 +84,6 @@ class ProfileRun:
 
     @property
     def digest(self) -> bytes:
-        """The same for the same run, whatever file it came in."""
+        """A digest that is the same for the same run, whatever file it came in."""
         values: Sequence[object] = [getattr(self, field.name) for field in fields(self)]
         return hashlib.sha256(repr(values).encode()).digest()

@@ -16,10 +16,10 @@ from sutler.service.profiles.checks import Given, checked
 from sutler.service.profiles.errors import NoSuchProfileError
 from sutler.service.profiles.layer_rows import is_layer_file, read, row_of, unknown_name
 from sutler.service.profiles.readers import RejectedRun, read_runs
-from sutler.service.profiles.repository import Profile, Wanted
+from sutler.service.profiles.repository import Profile, RunFilter
 from sutler.service.profiles.runs import ProfileKey, ProfileRun
 
-ANY: Final = Wanted()
+ANY: Final = RunFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ProfilesService:
-    """On one store."""
+    """Profiles and calibrations of one store."""
 
     engine: Engine
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -67,13 +67,13 @@ class ProfilesService:
             new = repository.add_layers(connection, layers, name)
         return Imported(name, "layer times", len(layers), new, (), rejected)
 
-    def profiles(self, wanted: Wanted = ANY) -> list[Profile]:
-        """Raises DatabaseError."""
+    def profiles(self, wanted: RunFilter = ANY) -> list[Profile]:
+        """What is stored. Raises DatabaseError."""
         with connected(self.engine) as connection:
             return repository.profiles(connection, wanted)
 
     def profile(self, profile_id: str) -> Profile:
-        """By its id, or the beginning of it. Raises NoSuchProfileError, DatabaseError."""
+        """The profile of this id, or of this beginning of one. Raises NoSuchProfileError, DatabaseError."""
         known = self.profiles()
         found = [one for one in known if one.key.id.startswith(profile_id)]
         if len(found) != 1:
@@ -82,18 +82,18 @@ class ProfilesService:
         return found[0]
 
     def runs(self, profile: Profile) -> list[ProfileRun]:
-        """Raises DatabaseError."""
+        """The runs of a profile. Raises DatabaseError."""
         key = profile.key
-        wanted = Wanted(key.gpu, key.model, key.precision, key.engine, key.engine_version)
+        wanted = RunFilter(key.gpu, key.model, key.precision, key.engine, key.engine_version)
         with connected(self.engine) as connection:
             return [run for run in repository.runs_of(connection, wanted) if run.key == key]
 
     def delete(self, profile: Profile) -> int:
-        """How many runs are gone. Raises DatabaseError."""
+        """Deletes the runs of a profile. Returns how many are gone. Raises DatabaseError."""
         with transaction(self.engine) as connection:
             return repository.delete_profile(connection, profile.key)
 
-    def calibrate(self, name: str, wanted: Wanted) -> Calibrated:
+    def calibrate(self, name: str, wanted: RunFilter) -> Calibrated:
         """Fits; `keep` stores. Raises NothingToFitError, DatabaseError."""
         with connected(self.engine) as connection:
             runs = repository.runs_of(connection, wanted)
@@ -101,7 +101,7 @@ class ProfilesService:
         return calibrated(name, runs, [row_of(row) for row in rows], now=self.now())
 
     def keep(self, made: Calibrated) -> Calibrated:
-        """With the revision that it got. Raises DatabaseError."""
+        """Stores a calibration. Returns it with the revision that it got. Raises DatabaseError."""
         document = made.document
         content = document.model_dump(mode="json", by_alias=True)
         with transaction(self.engine) as connection:
@@ -109,7 +109,7 @@ class ProfilesService:
         return replace(made, document=document.model_copy(update={"revision": revision}))
 
     def calibration(self, name: str) -> CalibrationDocument:
-        """The newest of that name. Raises NoSuchProfileError, DatabaseError."""
+        """The newest calibration of that name. Raises NoSuchProfileError, DatabaseError."""
         with connected(self.engine) as connection:
             found = connection.execute(repository.newest_calibration(name)).scalar_one_or_none()
         if found is None:
@@ -117,7 +117,7 @@ class ProfilesService:
         return validate(CalibrationDocument, found)
 
     def calibrations(self) -> Sequence[CalibrationDocument]:
-        """The newest of every name. Raises DatabaseError."""
+        """The newest calibration of every name. Raises DatabaseError."""
         with connected(self.engine) as connection:
             found = connection.scalars(repository.calibrations()).all()
         return [validate(CalibrationDocument, one) for one in found]

@@ -8,9 +8,9 @@ would only have them spread thinly over replicas as full as before.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.simulation.simulated import Configuration, Simulated, configuration_of
@@ -20,7 +20,8 @@ from sutler.solver.simulation.requests import RequestKind
 from sutler.solver.simulation.summary import group_results
 from sutler.solver.throughput.roles import limits_in
 
-LEAST_PART: Final = 0.5  # of the load: from there on, what is under the limit pays alone
+LEAST_PART: Final = 0.5  # of the load: from there on, what is under the limit pays alone; chosen: most of it
+# Chosen: the first that keeps the limits is taken, so fine steps near 1, where most plans end; each costs a replay.
 SHARES: Final = (0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 
 Served = tuple[Configuration, str]
@@ -29,16 +30,12 @@ Fractions = Mapping[Served, float]
 """What it is counted on for, of its rate; what is not in it, for all."""
 Missed = tuple[str, str | None, LatencyLimit]
 """Model, workload that has it for itself, and the limit."""
+ReplayOfShare = Callable[[float], Simulated]
+"""A plan on that share of its traffic."""
 
 
-class Replay(Protocol):
-    """A plan on its traffic, or on a share of it."""
-
-    def __call__(self, *, share: float = 1.0) -> Simulated: ...
-
-
-def corrections(plan: PlanDocument, found: Simulated, replay: Replay) -> dict[Served, float]:
-    """As much as keeps the limits that were missed, in the mixture as it is; empty where less of it helps nowhere."""
+def corrections(plan: PlanDocument, found: Simulated, replay: ReplayOfShare) -> dict[Served, float]:
+    """What keeps the limits that were missed, in the mixture as it is; empty where less of it helps nowhere."""
     missed = {
         (model.model, result.workload, result.limit)
         for model in found.summary.models
@@ -51,14 +48,14 @@ def corrections(plan: PlanDocument, found: Simulated, replay: Replay) -> dict[Se
     for share in SHARES:
         if not still:
             break
-        lighter = set(misses(replay(share=share)))
+        lighter = set(misses(replay(share)))
         kept_at |= dict.fromkeys(still - lighter, share)
         still &= lighter
     return dict(_charged(plan, at_first, kept_at))
 
 
 def stricter(*each: Fractions) -> dict[Served, float]:
-    """The least that is counted on."""
+    """The least that is counted on by any of them."""
     every = {served for fractions in each for served in fractions}
     return {served: min(fractions.get(served, 1.0) for fractions in each) for served in sorted(every)}
 
@@ -69,13 +66,13 @@ def on_top(known: Fractions, corrected: Fractions) -> dict[Served, float]:
 
 
 def between(one: Fractions, other: Fractions) -> dict[Served, float]:
-    """The geometric means."""
+    """The geometric means of both."""
     every = sorted({*one, *other})
     return {served: (one.get(served, 1.0) * other.get(served, 1.0)) ** 0.5 for served in every}
 
 
 def deratings(fractions: Fractions) -> tuple[Derating, ...]:
-    """For the solver."""
+    """The same for the solver."""
     return tuple(
         Derating(model, tuple(MeasuredStage(*stage) for stage in stages), fraction, role, workload, ranks, precision)
         for ((model, role, stages, ranks, precision), workload), fraction in fractions.items()
@@ -88,22 +85,14 @@ def _misses(plan: PlanDocument, found: Simulated, *, missed: Collection[Missed])
     of_replica = [configuration_of(replica) for replica in plan.replicas]
     configurations = list(dict.fromkeys(of_replica))
     asked = [_asked(models[name], role, kinds, missed) for name, role, *_ in configurations]
-    results = group_results(
-        found.outcome,
-        [configurations.index(one) for one in of_replica],
-        asked,
-        warm_up_s=found.summary.warm_up_s,
-    )
-    under = {
-        configuration: {
-            kinds[kind].workload
-            for (_, members), result in zip(limits, of_limits, strict=True)
-            if not result.is_met
-            for kind in members
-        }
-        for configuration, limits, of_limits in zip(configurations, asked, results, strict=True)
-    }
-    return {configuration: workloads for configuration, workloads in under.items() if workloads}
+    groups = [configurations.index(one) for one in of_replica]
+    results = group_results(found.outcome, groups, asked, warm_up_s=found.summary.warm_up_s)
+    under: dict[Configuration, set[str]] = defaultdict(set)
+    for configuration, limits, of_limits in zip(configurations, asked, results, strict=True):
+        for (_, members), result in zip(limits, of_limits, strict=True):
+            if members and not result.is_met:
+                under[configuration].update(kinds[kind].workload for kind in members)
+    return under
 
 
 def _asked(
@@ -112,20 +101,16 @@ def _asked(
     """The limits that were missed and that the role can break, each with the kinds of requests that are under it."""
     breaks = {limit.metric for limit in limits_in(model, role)}
     limits = {workload.name: model.limits_of(workload) for workload in model.workloads}
+
+    def under(workload: str | None, limit: LatencyLimit) -> list[int]:
+        of_model = ((i, kind.workload) for i, kind in enumerate(kinds) if kind.model == model.name)
+        return [i for i, own in of_model if workload in (None, own) and limit in limits[own]]
+
     return [
-        (
-            limit,
-            [i for i, kind in enumerate(kinds) if kind.model == name and _is_under(kind, workload, limit, limits)],
-        )
+        (limit, under(workload, limit))
         for name, workload, limit in sorted(missed, key=str)
         if name == model.name and limit.metric in breaks
     ]
-
-
-def _is_under(
-    kind: RequestKind, workload: str | None, limit: LatencyLimit, limits: Mapping[str, Sequence[LatencyLimit]]
-) -> bool:
-    return workload in (None, kind.workload) and limit in limits[kind.workload]
 
 
 def _charged(
@@ -147,7 +132,7 @@ def _charged(
 
 
 def _load(plan: PlanDocument, configuration: Configuration) -> dict[str, float]:
-    """By workload: time of the replicas of a configuration, added up."""
+    """The time of the replicas of a configuration, added up, by workload."""
     sustained = {(one.replica, one.workload): one.rps for one in plan.evidence}
     found: dict[str, float] = defaultdict(float)
     for replica in plan.replicas:

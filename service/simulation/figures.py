@@ -26,7 +26,7 @@ _MOST_POINTS: Final = 2_000
 
 
 def check_plots(folder: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Raises DocumentError without matplotlib, OutputError for a folder that cannot be."""
+    """Checks what `draw` needs. Raises DocumentError without matplotlib, OutputError for a folder that cannot be."""
     if found("matplotlib") is None:
         raise DocumentError.of("--plots", "needs matplotlib: pip install 'sutler[plots]'", value=str(folder))
     if folder.exists() and not folder.is_dir():

@@ -10,8 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.simulation.simulated import Choices
-from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.simulation.validation import validated
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import Translation
@@ -33,7 +32,7 @@ class ValidationQuestion:
 
 
 def answered(question: ValidationQuestion, on_progress: Callable[[Progress], None]) -> PlanDocument:
-    """Raises InvalidProblemError and DocumentError."""
+    """The plan, with what its replay has shown. Raises InvalidProblemError and DocumentError."""
 
     def issued(plan: Plan, problem: Problem) -> PlanDocument:
         translation = replace(question.translation, problem=problem)
@@ -44,4 +43,4 @@ def answered(question: ValidationQuestion, on_progress: Callable[[Progress], Non
 
     problem, given = question.translation.problem, question.plan
     first = solved(problem) if given is None else issued(given, problem)
-    return validated(problem, first, Drawn(), Choices(), solve_again=solved, corrects=given is None)
+    return validated(problem, first, PoissonTraffic(), solve_again=solved, corrects=given is None)

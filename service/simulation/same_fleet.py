@@ -15,7 +15,7 @@ from sutler.solver.problem import Derating, MeasuredStage, Problem, ServedModel
 
 
 def of_configurations(problem: Problem, own: Collection[Configuration]) -> Problem:
-    """Only with replicas of these configurations; without alternatives, which would be of other GPUs."""
+    """The problem, only with replicas of these configurations; without alternatives, which would be of other GPUs."""
     stages = [stages for _, _, stages, *_ in own]
     degrees = {size for *_, one, ranks, _ in own for _, degree in one for size in (degree, degree * ranks)}
     gpus = {gpu for one in stages for gpu, _ in one}

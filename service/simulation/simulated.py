@@ -1,16 +1,16 @@
 """A plan document through the simulator, and its result as a document."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import finite
-from sutler.service.documents.plan import DeratedConfiguration, PlanDocument, ReplicaDocument
+from sutler.service.documents.plan import PlanDocument, ReplicaDocument
 from sutler.service.simulation.schemas import (
     LatencyResource,
     LimitResource,
@@ -18,12 +18,12 @@ from sutler.service.simulation.schemas import (
     SimulationResource,
     TrafficResource,
 )
-from sutler.service.simulation.traffic import Drawn, Replayed, requests_for
+from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic, requests_for
 from sutler.service.translation.to_plan import gpus_of, roofline_of, served_models, solver_plan
 from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.plan import Evidence
-from sutler.solver.problem import Derating, Role, ServedModel
+from sutler.solver.problem import Derating, MeasuredStage, Role, ServedModel
 from sutler.solver.simulation.engine import Scheduling
 from sutler.solver.simulation.fleet import KvRoute, simulate
 from sutler.solver.simulation.outcome import Outcome
@@ -40,9 +40,9 @@ from sutler.solver.simulation.summary import (
     summarise,
 )
 
+# Chosen: a replica that starts empty is full after some requests; what is left out of a long trace is bounded.
 WARM_UP_FRACTION: Final = 0.1
 MOST_WARM_UP_S: Final = 300.0
-
 
 Configuration = tuple[str, Role, tuple[tuple[str, int], ...], int, Precision | None]
 """(model, role, stages as (GPU, tensor-parallel degree), data_parallel, precision)."""
@@ -50,7 +50,7 @@ Configuration = tuple[str, Role, tuple[tuple[str, int], ...], int, Precision | N
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """`warm_up_s` None: a tenth of the time, at most five minutes."""
+    """How a plan is replayed. `warm_up_s` None: a tenth of the time, at most five minutes."""
 
     routing: RoutingPolicy = "round_robin"
     scheduling: Scheduling = "chunked"
@@ -70,19 +70,19 @@ class Simulated:
 
 def simulated(
     plan: PlanDocument,
-    traffic: Replayed | Drawn,
+    traffic: TraceTraffic | PoissonTraffic,
     choices: Choices,
     *,
     share: float = 1.0,
-    derated: Sequence[Derating | DeratedConfiguration] | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    derated: Sequence[Derating] | None = None,
 ) -> Simulated:
-    """`share` of the traffic's requests, taken at random; `derated`: what the plan's rates were derated by, where its
-    `validation` does not say it yet.
+    """Replays a plan on its traffic, or on a `share` of the requests, taken at random.
+
+    `derated`: what the plan's rates were derated by, where its `validation` does not say it yet.
 
     Raises DocumentError and InvalidProblemError where the plan cannot be simulated or has nothing to run.
     """
-    started = clock()
+    started = time.monotonic()
     if not plan.replicas:
         raise DocumentError.of("replicas", f"a plan that is {plan.status} runs nothing to simulate", value=())
     models, requests = served_models(plan), requests_for(plan, traffic)
@@ -112,7 +112,20 @@ def simulated(
     if warm_up_s >= end_s > 0:
         raise DocumentError.of("warm_up_s", f"the last request arrives at {end_s:.4g} s: use less", value=warm_up_s)
     summary = summarise(outcome, [replica.name for replica in replicas], models, warm_up_s=warm_up_s)
-    resource = _resource(plan, traffic, choices, summary, len(requests), seconds=clock() - started)
+    roles = [replica.role for replica in plan.replicas]
+    resource = SimulationResource(
+        schema="sutler/simulation/v1",
+        plan_id=plan.id,
+        traffic=in_words(traffic),
+        requests=len(requests),
+        end_s=summary.end_s,
+        seconds=time.monotonic() - started,
+        meets_all_limits=summary.meets_all_limits,
+        models=tuple(map(_traffic, summary.models)),
+        workloads=tuple(map(_traffic, summary.workloads)),
+        replicas=tuple(map(_replica, summary.replicas, roles)),
+        **{**asdict(choices), "warm_up_s": summary.warm_up_s},
+    )
     return Simulated(resource, outcome, summary)
 
 
@@ -157,10 +170,19 @@ def kv_routes_of(plan: PlanDocument, requests: Requests) -> tuple[KvRoute, ...]:
     )
 
 
-def _evidence(plan: PlanDocument, derated: Sequence[Derating | DeratedConfiguration] | None) -> list[Evidence]:
-    """With full rates: that a configuration is counted on for less makes no engine slower."""
+def known_deratings(plan: PlanDocument) -> tuple[Derating, ...]:
+    """What the validation of a plan has found, for plans that follow it."""
+    found = () if plan.validation is None else plan.validation.derated
+    return tuple(
+        Derating(**{**dict(one), "stages": tuple(MeasuredStage(**dict(stage)) for stage in one.stages)})
+        for one in found
+    )
+
+
+def _evidence(plan: PlanDocument, derated: Sequence[Derating] | None) -> list[Evidence]:
+    """The plan's, with full rates: that a configuration is counted on for less makes no engine slower."""
     if derated is None:
-        derated = () if plan.validation is None else plan.validation.derated
+        derated = known_deratings(plan)
     configurations = {replica.id: configuration_of(replica) for replica in plan.replicas}
     return [
         replace(found, rps=found.rps / counted_fraction(derated, configurations[found.replica], found.workload))
@@ -168,9 +190,7 @@ def _evidence(plan: PlanDocument, derated: Sequence[Derating | DeratedConfigurat
     ]
 
 
-def counted_fraction(
-    derated: Sequence[Derating | DeratedConfiguration], configuration: Configuration, workload: str
-) -> float:
+def counted_fraction(derated: Sequence[Derating], configuration: Configuration, workload: str) -> float:
     """What a configuration is counted on for, of its rate of a workload."""
     return prod(one.fraction for one in derated if _is_of(one, configuration) and one.workload in (None, workload))
 
@@ -181,7 +201,7 @@ def configuration_of(replica: ReplicaDocument) -> Configuration:
     return (replica.model, replica.role, stages, replica.data_parallel, replica.precision)
 
 
-def _is_of(one: Derating | DeratedConfiguration, configuration: Configuration) -> bool:
+def _is_of(one: Derating, configuration: Configuration) -> bool:
     """Whether a replica is derated by it; by one that names no precision, at any."""
     stages = tuple((stage.gpu, stage.tensor_parallel) for stage in one.stages)
     known = (one.model, one.role, stages, one.data_parallel)
@@ -193,61 +213,19 @@ def _lengths(requests: Requests, name: str, models: Mapping[str, ServedModel]) -
     return lengths_of(models[name], requests.input_tokens[of_model], requests.output_tokens[of_model])
 
 
-def in_words(traffic: Replayed | Drawn) -> str:
-    """`the trace, 1.2 times as fast`."""
+def in_words(traffic: TraceTraffic | PoissonTraffic) -> str:
+    """Says what is replayed, as `the recorded requests, 1.2 times as many requests/s`."""
     multiple = "" if traffic.load_multiple == 1 else f", {traffic.load_multiple:g} times as many requests/s"
-    if isinstance(traffic, Replayed):
+    if isinstance(traffic, TraceTraffic):
         return f"the recorded requests{' at the rate of the plan' if traffic.at_rated_load else ''}{multiple}"
     lengths = "recorded lengths" if traffic.lengths else "the mean lengths of the plan's workloads"
     return f"Poisson arrivals at the plan's rates for {traffic.duration_s:g} s, with {lengths}{multiple}"
 
 
-def _resource(
-    plan: PlanDocument,
-    traffic: Replayed | Drawn,
-    choices: Choices,
-    summary: Summary,
-    requests: int,
-    *,
-    seconds: float,
-) -> SimulationResource:
-    return SimulationResource(
-        schema="sutler/simulation/v1",
-        plan_id=plan.id,
-        traffic=in_words(traffic),
-        routing=choices.routing,
-        scheduling=choices.scheduling,
-        max_batched_tokens=choices.max_batched_tokens,
-        seed=choices.seed,
-        requests=requests,
-        warm_up_s=summary.warm_up_s,
-        end_s=summary.end_s,
-        seconds=seconds,
-        meets_all_limits=summary.meets_all_limits,
-        models=tuple(_traffic(model) for model in summary.models),
-        workloads=tuple(_traffic(workload) for workload in summary.workloads),
-        replicas=tuple(
-            _replica(found, replica.role) for found, replica in zip(summary.replicas, plan.replicas, strict=True)
-        ),
-    )
-
-
 def _traffic(traffic: TrafficSummary) -> TrafficResource:
-    return TrafficResource(
-        model=traffic.model,
-        workload=traffic.workload,
-        requests=traffic.requests,
-        unserved=traffic.unserved,
-        offered_rps=traffic.offered_rps,
-        throughput_rps=traffic.throughput_rps,
-        input_tokens_per_s=traffic.input_tokens_per_s,
-        output_tokens_per_s=traffic.output_tokens_per_s,
-        goodput_rps=traffic.goodput_rps,
-        ttft=_latency(traffic.latencies["ttft"]),
-        tpot=_latency(traffic.latencies["tpot"]),
-        e2e=_latency(traffic.latencies["e2e"]),
-        limits=tuple(_limit(result) for result in traffic.limits),
-    )
+    figures: dict[str, Any] = {field.name: getattr(traffic, field.name) for field in fields(traffic)}
+    latencies = {metric: _latency(latency) for metric, latency in figures.pop("latencies").items()}
+    return TrafficResource(**{**figures, **latencies, "limits": tuple(map(_limit, traffic.limits))})
 
 
 def _latency(latency: Latency) -> LatencyResource:
@@ -259,9 +237,7 @@ def _latency(latency: Latency) -> LatencyResource:
 
 def _limit(result: LimitResult) -> LimitResource:
     return LimitResource(
-        metric=result.limit.metric,
-        percentile=result.limit.percentile,
-        seconds=result.limit.seconds,
+        **asdict(result.limit),
         within_fraction=result.within_fraction,
         at_percentile_s=finite(result.at_percentile_s),
         met=result.is_met,
@@ -270,15 +246,5 @@ def _limit(result: LimitResult) -> LimitResource:
 
 
 def _replica(replica: ReplicaSummary, role: Role) -> SimulatedReplicaResource:
-    return SimulatedReplicaResource(
-        replica=replica.name,
-        role=role,
-        requests=replica.requests,
-        busy_fraction=replica.busy_fraction,
-        running=replica.running,
-        waiting=replica.waiting,
-        most_waiting=replica.most_waiting,
-        cache_fraction=replica.cache_fraction,
-        most_cache_fraction=replica.most_cache_fraction,
-        preemptions=replica.preemptions,
-    )
+    figures = asdict(replica)
+    return SimulatedReplicaResource(replica=figures.pop("name"), role=role, **figures)

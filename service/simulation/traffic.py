@@ -9,12 +9,12 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.traces import TraceRequests
 from sutler.solver.simulation.requests import RequestKind, Requests, joined, poisson, requests_of, sampled
 
-DEFAULT_DURATION_S: Final = 600.0
-MOST_REQUESTS: Final = 5_000_000
+DEFAULT_DURATION_S: Final = 600.0  # chosen: ten minutes show what the queues of usual rates grow to
+MOST_REQUESTS: Final = 5_000_000  # chosen: each is held with all its times, so this bounds memory
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class TraceTraffic:
     """Recorded requests by model, as they came; `at_rated_load`: faster or slower, at the plan's own mean rate."""
 
     traces: Mapping[str, TraceRequests]
@@ -23,7 +23,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PoissonTraffic:
     """Poisson arrivals at the plan's rates; `lengths`: by model, recorded requests to draw lengths from."""
 
     duration_s: float = DEFAULT_DURATION_S
@@ -32,12 +32,12 @@ class Drawn:
     lengths: Mapping[str, TraceRequests] | None = None
 
 
-def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> Replayed | Drawn:
+def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> TraceTraffic | PoissonTraffic:
     """What to try a plan on: what was recorded, at the plan's rate, where all models have it; else random arrivals,
     with recorded lengths where there are any."""
     if traces and all(model in traces for model in models):
-        return Replayed(traces, at_rated_load=True)
-    return Drawn(lengths=traces)
+        return TraceTraffic(traces, at_rated_load=True)
+    return PoissonTraffic(lengths=traces)
 
 
 def kinds_of(plan: PlanDocument) -> tuple[RequestKind, ...]:
@@ -53,28 +53,27 @@ def kinds_of(plan: PlanDocument) -> tuple[RequestKind, ...]:
     )
 
 
-def requests_for(plan: PlanDocument, traffic: Replayed | Drawn) -> Requests:
-    """In order of arrival. Raises DocumentError where the traffic does not go with the plan."""
+def requests_for(plan: PlanDocument, traffic: TraceTraffic | PoissonTraffic) -> Requests:
+    """The requests in order of arrival. Raises DocumentError where the traffic does not go with the plan."""
     kinds = kinds_of(plan)
-    requests = _replayed(kinds, traffic) if isinstance(traffic, Replayed) else _drawn(kinds, traffic)
+    requests = _replayed(kinds, traffic) if isinstance(traffic, TraceTraffic) else _arriving(kinds, traffic)
     if not len(requests):
         raise DocumentError.of("duration_s", "no request falls into it: simulate for longer", value=0)
     return requests
 
 
-def _replayed(kinds: Sequence[RequestKind], traffic: Replayed) -> Requests:
+def _replayed(kinds: Sequence[RequestKind], traffic: TraceTraffic) -> Requests:
     _check_models(kinds, traffic.traces, "trace")
     parts = []
     for model, trace in traffic.traces.items():
         faster = traffic.load_multiple
         if traffic.at_rated_load:
-            rated_rps = sum(kind.rate_rps for kind in kinds if kind.model == model)
-            faster *= rated_rps * max(trace.duration_s, 1e-9) / len(trace.arrival_s)
+            faster *= _rate_rps(kinds, model) * max(trace.duration_s, 1e-9) / len(trace.arrival_s)
         parts.append(requests_of(kinds, model, trace.arrival_s / faster, trace.input_tokens, trace.output_tokens))
     return joined(parts)
 
 
-def _drawn(kinds: Sequence[RequestKind], traffic: Drawn) -> Requests:
+def _arriving(kinds: Sequence[RequestKind], traffic: PoissonTraffic) -> Requests:
     expected = sum(kind.rate_rps for kind in kinds) * traffic.load_multiple * traffic.duration_s
     if expected > MOST_REQUESTS:
         remedy = f"would be {expected:.3g} requests: simulate at most {MOST_REQUESTS:,}"
@@ -82,23 +81,17 @@ def _drawn(kinds: Sequence[RequestKind], traffic: Drawn) -> Requests:
     lengths = traffic.lengths or {}
     _check_models(kinds, lengths, "lengths")
     of_workloads = [kind if kind.model not in lengths else replace(kind, rate_rps=0.0) for kind in kinds]
-    parts = [
-        poisson(of_workloads, duration_s=traffic.duration_s, seed=traffic.seed, load_multiple=traffic.load_multiple)
-    ]
-    for number, (model, recorded) in enumerate(lengths.items(), start=1):
-        rate_rps = sum(kind.rate_rps for kind in kinds if kind.model == model) * traffic.load_multiple
-        parts.append(
-            sampled(
-                kinds,
-                model,
-                recorded.input_tokens,
-                recorded.output_tokens,
-                rate_rps=rate_rps,
-                duration_s=traffic.duration_s,
-                seed=traffic.seed + number,
-            )
-        )
+    duration_s, seed, multiple = traffic.duration_s, traffic.seed, traffic.load_multiple
+    parts = [poisson(of_workloads, duration_s=duration_s, seed=seed, load_multiple=multiple)]
+    for own_seed, (model, recorded) in enumerate(lengths.items(), start=seed + 1):
+        rate_rps = _rate_rps(kinds, model) * multiple
+        tokens = (recorded.input_tokens, recorded.output_tokens)
+        parts.append(sampled(kinds, model, *tokens, rate_rps=rate_rps, duration_s=duration_s, seed=own_seed))
     return replace(joined(parts), kinds=tuple(kinds))
+
+
+def _rate_rps(kinds: Sequence[RequestKind], model: str) -> float:
+    return sum(kind.rate_rps for kind in kinds if kind.model == model)
 
 
 def _check_models(kinds: Sequence[RequestKind], given: Mapping[str, object], field: str) -> None:

@@ -7,27 +7,34 @@ since they may have been more than it takes. The best of all plans that were rep
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from sutler.service.documents.plan import (
     DeratedConfiguration,
-    DeratedStage,
     PlanDocument,
     TriedPlan,
     ValidatedLimit,
     ValidationDocument,
 )
-from sutler.service.simulation.corrections import Fractions, Replay, between, corrections, deratings, on_top, stricter
+from sutler.service.simulation.corrections import (
+    Fractions,
+    ReplayOfShare,
+    between,
+    corrections,
+    deratings,
+    on_top,
+    stricter,
+)
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
-from sutler.service.simulation.traffic import Drawn, Replayed
-from sutler.solver.problem import Derating, MeasuredStage, Problem
+from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
+from sutler.solver.problem import Derating, Problem
 
+# Chosen: a round is one or two solves and replays, and the later ones find little.
 MOST_ROUNDS: Final = 3
 HALVINGS: Final = 2
-LEAST_GAIN: Final = 0.01
+LEAST_GAIN: Final = 0.01  # of the objective: below it, plans with fewer corrections are not worth another solve
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class _Tried:
     derated: tuple[Derating, ...]
     round: int
     is_same: bool
-    replay: Replay
+    replay: ReplayOfShare
 
     @property
     def meets_all_limits(self) -> bool:
@@ -66,8 +73,7 @@ class _Tried:
 def validated(
     problem: Problem,
     plan: PlanDocument,
-    traffic: Replayed | Drawn,
-    choices: Choices,
+    traffic: TraceTraffic | PoissonTraffic,
     *,
     solve_again: Callable[[Problem], PlanDocument],
     corrects: bool = True,
@@ -78,27 +84,11 @@ def validated(
     """
     if not plan.replicas:
         return plan
-    search = _Search(problem, plan, traffic, choices, solve_again)
+    search = _Search(problem, plan, traffic, solve_again)
     if corrects:
         search.correct()
         search.halve()
     return _with_validation(search.best, search.every, traffic)
-
-
-def known_deratings(plan: PlanDocument) -> tuple[Derating, ...]:
-    """What the validation of a plan has found, for plans that follow it."""
-    return tuple(
-        Derating(
-            one.model,
-            tuple(MeasuredStage(stage.gpu, stage.tensor_parallel) for stage in one.stages),
-            one.fraction,
-            one.role,
-            one.workload,
-            one.data_parallel,
-            one.precision,
-        )
-        for one in (() if plan.validation is None else plan.validation.derated)
-    )
 
 
 @dataclass(slots=True)
@@ -107,8 +97,7 @@ class _Search:
 
     problem: Problem
     first: PlanDocument
-    traffic: Replayed | Drawn
-    choices: Choices
+    traffic: TraceTraffic | PoissonTraffic
     solve_again: Callable[[Problem], PlanDocument]
     every: list[_Tried] = field(default_factory=list)
 
@@ -165,12 +154,12 @@ class _Search:
         return replace(self.problem, derated=(*self.problem.derated, *deratings(fractions)))
 
     def _free(self, fractions: Fractions, number: int) -> _Tried | None:
-        """Over all configurations; None: there is no such plan."""
+        """Tries a plan over all configurations; None: there is none."""
         plan = self.solve_again(self._stricter(fractions))
         return self._replay(plan, fractions, number, is_same=False) if plan.replicas else None
 
     def _same(self, fractions: Fractions, number: int, *, free: _Tried) -> _Tried | None:
-        """Over the configurations of the first plan; None: there is no such plan, or it is `free`, which was made
+        """Tries a plan over the configurations of the first one; None: there is none, or it is `free`, which was made
         over all configurations with these corrections or fewer."""
         own = {configuration_of(replica) for replica in self.first.replicas}
         plan = self.solve_again(of_configurations(self._stricter(fractions), own))
@@ -181,8 +170,11 @@ class _Search:
 
     def _replay(self, plan: PlanDocument, fractions: Fractions, number: int, *, is_same: bool) -> _Tried:
         derated = (*self.problem.derated, *deratings(fractions))
-        replay = partial(simulated, plan, self.traffic, self.choices, derated=derated)
-        self.every.append(_Tried(plan, replay(), fractions, derated, number, is_same, replay))
+
+        def replay(share: float) -> Simulated:
+            return simulated(plan, self.traffic, Choices(), share=share, derated=derated)
+
+        self.every.append(_Tried(plan, replay(1.0), fractions, derated, number, is_same, replay))
         return self.every[-1]
 
 
@@ -201,18 +193,10 @@ def _proven_by(free: PlanDocument, same: PlanDocument, *, relative_gap: float) -
     return same.model_copy(update={"objective": objective, "status": status, "binding": free.binding})
 
 
-def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: Replayed | Drawn) -> PlanDocument:
+def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: TraceTraffic | PoissonTraffic) -> PlanDocument:
     resource = best.found.resource
     limits = tuple(
-        ValidatedLimit(
-            model=model.model,
-            metric=limit.metric,
-            percentile=limit.percentile,
-            seconds=limit.seconds,
-            within_fraction=limit.within_fraction,
-            met=limit.met,
-            workload=limit.workload,
-        )
+        ValidatedLimit(model=model.model, **limit.model_dump(exclude={"at_percentile_s"}))
         for model in resource.models
         for limit in model.limits
     )
@@ -222,37 +206,21 @@ def _with_validation(best: _Tried, every: Sequence[_Tried], traffic: Replayed | 
         rounds=len(every),
         meets_all_limits=resource.meets_all_limits,
         limits=limits,
-        derated=_documents(best.derated),
-        tried=tuple(_tried_document(one) for one in every),
+        derated=tuple(DeratedConfiguration(**asdict(one)) for one in best.derated),
+        tried=tuple(
+            TriedPlan(
+                round=one.round,
+                fleet="same" if one.is_same else "any",
+                value=one.plan.objective.value,
+                cost_usd_per_hour=one.plan.cost_usd_per_hour,
+                meets_all_limits=one.meets_all_limits,
+                most_missed_fraction=one.most_missed_fraction,
+            )
+            for one in every
+        ),
     )
     missed = () if document.meets_all_limits else (_missed(limits),)
     return best.plan.model_copy(update={"validation": document, "warnings": (*best.plan.warnings, *missed)})
-
-
-def _tried_document(tried: _Tried) -> TriedPlan:
-    return TriedPlan(
-        round=tried.round,
-        fleet="same" if tried.is_same else "any",
-        value=tried.plan.objective.value,
-        cost_usd_per_hour=tried.plan.cost_usd_per_hour,
-        meets_all_limits=tried.found.resource.meets_all_limits,
-        most_missed_fraction=tried.most_missed_fraction,
-    )
-
-
-def _documents(derated: Sequence[Derating]) -> tuple[DeratedConfiguration, ...]:
-    return tuple(
-        DeratedConfiguration(
-            model=one.model,
-            role=one.role,
-            stages=tuple(DeratedStage(gpu=s.gpu, tensor_parallel=s.tensor_parallel) for s in one.stages),
-            fraction=one.fraction,
-            workload=one.workload,
-            data_parallel=one.data_parallel,
-            precision=one.precision,
-        )
-        for one in derated
-    )
 
 
 def _missed(limits: Sequence[ValidatedLimit]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sutler.service.cli.deployments_files import REQUESTS_AT_ONCE, observations, wanted_deployment
+from sutler.service.cli.deployments.files import REQUESTS_AT_ONCE, observations, wanted_deployment
 from sutler.service.documents.errors import DocumentError
 from tests.service.builders import a_model, a_problem
 

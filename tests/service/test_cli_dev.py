@@ -18,7 +18,7 @@ from sutler.adapters.registry import PROVIDERS
 from sutler.service.settings import market_settings
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-c", "from sutler.service.cli.dev import dev; dev()", "fake-cloud"]
+COMMAND = [sys.executable, "-c", "from sutler.service.cli.main import run; run()", "dev", "fake-cloud"]
 ENDED_S = 20
 
 

@@ -9,16 +9,18 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sutler.service.cli.time_layer import profile
+from sutler.service.cli.profile import profile
 from sutler.service.cli.views.layer_timings import peak_share, profile_table
-from sutler.service.profiles.layer_profile import Kept, Origin, keep
+from sutler.service.profiles.layer_profile import Kept, keep
 from sutler.service.profiles.layer_rows import read
 from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.solver.profiling.device import Device
 from sutler.solver.profiling.measure import PointOutcome
 from sutler.solver.profiling.timing import Timed
 from tests.service.test_layer_rows import PREFILL, SUM
@@ -67,12 +69,12 @@ def test_bad_input_is_said_before_anything_is_measured(arguments: list[str], mes
 
 
 def test_rows_are_kept_as_they_come_and_a_note_is_said_once() -> None:
-    kept, origin = Kept(), Origin("h100-sxm", "2.13.0", "13.0", "580.65.06")
+    kept, device = Kept(), Device("cuda", cast(Any, None), "H100", 2, 5e7, "2.13.0", "13.0", "580.65.06")
     point = a_point(model=SPEC.id, phase="all_reduce", tensor_parallel=2, context_tokens=0, with_attention=False)
     outcomes = [PointOutcome(point, Timed(0.001, 10, 0.1), "launched"), PointOutcome(point, None, "launched")]
-    said = [keep(kept, one, specs={SPEC.id: SPEC}, origin=origin, now=lambda: NOON) for one in outcomes]
+    said = [keep(kept, one, specs={SPEC.id: SPEC}, device=device, gpu="h100-sxm", now=NOON) for one in outcomes]
     assert said == ["launched", ""]
-    assert kept.notes == {"launched": 2}
+    assert kept.notes == {"launched"}
     (row,) = kept.rows
     assert (row.bytes, row.attention, row.measured_at) == (16 * 4096 * 2, "excluded", NOON)
 

@@ -19,7 +19,7 @@ from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.corrections import deratings
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, configuration_of, simulated
-from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
@@ -146,7 +146,7 @@ def test_terraform_has_it_with_its_type(plan: PlanDocument) -> None:
 def test_what_validation_finds_of_it_holds_for_its_ranks_alone(plan: PlanDocument) -> None:
     translation = translated()
     own = configuration_of(plan.replicas[0])
-    found = simulated(plan, Drawn(600.0), Choices())
+    found = simulated(plan, PoissonTraffic(600.0), Choices())
     assert found.resource.meets_all_limits
     derated = replace(translation.problem, derated=deratings({(own, "think"): 0.5}))
     [replica] = planned(replace(translation, problem=derated)).replicas

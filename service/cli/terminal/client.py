@@ -11,20 +11,21 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import requests
 import typer
 from requests import PreparedRequest
-from requests.auth import AuthBase
 
-from sutler.service.cli.terminal.exits import Exit, say
+from sutler.service.cli.terminal.exits import Exit, refuse, say
 from sutler.service.documents.errors import DocumentError
 from sutler.service.settings import CallerSettings, caller_settings
 
+# Chosen: a service that is there connects in milliseconds, and its slowest answers take seconds.
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 60.0
-RETRY_S: Final = 2.0
+RETRY_S: Final = 2.0  # where an answer does not say when to come back
 LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
 TYPE_PREFIX: Final = "urn:sutler:problem:"
 OF_KIND: Final[Mapping[str, Exit]] = {"no-market-data": Exit.NO_MARKET_DATA, "not-yet": Exit.NO_PLAN_IN_TIME}
@@ -52,11 +53,16 @@ class RefusedError(ServiceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`body` is JSON, or empty where there is nothing new (304) or nothing to say (204)."""
+class Reply:
+    """What the service answered: JSON, or nothing where there is nothing new (304) or nothing to say (204)."""
 
     status: int
     body: bytes
+
+    @property
+    def data(self) -> Any:
+        """What the body says."""
+        return json.loads(self.body)
 
 
 class Client:
@@ -64,33 +70,33 @@ class Client:
 
     def __init__(self, settings: CallerSettings, session: requests.Session) -> None:
         self._url, self._session = settings.url, session
-        session.auth = _Key(settings.key)  # also without one, so that no netrc file adds another
+        session.auth = partial(_authorised, settings.key)  # also without one, so that no netrc file adds another
         session.trust_env = not settings.url.startswith(LOOPBACK)  # no proxy for this machine
 
-    def get(self, path: str, *, wait_s: float = 0.0, **params: Any) -> Answer:
+    def get(self, path: str, *, wait_s: float = 0.0, **params: Any) -> Reply:
         """`wait_s`: how long the service may keep us waiting. Raises ServiceError."""
         waits = {"wait_s": wait_s} if wait_s else {}
         return self._ask("GET", path, wait_s=wait_s, params={**params, **waits})
 
-    def put(self, path: str, body: object) -> Answer:
-        """Raises ServiceError, DocumentError."""
+    def put(self, path: str, body: object) -> Reply:
+        """Asks to have `body` there. Raises ServiceError, DocumentError."""
         return self._ask("PUT", path, **_content(body))
 
-    def post(self, path: str, body: object | None = None) -> Answer:
-        """Raises ServiceError, DocumentError."""
+    def post(self, path: str, body: object | None = None) -> Reply:
+        """Asks to do what is there, with `body`. Raises ServiceError, DocumentError."""
         return self._ask("POST", path, **({} if body is None else _content(body)))
 
-    def delete(self, path: str) -> Answer:
-        """Raises ServiceError."""
+    def delete(self, path: str) -> Reply:
+        """Asks to delete what is there. Raises ServiceError."""
         return self._ask("DELETE", path)
 
-    def _ask(self, method: str, path: str, wait_s: float = 0.0, **options: Any) -> Answer:
+    def _ask(self, method: str, path: str, wait_s: float = 0.0, **options: Any) -> Reply:
         timeouts = (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S + wait_s)
         try:
             with self._session.request(
                 method, f"{self._url}{path}", timeout=timeouts, allow_redirects=False, **options
             ) as response:
-                answer = Answer(response.status_code, response.content)
+                answer = Reply(response.status_code, response.content)
                 retry_after = response.headers.get("Retry-After", "")
         except requests.RequestException as error:
             raise UnreachableError(f"{self._url}: {_reason(error)}") from None
@@ -119,8 +125,7 @@ def calling() -> Iterator[Client]:
         try:
             yield Client(settings, session)
         except UnreachableError as error:
-            say(f"error: no answer from {error}: start it with `sutler serve`, or set SUTLER_URL")
-            raise typer.Exit(Exit.OUR_FAULT) from error
+            refuse(f"no answer from {error}: start it with `sutler serve`, or set SUTLER_URL", Exit.OUR_FAULT)
         except RefusedError as error:
             for line in error.wrong or (f"{error}{_hint(error)}",):
                 say(f"error: {line}")
@@ -136,27 +141,23 @@ def _hint(error: RefusedError) -> str:
     return ": set SUTLER_KEY to a key of the service" if error.status == 401 else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key(AuthBase):
-    key: str | None
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        if self.key is not None:
-            request.headers["Authorization"] = f"Bearer {self.key}"
-        return request
+def _authorised(key: str | None, request: PreparedRequest) -> PreparedRequest:
+    if key is not None:
+        request.headers["Authorization"] = f"Bearer {key}"
+    return request
 
 
-def _is_ours(answer: Answer) -> bool:
+def _is_ours(answer: Reply) -> bool:
     try:
-        return not answer.body or json.loads(answer.body) is not None
+        return not answer.body or answer.data is not None
     except ValueError:
         return False
 
 
-def _refused(answer: Answer, retry_after_s: float) -> RefusedError:
-    """Also of what stands between, such as a proxy, which knows no problems."""
+def _refused(answer: Reply, retry_after_s: float) -> RefusedError:
+    """The refusal in an answer, also of what stands between, such as a proxy, which knows no problems."""
     try:
-        problem = json.loads(answer.body)
+        problem = answer.data
         detail, kind = str(problem["detail"]), str(problem["type"])
         wrong = tuple(_wrong(field) for field in problem.get("errors", ()))
     except (ValueError, TypeError, KeyError):

@@ -13,7 +13,7 @@ import typer
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MOST_PROBLEMS_SHOWN = 20
+MOST_MESSAGES = 20  # chosen: what a terminal shows at once
 
 
 class Exit(IntEnum):
@@ -51,24 +51,35 @@ def say(message: str) -> None:
     typer.echo(shown, err=True)
 
 
+def say_all(messages: Sequence[str], more: str) -> None:
+    """The first messages on stderr, and how many there are besides, which is put into `more`."""
+    for message in messages[:MOST_MESSAGES]:
+        say(message)
+    if len(messages) > MOST_MESSAGES:
+        say(more.format(len(messages) - MOST_MESSAGES))
+
+
+def refuse(reason: object, status: Exit = Exit.BAD_INPUT) -> NoReturn:
+    """Ends the command with what is wrong, on stderr."""
+    say(f"error: {reason}")
+    raise typer.Exit(status)
+
+
+def exit_of_plan(status: str) -> Exit:
+    """What a command ends with that has made, or shows, a plan of this status."""
+    return {"infeasible": Exit.INFEASIBLE, "unknown": Exit.NO_PLAN_IN_TIME}.get(status, Exit.PLANNED)
+
+
 def _end(error: Exception) -> NoReturn:
     from sutler.service.errors import SutlerError
-    from sutler.solver.errors import InvalidProblemError
+    from sutler.solver.errors import InvalidProblemError, ProfilingError
 
     if isinstance(error, SutlerError) and error.exit_status is not None:
-        _say_problems(error.lines)
+        say_all(error.lines, "error: ... and {} more of this kind")
         raise typer.Exit(error.exit_status) from error
-    if isinstance(error, InvalidProblemError):
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+    if isinstance(error, InvalidProblemError | ProfilingError):
+        refuse(error)
     _end_by_our_fault(error)
-
-
-def _say_problems(problems: Sequence[str]) -> None:
-    for problem in problems[:MOST_PROBLEMS_SHOWN]:
-        say(problem)
-    if len(problems) > MOST_PROBLEMS_SHOWN:
-        say(f"error: ... and {len(problems) - MOST_PROBLEMS_SHOWN} more of this kind")
 
 
 def _end_by_our_fault(error: Exception) -> NoReturn:

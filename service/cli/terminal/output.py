@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -11,7 +13,7 @@ from rich.console import Console, RenderableType
 from sutler.service.documents.errors import OutputError
 from sutler.service.settings import settings_from
 
-WIDEST = 100
+WIDEST = 100  # columns; chosen: tables stay readable, and fit into logs and reviews
 
 
 def console_for(stream_name: str) -> Console:
@@ -19,14 +21,7 @@ def console_for(stream_name: str) -> Console:
     stream = getattr(sys, stream_name)
     is_terminal = stream is not None and stream.isatty()  # None: the process was started with the stream closed
     plain = settings_from().no_color or not is_terminal
-    console = Console(
-        file=stream,
-        color_system=None if plain else "auto",
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-    )
+    console = Console(file=stream, color_system=None if plain else "auto", markup=False, highlight=False, emoji=False)
     console.width = min(WIDEST, console.width) if is_terminal else WIDEST
     return console
 
@@ -42,9 +37,46 @@ def show(*parts: RenderableType) -> None:
     write_stdout(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace"))
 
 
+def deliver(content: bytes, view: Iterable[RenderableType], *, as_json: bool, out: Path | None = None) -> None:
+    """Writes a document to `out`, if that is given; shows it, or the `view` of it, on standard output."""
+    if out is not None:
+        write_file(out, content)
+    if as_json:
+        write_stdout(content)
+    else:
+        show(*view)
+
+
+def show_or_json(view: Iterable[RenderableType], value: object, *, as_json: bool) -> None:
+    """Shows the `view` for people, or prints the value as JSON."""
+    if as_json:
+        write_json(value)
+    else:
+        show(*view)
+
+
+def write_or_print(content: bytes, out: Path | None) -> None:
+    """Writes to the file, or to standard output without one."""
+    if out is None:
+        write_stdout(content)
+    else:
+        write_file(out, content)
+
+
 def write_json(value: object) -> None:
-    """Indented JSON on standard output, ended by a line feed."""
-    write_stdout((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(errors="replace"))
+    """Indented JSON on standard output."""
+    write_stdout(json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Indented JSON, ended by a line feed; times as RFC 3339 has them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=rfc3339)
+    return f"{text}\n".encode(errors="replace")
+
+
+def rfc3339(at: datetime) -> str:
+    """`2026-11-20T12:00:00Z`, with what there is of a second."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def write_stdout(content: bytes) -> None:
@@ -61,8 +93,10 @@ def write_stdout(content: bytes) -> None:
         raise OutputError("standard output", _reason(error), "free some space or write elsewhere") from error
 
 
-def check_target(path: Path) -> None:
-    """Raises OutputError at once for a path that `write_file` could not write to."""
+def check_target(path: Path | None) -> None:
+    """Raises OutputError at once for a path that `write_file` could not write to; None: nothing will be written."""
+    if path is None:
+        return
     if path.is_dir():
         raise OutputError(path, "is a folder", "name a file in it")
     if not path.parent.is_dir():

@@ -10,16 +10,6 @@ from sutler.service.cli.terminal.output import console_for
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner with `what` on a terminal; nothing where stderr is none."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    with console_for("stderr").status(what):
-        yield
-
-
-@contextmanager
 def telling(first: str) -> Iterator[Callable[[str], None]]:
     """A spinner whose words the caller changes; nothing where stderr is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():

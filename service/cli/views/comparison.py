@@ -1,7 +1,7 @@
 """A comparison as people read it: sutler beside every rival, at most 100 columns."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from math import inf
 from typing import Final
@@ -12,59 +12,41 @@ from rich.text import Text
 
 from sutler.service.cli.views.frontier import frontier_view
 from sutler.service.cli.views.headline import market_words
-from sutler.service.cli.views.layout import bar, lines, section, table_of
+from sutler.service.cli.views.layout import bar, headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
 from sutler.service.cli.views.wording import number, objective_unit, percent, price
 from sutler.service.comparing.compared import value_of
 from sutler.service.documents.comparison import ComparedStrategy, ComparisonDocument
 
-NAME_AND_BAR_COLUMNS: Final = 43
-BAR_COLUMNS: Final = (6, 16)
+NAME_AND_BAR_COLUMNS: Final = 43  # what the figures leave of 100 columns
+BAR_COLUMNS: Final = (6, 16)  # chosen: at least eighths that compare, at most what the eye needs
 INDENT: Final = "  "
+Bars = Callable[[float], str]
 # Below this a difference is within the gap to which plans are proven.
 SAME_FRACTION: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Of all bars, so that they compare: `columns` for the largest value; the fewer, the longer the names are."""
-
-    top: float
-    columns: int
-
-    @classmethod
-    def of(cls, strategies: Sequence[ComparedStrategy]) -> "_Scale":
-        top = max((value for one in strategies if (value := value_of(one)) is not None), default=0.0)
-        longest = len(INDENT) + max(len(one.name) for one in strategies)
-        least, most = BAR_COLUMNS
-        return cls(top, max(least, min(most, NAME_AND_BAR_COLUMNS - longest)))
 
 
 def comparison_view(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     """The parts to print, in order: who wins, by how much, with what, and what cannot be compared."""
     applicable = [one for one in comparison.strategies if one.status != "not_applicable"]
     by_market = {own: [one for one in applicable if one.own_market == own] for own in (False, True)}
-    scale = _Scale.of(applicable)
+    drawn = _bars_of(applicable)
     yield _headline(comparison)
     if comparison.strategies[0].conflicts:
         yield from section("What has to give", conflicts_table(comparison.strategies[0].conflicts))
-    yield from section("On the market as it is", _results(by_market[False], comparison, scale))
+    yield from section("On the market as it is", _results(by_market[False], comparison, drawn))
     if by_market[True]:
         title = "On supply that the market does not have (nobody could rent these)"
-        yield from section(title, _results(by_market[True], comparison, scale))
+        yield from section(title, _results(by_market[True], comparison, drawn))
     if comparison.frontier is not None:
         yield from frontier_view(comparison.frontier, comparison.objective)
     if any(one.gpus for one in applicable):
         yield from section("What they rent", _fleets(applicable))
-    without = [one for one in applicable if one.reason is not None]
-    if without:
-        yield from section("Without a plan", lines(_by_reason(without)))
-    others = [one for one in comparison.strategies if one.status == "not_applicable"]
-    if others:
-        yield from section("Not applicable", lines(_by_reason(others)))
-    yield from section("What they do", lines(_described(applicable)))
-    if comparison.notes:
-        yield from section("Notes", lines(comparison.notes))
+    yield from listed("Without a plan", _by_reason(one for one in applicable if one.reason is not None))
+    others = (one for one in comparison.strategies if one.status == "not_applicable")
+    yield from listed("Not applicable", _by_reason(others))
+    yield from listed("What they do", _described(applicable))
+    yield from listed("Notes", comparison.notes)
 
 
 def claim(comparison: ComparisonDocument) -> str:
@@ -91,23 +73,19 @@ def claim(comparison: ComparisonDocument) -> str:
 def _headline(comparison: ComparisonDocument) -> Text:
     sutler = comparison.strategies[0]
     wins = value_of(sutler) is not None and sutler.status == "optimal"
-    text = Text(claim(comparison), style="bold green" if wins else "bold yellow")
     ran = [one for one in comparison.strategies if one.status != "not_applicable"]
     own = sum(one.own_market for one in ran)
     apart = f", {own} of them on a market of their own" if own else ""
     shorter = "" if comparison.objective == "max_throughput" else "; shorter bars are better"
     seconds = sum(one.seconds for one in ran)
-    for line in (
-        f"{_counted(len(ran))} with the same rates and limits{apart}, in {seconds:.1f} s",
+    strategies = "1 strategy" if len(ran) == 1 else f"{len(ran)} strategies"
+    return headed(
+        claim(comparison),
+        f"{strategies} with the same rates and limits{apart}, in {seconds:.1f} s",
         market_words(comparison.market),
         f"ratio: how many times better sutler is{shorter}",
-    ):
-        text.append(f"\n{line}", style="default not bold")
-    return text
-
-
-def _counted(strategies: int) -> str:
-    return "1 strategy" if strategies == 1 else f"{strategies} strategies"
+        style="bold green" if wins else "bold yellow",
+    )
 
 
 def _no_plan(sutler: ComparedStrategy) -> str:
@@ -156,38 +134,41 @@ def _amount(value: float, objective: str) -> str:
     return f"{number(value)} {objective_unit(objective)}"
 
 
-def _results(strategies: Sequence[ComparedStrategy], comparison: ComparisonDocument, scale: _Scale) -> Table:
+def _results(strategies: Sequence[ComparedStrategy], comparison: ComparisonDocument, drawn: Bars) -> Table:
     """A row per strategy below the name of its family; the value's own unit is not shown twice."""
     unit = objective_unit(comparison.objective)
     others = [heading for heading in ("$/h", "W") if heading != unit]
-    table = table_of(texts=("strategy", ""), numbers=(unit, *others, "ratio", "seconds"))
+    table = table_of(texts=("strategy", ""), numbers=(unit, *others, "ratio", "seconds"), notes=("status",))
     table.columns[1].no_wrap = True
-    table.add_column("status", overflow="fold")
-    families = dict.fromkeys(one.family for one in strategies)
-    for family in families:
+    for family in dict.fromkeys(one.family for one in strategies):
         if family != "sutler":
             table.add_row(Text(family, style="dim"))
         for one in (one for one in strategies if one.family == family):
-            table.add_row(*_row(one, others, scale), style="bold" if family == "sutler" else None)
+            table.add_row(*_row(one, others, drawn), style="bold" if family == "sutler" else None)
     return table
 
 
-def _row(one: ComparedStrategy, others: Sequence[str], scale: _Scale) -> list[str]:
+def _bars_of(strategies: Sequence[ComparedStrategy]) -> Bars:
+    """Bars on one scale, so that they compare; the longer the names are, the shorter."""
+    top = max((value for one in strategies if (value := value_of(one)) is not None), default=0.0)
+    longest = len(INDENT) + max(len(one.name) for one in strategies)
+    least, most = BAR_COLUMNS
+    return partial(bar, top=top, columns=max(least, min(most, NAME_AND_BAR_COLUMNS - longest)))
+
+
+def _row(one: ComparedStrategy, others: Sequence[str], drawn: Bars) -> list[str]:
     value = value_of(one)
-    money = {"$/h": price(one.cost_usd_per_hour), "W": _watts(one.power_watts)}
+    watts = "–" if one.power_watts is None else f"{one.power_watts:,.0f}"
+    money = {"$/h": price(one.cost_usd_per_hour), "W": watts}
     return [
         one.name if one.family == "sutler" else f"{INDENT}{one.name}",
-        "" if value is None else bar(value, scale.top, columns=scale.columns),
+        "" if value is None else drawn(value),
         number(value),
         *(money[heading] if value is not None else "–" for heading in others),
         number(one.ratio_to_sutler),
         f"{one.seconds:.2f}",
         _status(one),
     ]
-
-
-def _watts(watts: float | None) -> str:
-    return "–" if watts is None else f"{watts:,.0f}"
 
 
 def _status(one: ComparedStrategy) -> str:
@@ -206,7 +187,7 @@ def _fleets(strategies: Sequence[ComparedStrategy]) -> Table:
     return table
 
 
-def _by_reason(strategies: Sequence[ComparedStrategy]) -> Iterator[str]:
+def _by_reason(strategies: Iterable[ComparedStrategy]) -> Iterator[str]:
     """One sentence for all that share a reason."""
     names: dict[str | None, list[str]] = {}
     for one in strategies:

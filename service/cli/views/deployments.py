@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.traffic import thin_words
 from sutler.service.cli.views.wording import ago, counted, machine, moment, price
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
@@ -39,7 +39,7 @@ def list_view(found: Sequence[DeploymentSummary], now: datetime) -> Iterator[Ren
 
 
 def _status(deployment: DeploymentSummary) -> str:
-    """Of the last look, where there is a plan that could be looked at."""
+    """What the last look found, where there is a plan that could be looked at."""
     if deployment.plan is None:
         return "no plan yet"
     if deployment.plan.status not in SERVES:
@@ -53,25 +53,20 @@ def deployment_view(
     """What it is, which plan holds, what is under way and what went wrong. `traffic` is given where it is thin."""
     issues = "plans are issued without being asked for" if deployment.policy.automatic else "watched only"
     yield Text(f"{deployment.name}: version {deployment.version}, {issues}", style="bold")
-    yield from section("Plan", lines(_plan_words(deployment, now)))
+    yield from listed("Plan", _plan_words(deployment, now))
     if deployment.watch is not None:
-        yield from section("Watch", lines(_watch_words(deployment, deployment.watch, traffic)))
+        yield from listed("Watch", _watch_words(deployment, deployment.watch, traffic))
 
 
 def _plan_words(deployment: DeploymentResource, now: datetime) -> Iterator[str]:
-    plan, latest, pending, failure = (
-        deployment.plan,
-        deployment.latest,
-        deployment.pending,
-        deployment.last_failure,
-    )
+    plan, latest, failure = deployment.plan, deployment.latest, deployment.last_failure
     yield "there is none yet" if plan is None else f"{_issued(plan)} holds, issued {ago(plan.issued_at, now)}"
     if deployment.watch is not None and deployment.watch.carry_out is not None:
         yield from _carry_out_words(deployment.name, deployment.watch.carry_out)
     if latest is not None and plan is not None and latest.id != plan.id:
         yield f"{_issued(latest)} is newer and serves nothing, so it does not hold"
-    if pending is not None:
-        yield f"the next one is {pending.status}"
+    if deployment.pending is not None:
+        yield f"the next one is {deployment.pending.status}"
     if failure is not None and failure.problem is not None:
         yield f"the last attempt came to nothing: {failure.problem.get('detail', failure.status)}"
 
@@ -136,7 +131,7 @@ def _blind_spots(
 
 def decisions_view(found: Sequence[DecisionResource]) -> Iterator[RenderableType]:
     """One line per decision, the newest first as they come."""
-    table = table_of(texts=("decided (UTC)", "revision", "moved", "chosen", "reason"), numbers=())
+    table = table_of(texts=("decided (UTC)", "revision", "moved", "chosen", "reason"))
     for decision in found:
         basis, revision = decision.basis_revision, decision.revision
         became = f"{'–' if basis is None else basis}" + ("" if revision is None else f" → {revision}")
@@ -156,17 +151,14 @@ def acknowledged_view(found: HoldingsResource) -> Iterator[RenderableType]:
         yield from section("No longer held", _holdings(found.lost))
 
 
-def _how_to_report(found: HoldingsResource) -> str:
-    name = found.deployment
-    return (
-        f"`sutler deployments ack {name}` once its plan is carried out, or `sutler deployments holdings {name} FILE`"
-    )
-
-
 def holdings_view(found: HoldingsResource) -> Iterator[RenderableType]:
     """What is rented, and how that differs from the plan that holds."""
     if not found.reported:
-        yield Text(f"{found.deployment}: nobody has said yet what is rented: {_how_to_report(found)}")
+        name = found.deployment
+        yield Text(
+            f"{name}: nobody has said yet what is rented: `sutler deployments ack {name}` once its plan is carried "
+            f"out, or `sutler deployments holdings {name} FILE`"
+        )
         return
     yield Text(f"{found.deployment}: {_total(found)}", style="bold")
     if found.holdings:

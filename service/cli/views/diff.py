@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.wording import machine, moment, price
-from sutler.service.deployments.diff.schema import DiffDocument, KeptMachines, MachineChange, Reroute, StoppedMachines
+from sutler.service.deployments.diff.schema import DiffDocument, MachineChange, StoppedMachines
 
 MINUS: Final = "\N{MINUS SIGN}"
 
@@ -26,9 +26,13 @@ def diff_view(diff: DiffDocument) -> Iterator[RenderableType]:
         yield from section("Keep", _machines(diff.keep))
     if diff.start:
         yield from section("1. Start and check", _machines(diff.start))
-    restarts = [item for item in diff.keep if item.restart]
-    if diff.reroute or restarts:
-        yield from section("2. Re-route", lines([*map(_route_words, diff.reroute), *map(_restart_words, restarts)]))
+    routes = (f"{route.model}, {route.workload}: {route.reason}" for route in diff.reroute)
+    restarts = (
+        f"start anew on {item.provider} {item.offer_id}: {', '.join(item.restart)}"
+        for item in diff.keep
+        if item.restart
+    )
+    yield from listed("2. Re-route", (*routes, *restarts))
     if held := [item for item in diff.stop if item.held]:
         yield from section("3. Stop", _machines(held))
     if gone := list(_gone_for_good(diff)):
@@ -45,22 +49,13 @@ def _gone_for_good(diff: DiffDocument) -> Iterator[StoppedMachines]:
 
 
 def _machines(items: Iterable[MachineChange]) -> Table:
-    table = table_of(texts=("offer", "machine", "contract"), numbers=("count", "$/h"))
-    table.add_column("why", overflow="fold")
+    table = table_of(texts=("offer", "machine", "contract"), numbers=("count", "$/h"), notes=("why",))
     for item in items:
         offer = f"{item.provider} {item.offer_id}"
         contract = item.contract.replace("_", " ")
         figures = (str(item.count), price(item.usd_per_hour))
         table.add_row(offer, machine(item.gpu, item.gpus), contract, *figures, item.reason)
     return table
-
-
-def _route_words(route: Reroute) -> str:
-    return f"{route.model}, {route.workload}: {route.reason}"
-
-
-def _restart_words(item: KeptMachines) -> str:
-    return f"start anew on {item.provider} {item.offer_id}: {', '.join(item.restart)}"
 
 
 def diff_words(diff: DiffDocument) -> str:

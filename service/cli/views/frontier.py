@@ -23,20 +23,14 @@ def frontier_view(frontier: FrontierDocument, objective: str) -> Iterator[Render
     curves = [curve for curve in frontier.curves if _has_plan(curve)]
     tables = [_table(curves, at[first : first + MOST_COLUMNS], unit) for first in range(0, len(at), MOST_COLUMNS)]
     without = [curve.name for curve in frontier.curves if not _has_plan(curve)]
-    yield from section(
-        title, *_spaced(tables), *([Text(f"\nwithout any plan: {', '.join(without)}")] if without else [])
-    )
+    parts = [part for table in tables for part in (Text(), table)][1:]
+    if without:
+        parts.append(Text(f"\nwithout any plan: {', '.join(without)}"))
+    yield from section(title, *parts)
 
 
 def _has_plan(curve: FrontierCurve) -> bool:
     return any(point.value is not None for point in curve.points)
-
-
-def _spaced(tables: Sequence[Table]) -> Iterator[RenderableType]:
-    for index, table in enumerate(tables):
-        if index:
-            yield Text()
-        yield table
 
 
 def _table(curves: Sequence[FrontierCurve], at: Sequence[float], unit: str) -> Table:

@@ -2,7 +2,8 @@
 
 from rich.text import Text
 
-from sutler.service.cli.views.wording import age, number, objective_unit, percent, price
+from sutler.service.cli.views.layout import headed
+from sutler.service.cli.views.wording import age, counted, number, objective_unit, percent, price
 from sutler.service.documents.plan import MarketUsed, PlanDocument
 
 _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
@@ -10,18 +11,8 @@ _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "b
 
 def headline(plan: PlanDocument) -> Text:
     """A few lines of text; the first says what the plan achieves."""
-    lines = [
-        _achievement(plan),
-        _proof(plan),
-        *_optimum(plan),
-        *_money(plan),
-        _solve(plan),
-        market_words(plan.market),
-    ]
-    text = Text(lines[0], style=_COLOURS[plan.status])
-    for line in lines[1:]:
-        text.append(f"\n{line}", style="default not bold")
-    return text
+    others = (_proof(plan), _optimum(plan), _money(plan), _solve(plan), market_words(plan.market))
+    return headed(_achievement(plan), *others, style=_COLOURS[plan.status])
 
 
 def market_words(market: MarketUsed) -> str:
@@ -60,22 +51,19 @@ def _proof(plan: PlanDocument) -> str:
     }[plan.status]
 
 
-def _optimum(plan: PlanDocument) -> list[str]:
-    """What was given up of, or what would be the best if the rates were sure."""
+def _optimum(plan: PlanDocument) -> str:
+    """What was given up of the optimum, or what would be the best if the rates were sure."""
     best, value = plan.objective.optimum_value, plan.objective.value
     if best is None or value is None:
-        return []
+        return ""
     given_up = f" ({percent(abs(value / best - 1))} given up)" if best else ""
-    return [f"Planned for low rates: the optimum at the rates themselves is {_valued(plan, best)}{given_up}"]
+    amount = f"{number(best, digits=5)} {objective_unit(plan.objective.kind)}"
+    return f"Planned for low rates: the optimum at the rates themselves is {amount}{given_up}"
 
 
-def _valued(plan: PlanDocument, value: float) -> str:
-    return f"{number(value, digits=5)} {objective_unit(plan.objective.kind)}"
-
-
-def _money(plan: PlanDocument) -> list[str]:
+def _money(plan: PlanDocument) -> str:
     if plan.cost_usd_per_hour is None:
-        return []
+        return ""
     parts = [] if plan.objective.kind == "min_cost" else [f"{price(plan.cost_usd_per_hour)} $/h"]
     if plan.usd_per_million_tokens is not None:
         parts.append(f"{number(plan.usd_per_million_tokens)} $ per million tokens")
@@ -85,10 +73,9 @@ def _money(plan: PlanDocument) -> list[str]:
         parts.append(f"carries up to {number(plan.load_multiple)} × the load")
     if plan.power_watts is not None and plan.objective.kind != "min_power":
         parts.append(f"{number(plan.power_watts)} W")
-    return [" · ".join(parts)]
+    return " · ".join(parts)
 
 
 def _solve(plan: PlanDocument) -> str:
     method = plan.solver.method.replace("_", " ")
-    candidates = "1 candidate" if plan.solver.candidates == 1 else f"{plan.solver.candidates:,} candidates"
-    return f"Solved in {plan.solver.seconds:.2f} s ({method}, {candidates})"
+    return f"Solved in {plan.solver.seconds:.2f} s ({method}, {counted(plan.solver.candidates, 'candidate')})"

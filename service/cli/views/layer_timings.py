@@ -41,8 +41,11 @@ def _groups(rows: "Sequence[LayerRow]") -> "Iterator[tuple[tuple[str, str, int, 
 
 
 def peak_share(row: "LayerRow", spec: ModelSpec, gpu: Gpu | None) -> float | None:
-    """Of the dense compute peak in prefill, of the memory bandwidth in decode, of one direction of the link in an
-    all-reduce (a ring, Patarasuk & Yuan 2009). None where the catalogue has no such figure."""
+    """How much of the peak a timing reaches; None where the catalogue has no such figure.
+
+    The peak is that of dense compute in prefill, of memory bandwidth in decode, and of one direction of the link in
+    an all-reduce (a ring, Patarasuk & Yuan 2009).
+    """
     shard = shard_of(spec, row.tp)
     if gpu is None or isinstance(shard, str):
         return None
@@ -53,15 +56,13 @@ def peak_share(row: "LayerRow", spec: ModelSpec, gpu: Gpu | None) -> float | Non
 
 
 def _layer_share(row: "LayerRow", shard: LayerShard, gpu: Gpu) -> float | None:
+    shared = ("model", "new_tokens", "batch", "context_tokens")
     point = Measurement(
-        model=row.model,
+        **{name: getattr(row, name) for name in shared},
         precision="fp8" if row.precision == "fp8" else "bf16",
         kv_precision="bf16",
         tensor_parallel=row.tp,
         phase="decode" if row.phase == "decode" else "prefill",
-        new_tokens=row.new_tokens,
-        batch=row.batch,
-        context_tokens=row.context_tokens,
         with_attention=row.attention == "included",
     )
     if point.phase == "prefill":

@@ -10,7 +10,7 @@ from rich.text import Text
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LYING_BLOCKS = " ▏▎▍▌▋▊▉█"
-PLOT_ROWS = 5
+PLOT_ROWS = 5  # chosen: forty steps of height, and two plots still fit on a screen
 
 
 def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
@@ -18,6 +18,20 @@ def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield Text(f"\n{title}", style="bold")
     for part in parts:
         yield Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def listed(title: str, sentences: Iterable[str]) -> Iterator[RenderableType]:
+    """A section of sentences; nothing where there are none."""
+    if found := [*sentences]:
+        yield from section(title, lines(found))
+
+
+def headed(first: str, *others: str, style: str) -> Text:
+    """A first line in this style, and plain ones below it; those that are empty are left out."""
+    text = Text(first, style=style)
+    for line in filter(None, others):
+        text.append(f"\n{line}", style="default not bold")
+    return text
 
 
 def lines(sentences: Iterable[str]) -> Table:
@@ -28,26 +42,28 @@ def lines(sentences: Iterable[str]) -> Table:
     return grid
 
 
-def table_of(*, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    """An empty table: columns of text, then columns of figures."""
+def table_of(*, texts: Sequence[str], numbers: Sequence[str] = (), notes: Sequence[str] = ()) -> Table:
+    """An empty table: columns of text, then columns of figures, then columns of text again."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
     for heading in texts:
         table.add_column(heading, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
+    for heading in notes:
+        table.add_column(heading, overflow="fold")
     return table
 
 
-def bars(values: Sequence[float | None], *, labels: tuple[str, str], rows: int = PLOT_ROWS) -> Text:
+def bars(values: Sequence[float | None], *, labels: tuple[str, str]) -> Text:
     """A bar per value on a scale from 0, the first and the last named below; `?` where there is none."""
     top = max((value for value in values if value is not None), default=0.0) or 1.0
-    eighths = [None if value is None else round(8 * rows * value / top) for value in values]
-    axis = [f"{top:.4g}", *[""] * (rows - 2), "0"] if rows > 1 else [f"{top:.4g}"]
+    eighths = [None if value is None else round(8 * PLOT_ROWS * value / top) for value in values]
+    axis = [f"{top:.4g}", *[""] * (PLOT_ROWS - 2), "0"]
     width = max(len(label) for label in axis)
     drawn = []
-    for row in range(rows):
-        floor = 8 * (rows - 1 - row)
-        cells = (_cell(value, floor, is_lowest=row == rows - 1) for value in eighths)
+    for row in range(PLOT_ROWS):
+        floor = 8 * (PLOT_ROWS - 1 - row)
+        cells = (_cell(value, floor, is_lowest=row == PLOT_ROWS - 1) for value in eighths)
         drawn.append(f"{axis[row]:>{width}} ┤{''.join(cells)}")
     first, last = labels
     gap = max(1, len(values) - len(first) - len(last))

@@ -1,26 +1,23 @@
 """The market as people read it, and as `--json` prints it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from sutler.service.cli.views.layout import bars, lines, section, table_of
+from sutler.service.cli.terminal.output import rfc3339
+from sutler.service.cli.views.layout import bars, listed, section, table_of
 from sutler.service.cli.views.wording import age, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.polling import PollReport
-from sutler.service.market.repository import ProviderReport
+from sutler.service.market.repository import ProviderReport, StoredPoll
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
 
 CONTRACT_WORDS = {"on_demand": "on demand", "interruptible": "spot", "reserved": "reserved"}
-
-
-def rfc3339(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def poll_records(reports: Iterable[PollReport]) -> list[dict[str, Any]]:
@@ -33,10 +30,10 @@ def poll_records(reports: Iterable[PollReport]) -> list[dict[str, Any]]:
             "rejected": report.poll.rejected_by_reason,
             "not_available": dict(report.poll.not_available),
             "flags": dict(report.flags),
-            "retry_at": rfc3339(report.retry_at),
+            "retry_at": report.retry_at,
             "detail": report.poll.detail,
             "http_status": report.poll.http_status,
-            "at": rfc3339(report.at),
+            "at": report.at,
             "seconds": round(report.seconds, 3),
             "requests": report.poll.requests,
             "opened": report.opened,
@@ -52,19 +49,15 @@ def poll_view(reports: Sequence[PollReport]) -> Iterator[RenderableType]:
         texts=("provider", "outcome"), numbers=("kept", "rejected", "not for rent", "changed", "seconds")
     )
     for report in reports:
+        not_for_rent, changed = sum(report.poll.not_available.values()), report.opened + report.closed
         table.add_row(
             report.provider,
             report.poll.outcome.replace("_", " "),
-            f"{report.poll.kept:,}",
-            f"{len(report.poll.rejected):,}",
-            f"{sum(report.poll.not_available.values()):,}",
-            f"{report.opened + report.closed:,}",
+            *(f"{count:,}" for count in (report.poll.kept, len(report.poll.rejected), not_for_rent, changed)),
             f"{report.seconds:.1f}",
         )
     yield table
-    remarks = [remark for report in reports for remark in _remarks(report)]
-    if remarks:
-        yield from section("Remarks", lines(remarks))
+    yield from listed("Remarks", (remark for report in reports for remark in _remarks(report)))
     if any(report.poll.is_usable for report in reports):
         yield Text(
             "\n`sutler market offers` lists what is for rent; `sutler market providers` says what was rejected."
@@ -99,16 +92,8 @@ def _flag_words(flag: str, count: int) -> str:
 
 def snapshot_record(market: StoredMarket) -> dict[str, Any]:
     """The market snapshot contract; `offers` may be empty here."""
-    offers = [_offer_record(offer) for offer in market.offers]
-    return {"schema": MARKET_SCHEMA, "taken_at": rfc3339(market.taken_at), "offers": offers}
-
-
-def _offer_record(offer: OfferDocument) -> dict[str, Any]:
-    record = offer.model_dump(exclude_none=True)
-    record["observed_at"] = rfc3339(offer.observed_at)
-    if offer.gpu_ids is not None:
-        record["gpu_ids"] = list(offer.gpu_ids)
-    return record
+    offers = [{**offer.model_dump(exclude_none=True), "observed_at": offer.observed_at} for offer in market.offers]
+    return {"schema": MARKET_SCHEMA, "taken_at": market.taken_at, "offers": offers}
 
 
 def offers_view(market: StoredMarket, *, most: int) -> Iterator[RenderableType]:
@@ -158,19 +143,6 @@ def _summary(market: StoredMarket, most: int) -> str:
     return f"{len(market.offers):,} offers of {gpus} GPU types as of {when}, {seen}{shown}."
 
 
-def history_records(points: Iterable[HistoryPoint]) -> list[dict[str, Any]]:
-    return [
-        {
-            "at": rfc3339(point.at),
-            "gpus": point.gpus,
-            "offers": point.offers,
-            "least_usd_per_gpu_hour": point.least_usd_per_gpu_hour,
-            "median_usd_per_gpu_hour": point.median_usd_per_gpu_hour,
-        }
-        for point in points
-    ]
-
-
 def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Iterator[RenderableType]:
     """Two plots over the same time, and the figures at their ends."""
     known = [point for point in points if point.gpus is not None]
@@ -193,31 +165,18 @@ def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Ite
 
 
 def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:
-    records = []
-    for report in reports:
-        poll = report.last_poll
-        records.append(
-            {
-                "provider": report.provider,
-                "offers": report.offers,
-                "last_seen_at": rfc3339(report.last_seen_at),
-                "next_poll_at": rfc3339(report.next_poll_at),
-                "failures_in_a_row": report.failures_in_a_row,
-                "last_poll": None
-                if poll is None
-                else {
-                    "at": rfc3339(poll.ended_at),
-                    "outcome": poll.outcome,
-                    "kept": poll.kept,
-                    "rejected": dict(poll.rejected),
-                    "not_available": dict(poll.not_available),
-                    "flags": dict(poll.flags),
-                    "retry_at": rfc3339(poll.retry_at),
-                    "detail": poll.detail,
-                },
-            }
-        )
-    return records
+    """What scripts read of the clouds."""
+    own = ("provider", "offers", "last_seen_at", "next_poll_at", "failures_in_a_row")
+    return [{**_named(report, own), "last_poll": _poll_record(report.last_poll)} for report in reports]
+
+
+def _poll_record(poll: StoredPoll | None) -> dict[str, Any] | None:
+    names = ("outcome", "kept", "rejected", "not_available", "flags", "retry_at", "detail")
+    return None if poll is None else {"at": poll.ended_at, **_named(poll, names)}
+
+
+def _named(one: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def providers_view(reports: Sequence[ProviderReport], *, now: datetime) -> Iterator[RenderableType]:
@@ -235,9 +194,7 @@ def providers_view(reports: Sequence[ProviderReport], *, now: datetime) -> Itera
             "–" if poll is None else f"{sum(poll.rejected.values()):,}",
         )
     yield table
-    remarks = [remark for report in reports for remark in _provider_remarks(report)]
-    if remarks:
-        yield from section("Remarks", lines(remarks))
+    yield from listed("Remarks", (remark for report in reports for remark in _provider_remarks(report)))
     if all(report.last_poll is None for report in reports):
         yield Text("\n`sutler market poll` asks them.")
 
@@ -253,6 +210,7 @@ def _provider_remarks(report: ProviderReport) -> Iterator[str]:
     if poll.detail:
         yield f"{report.provider}: {poll.detail}"
     if report.failures_in_a_row:
-        yield f"{report.provider}: {report.failures_in_a_row} failures in a row; next {rfc3339(report.next_poll_at)}"
+        next_at = report.next_poll_at and rfc3339(report.next_poll_at)
+        yield f"{report.provider}: {report.failures_in_a_row} failures in a row; next {next_at}"
     for flag, count in poll.flags.items():
         yield f"{report.provider}: {_flag_words(flag, count)}"

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from sutler.service.cli.views.layout import lines, section, table_of
-from sutler.service.cli.views.market import rfc3339
-from sutler.service.cli.views.wording import number, percent
+from sutler.service.cli.views.layout import lines, listed, section, table_of
+from sutler.service.cli.views.wording import engine_words, number, percent
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
 from sutler.service.profiles.calibrating import Calibrated, serving_run
 from sutler.service.profiles.repository import Profile
@@ -23,17 +22,7 @@ METRICS = (("req_per_s", "requests/s"), ("ttft", "TTFT, as plans bound it"), ("t
 
 def import_records(done: Iterable[Imported]) -> list[dict[str, Any]]:
     """What scripts read of an import."""
-    return [
-        {
-            "file": one.file,
-            "format": one.format,
-            "kept": one.kept,
-            "new": one.new,
-            "profiles": [key.id for key in one.profiles],
-            "rejected": [{"place": run.place, "reasons": list(run.reasons)} for run in one.rejected],
-        }
-        for one in done
-    ]
+    return [{**asdict(one), "profiles": [key.id for key in one.profiles]} for one in done]
 
 
 def import_view(done: Sequence[Imported]) -> Iterator[RenderableType]:
@@ -43,27 +32,15 @@ def import_view(done: Sequence[Imported]) -> Iterator[RenderableType]:
         table.add_row(one.file, one.format, f"{one.kept:,}", f"{one.new:,}", f"{len(one.rejected):,}")
     yield table
     keys = dict.fromkeys(key for one in done for key in one.profiles)
-    if keys:
-        yield from section("Profiles", lines(f"{key.id}  {key}" for key in keys))
+    yield from listed("Profiles", (f"{key.id}  {key}" for key in keys))
     if any(one.kept for one in done):
         yield lines(["Next: sutler calibrate NAME fits the estimates to them."])
 
 
-def profile_records(found: Iterable[Profile]) -> list[dict[str, Any]]:
-    """What scripts read of a list."""
-    return [
-        {
-            "id": one.key.id,
-            **asdict(one.key),
-            "runs": one.runs,
-            "tensor_parallel": list(one.tensor_parallel),
-            "least_concurrency": one.least_concurrency,
-            "most_concurrency": one.most_concurrency,
-            "newest_at": rfc3339(one.newest_at),
-            "imported_from": list(one.imported_from),
-        }
-        for one in found
-    ]
+def profile_record(found: Profile) -> dict[str, Any]:
+    """What scripts read of a profile."""
+    figures = asdict(found)
+    return {"id": found.key.id, **figures.pop("key"), **figures}
 
 
 def profiles_view(found: Sequence[Profile], *, is_filtered: bool) -> Iterator[RenderableType]:
@@ -85,17 +62,9 @@ def profiles_view(found: Sequence[Profile], *, is_filtered: bool) -> Iterator[Re
 
 
 def run_records(profile: Profile, runs: Sequence[ProfileRun]) -> dict[str, Any]:
-    """What scripts read of a profile."""
-    return {
-        **profile_records([profile])[0],
-        "measured": [
-            {
-                **{name: getattr(run, name) for name in ProfileRun.__slots__ if name not in ("key", "measured_at")},
-                "measured_at": rfc3339(run.measured_at),
-            }
-            for run in runs
-        ],
-    }
+    """What scripts read of a profile and its runs."""
+    names = [name for name in ProfileRun.__slots__ if name != "key"]
+    return {**profile_record(profile), "measured": [{name: getattr(run, name) for name in names} for run in runs]}
 
 
 def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[RenderableType]:
@@ -107,21 +76,16 @@ def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[Renderab
         texts=("TP x PP",), numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate")
     )
     for run in runs:
-        table.add_row(
-            f"{run.tensor_parallel} x {run.pipeline_parallel}",
-            f"{run.input_tokens:,.0f}",
-            f"{run.output_tokens:,.0f}",
-            number(run.concurrency),
-            number(run.req_per_s),
-            number(run.ttft_s, digits=3),
-            number(1000 * run.tpot_s, digits=3),
-            f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–",
-        )
+        tokens = (f"{tokens:,.0f}" for tokens in (run.input_tokens, run.output_tokens))
+        latencies = (number(one, digits=3) for one in (run.ttft_s, 1000 * run.tpot_s))
+        error = f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–"
+        degrees = f"{run.tensor_parallel} x {run.pipeline_parallel}"
+        table.add_row(degrees, *tokens, number(run.concurrency), number(run.req_per_s), *latencies, error)
     yield from section(f"{profile.key.id}  {profile.key}", table)
 
 
 def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[RenderableType]:
-    """Before, after, and what to expect."""
+    """How far off the estimates were before and are after, and what to expect."""
     document = made.document
     yield from section(_title(document), _error_table(document))
     if made.notes:
@@ -142,28 +106,27 @@ def calibrations_view(found: Sequence[CalibrationDocument]) -> Iterator[Renderab
         return
     table = table_of(texts=("name", "engine", "fitted"), numbers=("revision", "runs", "left-out error of req/s"))
     for one in found:
-        off = "–" if one.left_out is None else _pair(one.left_out, "req_per_s")
-        engine = f"{one.engine} {', '.join(one.engine_versions)}".strip()
-        table.add_row(one.name, engine, f"{one.created_at:%Y-%m-%d %H:%M}", f"{one.revision}", f"{one.runs:,}", off)
+        off = _pair(one.left_out, "req_per_s")
+        table.add_row(
+            one.name, engine_words(one), f"{one.created_at:%Y-%m-%d %H:%M}", f"{one.revision}", f"{one.runs:,}", off
+        )
     yield table
 
 
 def _title(document: CalibrationDocument) -> str:
     layers = f", {document.layer_times:,} layer times" if document.layer_times else ""
-    engine = f"{document.engine} {', '.join(document.engine_versions)}".strip()
-    return f"Calibration {document.name}: {document.runs:,} runs of {engine}{layers}"
+    return f"Calibration {document.name}: {document.runs:,} runs of {engine_words(document)}{layers}"
 
 
 def _error_table(document: CalibrationDocument) -> RenderableType:
     table = table_of(texts=("error, median / p90",), numbers=("shipped", "fitted", "each left out"))
     for name, title in METRICS:
-        cells = [
-            "–" if one is None else _pair(one, name) for one in (document.before, document.after, document.left_out)
-        ]
-        table.add_row(title, *cells)
+        table.add_row(title, *(_pair(one, name) for one in (document.before, document.after, document.left_out)))
     return table
 
 
-def _pair(found: CalibrationErrors, name: str) -> str:
+def _pair(found: CalibrationErrors | None, name: str) -> str:
+    if found is None:
+        return "–"
     median, p90 = getattr(found, f"{name}_median_fraction"), getattr(found, f"{name}_p90_fraction")
     return "–" if median is None or p90 is None else f"{percent(median)} / {percent(p90)}"

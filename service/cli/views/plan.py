@@ -8,16 +8,19 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from sutler.service.cli.views.headline import headline
-from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.cli.views.robustness import robust_lines
 from sutler.service.cli.views.roles import combos, hand_overs
 from sutler.service.cli.views.wording import (
+    engine_words,
     fleet,
     layout,
+    machine,
     number,
     objective_unit,
     parallelism,
     percent,
+    place,
     price,
     span,
     unit_words,
@@ -34,10 +37,10 @@ from sutler.service.documents.plan import (
     ValidationDocument,
 )
 
-MOST_MATRIX_COLUMNS = 8
-MOST_BINDINGS = 8
-MOST_RUNS = 3
+MOST_MATRIX_COLUMNS = 8  # with the width below: what fits beside the names of workloads into 100 columns
 MOST_MATRIX_WIDTH = 70
+MOST_BINDINGS = 8  # chosen: weaker ones are rarely worth a change
+MOST_RUNS = 3  # chosen: more ids would fold the column
 
 
 def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iterator[RenderableType]:
@@ -59,20 +62,18 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
             yield from section("Hand over", hand_overs(plan.kv_transfers, names))
         if plan.combos:
             yield from section("Combos", combos(plan.combos))
-    if plan.binding:
-        yield from section("What limits it (at the margin of the relaxed plan)", lines(_bindings(plan)))
+    yield from listed("What limits it (at the margin of the relaxed plan)", _bindings(plan))
     otherwise = [_alternatives(plan)] if plan.alternatives else []
     if plan.precision_alternative is not None:
         otherwise.append(lines([_precision_words(plan, plan.precision_alternative)]))
     if otherwise:
         yield from section("Otherwise", *otherwise)
     if plan.validation is not None:
-        yield from section("Replayed", lines(_validation(plan.validation, plan.objective.kind)))
+        yield from listed("Replayed", _validation(plan.validation, plan.objective.kind))
     if plan.evidence:
-        yield from section("How sure the rates are", lines([*_evidence_words(plan), *robust_lines(plan)]))
-    for title, sentences in (("Warnings", plan.warnings), ("Notes", plan.notes)):
-        if sentences:
-            yield from section(title, lines(sentences))
+        yield from listed("How sure the rates are", [*_evidence_words(plan), *robust_lines(plan)])
+    yield from listed("Warnings", plan.warnings)
+    yield from listed("Notes", plan.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,6 @@ class ReplicaGroup:
     role: str
     layout: str
     replicas: tuple[ReplicaDocument, ...]
-
-    @property
-    def rps(self) -> float:
-        return sum(sum(replica.throughput_rps.values()) for replica in self.replicas)
 
 
 def group_replicas(
@@ -111,9 +108,7 @@ def group_replicas(
 
 def conflicts_table(conflicts: Iterable[ConflictDocument]) -> Table:
     """What has to give, by how much, and what to change."""
-    table = table_of(texts=("constraint",), numbers=("needed", "available"))
-    table.add_column("", overflow="fold")
-    table.add_column("what to change", overflow="fold")
+    table = table_of(texts=("constraint",), numbers=("needed", "available"), notes=("", "what to change"))
     for conflict in conflicts:
         needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
         table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
@@ -128,11 +123,11 @@ def _letters(index: int) -> str:
 def _ids_of(replicas: Sequence[ReplicaDocument]) -> str:
     """`chat-0`, `chat-0–3`, `chat-0–3, 7`, or, of many apart, the first ones and how many there are more."""
     runs: list[list[tuple[str, int, str]]] = []
-    for prefix, place, digits in sorted(_numbered(replica.id) for replica in replicas):
-        if runs and digits and (runs[-1][-1][0], runs[-1][-1][1] + 1) == (prefix, place):
-            runs[-1].append((prefix, place, digits))
+    for prefix, position, digits in sorted(_numbered(replica.id) for replica in replicas):
+        if runs and digits and (runs[-1][-1][0], runs[-1][-1][1] + 1) == (prefix, position):
+            runs[-1].append((prefix, position, digits))
         else:
-            runs.append([(prefix, place, digits)])
+            runs.append([(prefix, position, digits)])
     words, last = [], None
     for run in runs[:MOST_RUNS]:
         prefix, _, digits = run[0]
@@ -152,14 +147,10 @@ def _numbered(replica_id: str) -> tuple[str, int, str]:
 def _rentals(rentals: Sequence[RentalDocument]) -> Table:
     table = table_of(texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "$/h"))
     for rental in rentals:
-        where = rental.site or rental.provider
-        if rental.provider not in where:
-            where = f"{rental.provider} · {where}"
-        total = rental.price_usd_per_hour * rental.count
-        machine = rental.gpu if rental.gpus == 1 else f"{rental.gpus} × {rental.gpu}"
+        each, count = rental.price_usd_per_hour, rental.count
+        what = (machine(rental.gpu, rental.gpus), place(rental.site, rental.provider))
         contract = rental.contract.replace("_", " ")
-        each = price(rental.price_usd_per_hour)
-        table.add_row(rental.offer_id, machine, where, contract, str(rental.count), each, price(total))
+        table.add_row(rental.offer_id, *what, contract, str(count), price(each), price(each * count))
     return table
 
 
@@ -171,8 +162,9 @@ def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
         busy = span([replica.utilisation_fraction for replica in group.replicas])
         ceilings = [r.max_load_fraction for r in group.replicas if r.max_load_fraction is not None]
         most = span(ceilings) if ceilings else "–"
+        rps = sum(sum(replica.throughput_rps.values()) for replica in group.replicas)
         copies = str(len(group.replicas))
-        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(group.rps))
+        table.add_row(group.name, group.model, group.layout, copies, batch, busy, most, number(rps))
     return table
 
 
@@ -291,23 +283,17 @@ def _tried(one: TriedPlan, kind: str) -> str:
 def _evidence_words(plan: PlanDocument) -> Iterator[str]:
     if plan.calibration is not None:
         own = plan.calibration
-        engine = f"{own.engine} {', '.join(own.engine_versions)}".strip()
         revision = f" (revision {own.revision})" if own.revision else ""
         changed = "`evidence` in the JSON says what they change"
-        yield f"by calibration {own.name}{revision}: {own.runs:,} runs of {engine}; {changed}"
-    evidence = plan.evidence
+        yield f"by calibration {own.name}{revision}: {own.runs:,} runs of {engine_words(own)}; {changed}"
     by_source: dict[str, list[EvidenceDocument]] = defaultdict(list)
-    for entry in evidence:
+    for entry in plan.evidence:
         by_source[entry.source].append(entry)
     for source, entries in by_source.items():
         low = min((e.low_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
         high = max((e.high_rps / e.rps - 1 for e in entries if e.rps > 0), default=0.0)
-        rates = "1 rate" if len(entries) == 1 else f"{len(entries)} rates"
-        yield (
-            f"{source}: {rates}, true within {100 * low:+.0f} % to {100 * high:+.0f} %"
-            if low or high
-            else (f"{source}: {rates}, taken as given")
-        )
+        band = f"true within {100 * low:+.0f} % to {100 * high:+.0f} %" if low or high else "taken as given"
+        yield f"{source}: {len(entries)} rate{'s' * (len(entries) > 1)}, {band}"
 
 
 def _amount(value: float, unit: str) -> str:

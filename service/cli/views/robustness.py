@@ -7,7 +7,7 @@ from sutler.service.documents.plan import PlanDocument, RobustAlternativeDocumen
 
 
 def robust_lines(plan: PlanDocument) -> Iterator[str]:
-    """Nothing where nothing is known, or where every rate is taken as given."""
+    """The sentences; none where nothing is known, or where every rate is taken as given."""
     found = plan.robustness
     if found is None or found.low_fraction == 1:
         return

@@ -9,7 +9,7 @@ from sutler.service.cli.views.layout import table_of
 from sutler.service.cli.views.wording import number, percent
 from sutler.service.documents.plan import ComboDocument, KvTransferDocument
 
-MOST_HAND_OVERS = 30
+MOST_HAND_OVERS = 30  # chosen: what a screen holds
 
 
 def hand_overs(transfers: Iterable[KvTransferDocument], group_of: Mapping[str, str]) -> Table:

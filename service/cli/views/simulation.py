@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.wording import counted, number, percent
 from sutler.service.simulation.schemas import (
     METRIC_WORDS,
@@ -18,7 +18,7 @@ from sutler.service.simulation.schemas import (
 )
 
 SHOWN_PERCENTILES = ("p10", "p50", "p90", "p95", "p99", "p100")
-MOST_REPLICAS = 40
+MOST_REPLICAS = 40  # chosen: what a screen holds
 
 
 def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
@@ -38,9 +38,7 @@ def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
     if len(found.workloads) > len(found.models):
         yield from section("By workload, p90", _workloads(found.workloads))
     yield from section("Replicas, means over time", _replicas(found.replicas))
-    notes = list(_notes(found))
-    if notes:
-        yield from section("What to know", lines(notes))
+    yield from listed("What to know", _notes(found))
 
 
 def _headline(found: SimulationResource) -> str:
@@ -60,16 +58,9 @@ def _rates(models: Iterable[TrafficResource]) -> Table:
         numbers=("requests", "offered req/s", "done req/s", "goodput req/s", "in tok/s", "out tok/s", "unserved"),
     )
     for model in models:
-        table.add_row(
-            model.model,
-            f"{model.requests:,}",
-            number(model.offered_rps),
-            number(model.throughput_rps),
-            number(model.goodput_rps),
-            number(model.input_tokens_per_s),
-            number(model.output_tokens_per_s),
-            f"{model.unserved:,}",
-        )
+        requests = (model.offered_rps, model.throughput_rps, model.goodput_rps)
+        rates = (*requests, model.input_tokens_per_s, model.output_tokens_per_s)
+        table.add_row(model.model, f"{model.requests:,}", *map(number, rates), f"{model.unserved:,}")
     return table
 
 
@@ -85,11 +76,11 @@ def _latencies(model: TrafficResource) -> Table:
 def _limits(limits: Iterable[tuple[str, LimitResource]]) -> Table:
     limits = list(limits)
     has_own = any(limit.workload for _, limit in limits)
-    table = table_of(texts=("model", *(("workload",) if has_own else ()), "limit", ""), numbers=("came to", "within"))
+    table = table_of(texts=("model", *["workload"] * has_own, "limit", ""), numbers=("came to", "within"))
     for model, limit in limits:
         table.add_row(
             model,
-            *((limit.workload or "",) if has_own else ()),
+            *[limit.workload or ""] * has_own,
             f"{METRIC_WORDS[limit.metric]} p{limit.percentile} at most {_with_unit(limit.metric, limit.seconds)}",
             "met" if limit.met else "missed",
             _with_unit(limit.metric, limit.at_percentile_s),
@@ -105,14 +96,8 @@ def _workloads(workloads: Iterable[TrafficResource]) -> Table:
     )
     for workload in workloads:
         p90 = (_shown(metric, getattr(workload, metric).percentiles_s["p90"]) for metric in METRIC_WORDS)
-        table.add_row(
-            workload.model,
-            workload.workload,
-            f"{workload.requests:,}",
-            number(workload.throughput_rps),
-            *p90,
-            f"{workload.unserved:,}",
-        )
+        done = (f"{workload.requests:,}", number(workload.throughput_rps))
+        table.add_row(workload.model, workload.workload, *done, *p90, f"{workload.unserved:,}")
     return table
 
 
@@ -132,17 +117,15 @@ def _with_unit(metric: str, seconds: float | None) -> str:
 def _replicas(replicas: Sequence[SimulatedReplicaResource]) -> Table:
     has_roles = any(replica.role != "aggregated" for replica in replicas)
     table = table_of(
-        texts=("replica", "role") if has_roles else ("replica",),
+        texts=("replica", *["role"] * has_roles),
         numbers=("requests", "busy", "running", "waiting", "most", "cache", "most", "preempted"),
     )
     for replica in replicas[:MOST_REPLICAS]:
         table.add_row(
-            *((replica.replica, replica.role) if has_roles else (replica.replica,)),
+            *(replica.replica, *[replica.role] * has_roles),
             f"{replica.requests:,}",
             percent(replica.busy_fraction),
-            number(replica.running, digits=3),
-            number(replica.waiting, digits=3),
-            number(replica.most_waiting, digits=3),
+            *(number(one, digits=3) for one in (replica.running, replica.waiting, replica.most_waiting)),
             percent(replica.cache_fraction),
             percent(replica.most_cache_fraction),
             f"{replica.preemptions:,}",

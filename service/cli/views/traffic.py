@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from sutler.service.cli.views.layout import lines, section, table_of
+from sutler.service.cli.views.layout import listed, table_of
 from sutler.service.cli.views.wording import age, ago, counted, moment, number
 from sutler.service.deployments.traffic.feed_schema import FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import (
@@ -18,7 +18,7 @@ from sutler.service.deployments.traffic.schemas import (
 )
 from sutler.service.deployments.traffic.window import ENOUGH_REQUESTS
 
-MOST_URLS: Final = 3
+MOST_URLS: Final = 3  # chosen: the first ones tell which service it is
 STATES: Final = {
     "never": "nothing was ever seen",
     "silent": "nothing is seen any more",
@@ -64,8 +64,8 @@ def traffic_view(found: TrafficResource, now: datetime) -> Iterator[RenderableTy
             seen = (number(w.rate_rps) if is_seen else "–", number(w.planned_rps), _requests(w, is_seen))
             table.add_row("", w.workload, "", *seen, f"{w.input_tokens:,.0f} → {w.output_tokens:,.0f}", "", "")
     yield table
-    if latencies := [words for model in found.models for words in _latency_words(model)]:
-        yield from section("Latencies of the newest reading", lines(latencies))
+    latencies = (words for model in found.models for words in _latency_words(model))
+    yield from listed("Latencies of the newest reading", latencies)
 
 
 def _requests(traffic: ModelTrafficResource | WorkloadTrafficResource, is_seen: bool) -> str:
@@ -105,8 +105,7 @@ def feeds_view(found: FeedsResource) -> Iterator[RenderableType]:
         read_at = "never" if feed.read_at is None else moment(feed.read_at)
         table.add_row(feed.model, feed.kind, _places(feed), f"{feed.every_s:g} s", read_at, _feed_state(feed))
     yield table
-    if failures := [words for feed in found.feeds for words in _failures(feed)]:
-        yield from section("Could not be read", lines(failures))
+    yield from listed("Could not be read", (words for feed in found.feeds for words in _failures(feed)))
 
 
 def _places(feed: FeedResource) -> str:

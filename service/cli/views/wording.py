@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, log10
 
+from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.plan import RentalDocument, StageDocument
 
 _OBJECTIVE_UNITS = {"max_throughput": "req/s", "min_makespan": "s", "min_cost": "$/h", "min_power": "W"}
@@ -74,6 +75,17 @@ def fleet(rentals: Sequence[RentalDocument]) -> str:
     for rental in rentals:
         gpus[rental.gpu] = gpus.get(rental.gpu, 0) + rental.gpus * rental.count
     return ", ".join(f"{count} × {gpu}" for gpu, count in gpus.items()) or "–"
+
+
+def place(site: str | None, provider: str) -> str:
+    """The site, with its provider where it does not say that itself."""
+    where = site or provider
+    return where if provider in where else f"{provider} · {where}"
+
+
+def engine_words(of: CalibrationDocument) -> str:
+    """`vllm 0.10, 0.11`."""
+    return f"{of.engine} {', '.join(of.engine_versions)}".strip()
 
 
 def layout(stages: Sequence[StageDocument], data_parallel: int = 1) -> str:

@@ -16,7 +16,7 @@ from sutler.service.deployments.replanning.standing_machines import Assessed, as
 from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
-from sutler.service.simulation.validation import known_deratings
+from sutler.service.simulation.simulated import known_deratings
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Plan

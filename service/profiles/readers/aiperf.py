@@ -83,7 +83,7 @@ def recognises(values: Sequence[object]) -> bool:
 
 
 def read(values: Sequence[Any], name: str) -> RunsRead:
-    """Raises DocumentError where the run cannot be used."""
+    """The run that the file states. Raises DocumentError where the run cannot be used."""
     format_name = AIPERF if _OF_AIPERF & values[0].keys() else GENAI_PERF
     return collected(name, format_name, [(_PLACE, values[0])], _run)
 

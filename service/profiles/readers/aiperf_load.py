@@ -31,14 +31,14 @@ def _names(value: object) -> object:
 Names = Annotated[tuple[Name, ...], BeforeValidator(_names)]
 
 
-class Load(Stated):
+class LoadSettings(Stated):
     """A load generator's settings."""
 
     concurrency: Positive | None = None
     request_rate: Positive | None = None
 
 
-class Endpoint(Stated):
+class TargetEndpoint(Stated):
     """What requests went to."""
 
     model_names: Names | None = None
@@ -47,7 +47,7 @@ class Endpoint(Stated):
 class PerfAnalyzer(Stated):
     """GenAI-Perf's section of that name."""
 
-    stimulus: Load | None = None
+    stimulus: LoadSettings | None = None
 
 
 class Input(Stated):
@@ -66,14 +66,14 @@ class Phase(Stated):
     rate: Positive | None = None
 
 
-class InputConfig(Load):
+class InputConfig(LoadSettings):
     """The settings of the run, in whichever version of the format."""
 
     models: Names | None = None
     model: Names | None = None
     phases: list[Phase] | None = None
-    endpoint: Annotated[Endpoint | None, WhereMapping] = None
-    loadgen: Annotated[Load | None, WhereMapping] = None
+    endpoint: Annotated[TargetEndpoint | None, WhereMapping] = None
+    loadgen: Annotated[LoadSettings | None, WhereMapping] = None
     input: Annotated[Input | None, WhereMapping] = None
     perf_analyzer: Annotated[PerfAnalyzer | None, WhereMapping] = None
 

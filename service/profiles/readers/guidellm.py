@@ -130,7 +130,7 @@ def recognises(values: Sequence[object]) -> bool:
 
 
 def read(values: Sequence[Any], name: str) -> RunsRead:
-    """Raises DocumentError where the report as a whole or all of its benchmarks are unusable."""
+    """The runs of a report. Raises DocumentError where all of it, or every benchmark in it, is unusable."""
     report = validate(_Report, values[0])
     numbered = [(f"benchmarks[{index}]", value) for index, value in enumerate(values[0]["benchmarks"])]
     return collected(name, FORMAT, numbered, lambda place, value: _run(place, value, report))

@@ -16,7 +16,7 @@ _SAYS_NOTHING: Final = frozenset({"", "auto", "none", "null", "unknown", "n/a"})
 
 
 class Labels(Stated):
-    """Under the names that are usual for them."""
+    """What labels say, under the names that are usual for them."""
 
     model: Label | None = None
     gpu: Label | None = named("gpu", "gpu_type", "gpu_name", "gpu_model", "accelerator", "hardware")

@@ -11,7 +11,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.profiles.runs import BenchmarkRun
 
-MOST_PROBLEMS_SHOWN: Final = 20
+MOST_PROBLEMS_SHOWN: Final = 20  # chosen: as many as the command line shows
 
 Given = TypeVar("Given")
 

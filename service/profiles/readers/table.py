@@ -67,7 +67,7 @@ class _Row(Stated):
 
 
 def read(content: bytes, name: str) -> RunsRead:
-    """Raises DocumentError where the file is no such table, or no row of it can be used."""
+    """The runs of a table. Raises DocumentError where the file is no such table, or no row of it can be used."""
     table = read_csv(content, columns=("gpu", "model", *_MEASURED), field="file", name=name)
     _require_measurements(table, name)
     numbered = [(f"row {number}", row) for number, row in zip(table.numbers, table.rows, strict=True)]

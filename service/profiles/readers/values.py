@@ -15,7 +15,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document, Name
 from sutler.solver.units import MILLISECONDS_PER_SECOND
 
-EARLIEST_YEAR: Final = 2000
+EARLIEST_YEAR: Final = 2000  # what is before comes of clocks that were never set
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -40,7 +40,7 @@ def seconds_of_ms(milliseconds: float | None) -> float | None:
 
 
 def at_utc(epoch_s: float | None) -> datetime | None:
-    """None for the zeros and minus ones that programs write where they know no time."""
+    """The time, or None for the zeros and minus ones that programs write where they know none."""
     return datetime.fromtimestamp(epoch_s, UTC) if epoch_s is not None and epoch_s > 0 else None
 
 

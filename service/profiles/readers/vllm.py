@@ -73,7 +73,7 @@ def recognises(values: Sequence[object]) -> bool:
 
 
 def read(values: Sequence[object], name: str) -> RunsRead:
-    """Raises DocumentError where no run can be used."""
+    """The runs of a file. Raises DocumentError where no run can be used."""
     numbered = [(f"result {number}", value) for number, value in enumerate(_flat(values), 1)]
     return collected(name, FORMAT, numbered, _run)
 

@@ -7,7 +7,7 @@ import pytest
 
 from sutler.service.db.store import open_store
 from sutler.service.profiles.checks import Given
-from sutler.service.profiles.repository import Wanted
+from sutler.service.profiles.repository import RunFilter
 from sutler.service.profiles.service import ProfilesService
 from sutler.service.settings import StoreSettings
 from tests.postgres import Server
@@ -23,7 +23,7 @@ def mine(service: Running, postgres: Server) -> str:
     engine = open_store(StoreSettings(data_dir=postgres.data_dir, database_url=postgres.url("service")))
     profiles = ProfilesService(engine)
     profiles.import_file("runs.csv", a_table(0.7).encode(), Given())
-    profiles.keep(profiles.calibrate("mine", Wanted()))
+    profiles.keep(profiles.calibrate("mine", RunFilter()))
     engine.dispose()
     return "mine"
 

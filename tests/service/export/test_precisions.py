@@ -10,7 +10,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.export import exported
 from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.simulated import Choices, simulated
-from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.translation.from_plan import issue_plan, plan_json
 from sutler.service.translation.to_plan import served_models, solver_plan
 from sutler.service.translation.to_problem import to_problem
@@ -59,7 +59,7 @@ def test_each_is_simulated_at_its_own(plan: PlanDocument) -> None:
     """At int4 the replica that was planned at fp8 would be another one."""
     swapped = tuple(replica.model_copy(update={"precision": "int4"}) for replica in plan.replicas)
     own, other = (
-        simulated(one, Drawn(60.0), Choices()).summary
+        simulated(one, PoissonTraffic(60.0), Choices()).summary
         for one in (plan, plan.model_copy(update={"replicas": swapped}))
     )
     assert own != other

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
-from sutler.service.cli.deployments import deployments
+from sutler.service.cli.deployments.app import deployments
 from sutler.service.deployments.diff.schema import REROUTE, START, STOP, DiffDocument
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
 from sutler.service.documents.validation import validate

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
 from sutler.service.cli.terminal.output import show
-from sutler.service.cli.views.offline_outcome import adjustment_view
-from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.cli.views.offline.outcome import adjustment_view
+from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.application_schema import ApplicationDocument

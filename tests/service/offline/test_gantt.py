@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sutler.service.cli.views.offline_gantt import GanttText, charts_view
+from sutler.service.cli.views.offline.gantt import GanttText, charts_view
 from sutler.service.documents.errors import DocumentError
 from sutler.service.offline.figures import Drawing, check_plot, drawn
 from sutler.service.offline.gantt import Bar, Chart, blocks_of, chart_of, on_one_scale, ticks_of

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from sutler.service.cli.terminal.output import show
-from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema

@@ -11,8 +11,8 @@ from sutler.service.documents.validation import validate
 from sutler.service.profiles.checks import Given
 from sutler.service.profiles.errors import NoSuchProfileError, NothingToFitError
 from sutler.service.profiles.layer_rows import LayerRow, written
-from sutler.service.profiles.repository import Wanted
-from sutler.service.profiles.selection import wanted_of
+from sutler.service.profiles.repository import RunFilter
+from sutler.service.profiles.selection import run_filter
 from sutler.service.profiles.service import ProfilesService
 from sutler.service.translation.calibrations import calibration_of
 from tests.service.profiles.builders import HEADER, a_table
@@ -50,7 +50,7 @@ def test_versions_of_an_engine_are_profiles_of_their_own(service: ProfilesServic
     imported(service, a_table(version="0.10"))
     imported(service, a_table(0.9, version="0.11"))
     assert [one.key.engine_version for one in service.profiles()] == ["0.10", "0.11"]
-    assert len(service.profiles(Wanted(engine_version="0.11"))) == 1
+    assert len(service.profiles(RunFilter(engine_version="0.11"))) == 1
     assert len({one.key.id for one in service.profiles()}) == 2
 
 
@@ -65,8 +65,8 @@ def test_a_profile_is_found_by_the_beginning_of_its_id_and_can_be_forgotten(serv
 
 def test_calibrations_count_up_and_the_newest_is_what_a_name_means(service: ProfilesService) -> None:
     imported(service, a_table())
-    first = service.keep(service.calibrate("mine", Wanted())).document
-    second = service.keep(service.calibrate("mine", Wanted())).document
+    first = service.keep(service.calibrate("mine", RunFilter())).document
+    second = service.keep(service.calibrate("mine", RunFilter())).document
     assert (first.revision, second.revision) == (1, 2)
     assert service.calibration("mine") == second
     assert [one.name for one in service.calibrations()] == ["mine"]
@@ -76,7 +76,7 @@ def test_calibrations_count_up_and_the_newest_is_what_a_name_means(service: Prof
 
 def test_eight_runs_of_a_slower_stack_are_learned(service: ProfilesService) -> None:
     imported(service, a_table(0.7))
-    made = service.calibrate("mine", Wanted())
+    made = service.calibrate("mine", RunFilter())
     document = made.document
     assert document.before is not None
     assert document.left_out is not None
@@ -88,7 +88,7 @@ def test_eight_runs_of_a_slower_stack_are_learned(service: ProfilesService) -> N
 
 def test_a_calibration_comes_back_from_the_store_as_it_went_in(service: ProfilesService) -> None:
     imported(service, a_table(0.7))
-    made = service.keep(service.calibrate("mine", Wanted()))
+    made = service.keep(service.calibrate("mine", RunFilter()))
     stored = calibration_of(service.calibration("mine"))
     fitted = made.result.calibration
     assert stored.factors == fitted.factors
@@ -105,22 +105,22 @@ def test_engines_are_calibrated_one_by_one(service: ProfilesService) -> None:
     imported(service, a_table())
     imported(service, a_table(engine="sglang"))
     with pytest.raises(NothingToFitError, match="--engine"):
-        service.calibrate("mine", Wanted())
-    assert service.calibrate("mine", wanted_of(engine="SGLang")).document.engine == "sglang"
+        service.calibrate("mine", RunFilter())
+    assert service.calibrate("mine", run_filter(engine="SGLang")).document.engine == "sglang"
 
 
 def test_mixed_versions_are_noted_and_nothing_is_an_error(service: ProfilesService) -> None:
     imported(service, a_table(version="0.10"))
     imported(service, a_table(version="0.11"))
-    assert "0.10, 0.11" in service.calibrate("mine", Wanted()).notes[0]
+    assert "0.10, 0.11" in service.calibrate("mine", RunFilter()).notes[0]
     with pytest.raises(NothingToFitError, match="profiles import"):
-        service.calibrate("mine", Wanted(gpu="a40"))
+        service.calibrate("mine", RunFilter(gpu="a40"))
 
 
 def test_pipelines_are_kept_but_not_fitted_to(service: ProfilesService) -> None:
     imported(service, a_table())
     imported(service, a_table(), Given(pipeline_parallel=2))
-    made = service.calibrate("mine", Wanted())
+    made = service.calibrate("mine", RunFilter())
     assert made.document.runs == 8
     assert made.notes == ("8 runs of pipelines are left out: a calibration is fitted to runs of one stage",)
 
@@ -160,7 +160,7 @@ def test_times_of_layers_are_kept_and_fitted_to(service: ProfilesService) -> Non
     found = service.import_file("profile.csv", written(rows), Given())
     assert (found.format, found.kept, found.new) == ("layer times", 4, 4)
     assert service.import_file("profile.csv", written(rows), Given()).new == 0
-    document = service.keep(service.calibrate("layers", Wanted())).document
+    document = service.keep(service.calibrate("layers", RunFilter())).document
     assert (document.runs, document.layer_times, document.left_out) == (0, 3, None)
     odd = [a_layer("prefill", 0.004, gpu="foo"), a_layer("prefill", 0.005, gpu="cpu"), a_layer("prefill", 0.006)]
     again = service.import_file("odd.csv", written(odd), Given())
@@ -170,7 +170,7 @@ def test_times_of_layers_are_kept_and_fitted_to(service: ProfilesService) -> Non
 
 def test_calibrations_of_one_name_at_once_each_get_a_revision(service: ProfilesService) -> None:
     imported(service, a_table())
-    made = service.calibrate("mine", Wanted())
+    made = service.calibrate("mine", RunFilter())
     with ThreadPoolExecutor(4) as pool:
         kept = list(pool.map(lambda _: service.keep(made).document.revision, range(12)))
     assert sorted(kept) == list(range(1, 13))
@@ -180,9 +180,9 @@ def test_runs_without_room_and_without_others_are_nothing_to_fit(service: Profil
     row = "h100-sxm,llama-3.1-70b,bf16,vllm,0.11,2,512,128,4,0.4,0.5,0.075"
     assert imported(service, f"{HEADER}\n{row}\n") == (1, 1, 0)
     with pytest.raises(NothingToFitError):
-        service.calibrate("mine", Wanted())
+        service.calibrate("mine", RunFilter())
     imported(service, a_table())
-    assert "leave no room" in service.calibrate("mine", Wanted()).notes[0]
+    assert "leave no room" in service.calibrate("mine", RunFilter()).notes[0]
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "1970-01-01"])

@@ -11,7 +11,7 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.simulated import Choices, simulated
-from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.simulation.validation import validated
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import to_problem
@@ -43,7 +43,7 @@ def derated(problem: Problem, plan: PlanDocument) -> tuple[Derating, ...]:
         asked.append(stricter)
         return plan.model_copy(update={"replicas": ()})
 
-    validated(problem, plan, Drawn(600.0), Choices(), solve_again=solve_again)
+    validated(problem, plan, PoissonTraffic(600.0), solve_again=solve_again)
     return asked[0].derated if asked else ()
 
 
@@ -69,8 +69,8 @@ def test_what_is_derated_is_still_as_fast() -> None:
         for one in plan.evidence
     )
     lower = plan.model_copy(update={"evidence": halved})
-    plain = simulated(plan, Drawn(60.0), Choices()).summary
-    again = simulated(lower, Drawn(60.0), Choices(), derated=prefill).summary
+    plain = simulated(plan, PoissonTraffic(60.0), Choices()).summary
+    again = simulated(lower, PoissonTraffic(60.0), Choices(), derated=prefill).summary
     assert again.models[0].latencies["ttft"].mean_s == pytest.approx(plain.models[0].latencies["ttft"].mean_s)
 
 
@@ -78,11 +78,11 @@ def test_a_hand_over_to_nobody_is_refused() -> None:
     _, plan = planned(slow=None)
     broken = tuple(one.model_copy(update={"decode": "chat-9"}) for one in plan.kv_transfers)
     with pytest.raises(DocumentError, match=r"kv_transfers\[0\]"):
-        simulated(plan.model_copy(update={"kv_transfers": broken}), Drawn(60.0), Choices())
+        simulated(plan.model_copy(update={"kv_transfers": broken}), PoissonTraffic(60.0), Choices())
 
 
 def test_prompts_for_a_decode_replica_are_refused() -> None:
     _, plan = planned(slow=None)
     broken = tuple(route.model_copy(update={"fractions": {"chat-d": 1.0}}) for route in plan.routing)
     with pytest.raises(DocumentError, match=r"routing\[0\].*chat-d.*decode replica"):
-        simulated(plan.model_copy(update={"routing": broken}), Drawn(60.0), Choices())
+        simulated(plan.model_copy(update={"routing": broken}), PoissonTraffic(60.0), Choices())

@@ -12,8 +12,8 @@ from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.corrections import between, on_top, stricter
 from sutler.service.simulation.same_fleet import of_configurations
-from sutler.service.simulation.simulated import Choices, Configuration, configuration_of
-from sutler.service.simulation.traffic import Drawn
+from sutler.service.simulation.simulated import Configuration, configuration_of
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.simulation.validation import MOST_ROUNDS, validated
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import Translation, to_problem
@@ -23,7 +23,7 @@ from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.simulation.test_cli_simulate import estimated
 
 H100: Configuration = ("chat", "aggregated", (("h100-sxm", 1),), 1, "bf16")
-TRAFFIC = Drawn(300.0)
+TRAFFIC = PoissonTraffic(300.0)
 
 
 def translated(*, others: tuple[dict[str, Any], ...] = ()) -> Translation:
@@ -67,7 +67,7 @@ def asked_again(
     plan: PlanDocument,
     answer: Callable[[Problem], PlanDocument],
     *,
-    traffic: Drawn = TRAFFIC,
+    traffic: PoissonTraffic = TRAFFIC,
 ) -> tuple[PlanDocument, list[Problem]]:
     asked: list[Problem] = []
 
@@ -75,7 +75,7 @@ def asked_again(
         asked.append(problem)
         return answer(problem)
 
-    return validated(translation.problem, plan, traffic, Choices(), solve_again=solve_again), asked
+    return validated(translation.problem, plan, traffic, solve_again=solve_again), asked
 
 
 def test_the_best_plan_is_returned_even_where_it_is_not_the_last(
@@ -83,7 +83,7 @@ def test_the_best_plan_is_returned_even_where_it_is_not_the_last(
 ) -> None:
     """Eight times the load that was planned for: what is asked for again misses as much, and costs more."""
     dearer = first.model_copy(update={"objective": first.objective.model_copy(update={"value": 99.0})})
-    found, asked = asked_again(translation, first, lambda _: dearer, traffic=Drawn(60.0, load_multiple=8.0))
+    found, asked = asked_again(translation, first, lambda _: dearer, traffic=PoissonTraffic(60.0, load_multiple=8.0))
     assert asked
     assert found.objective.value == first.objective.value
     assert found.validation is not None

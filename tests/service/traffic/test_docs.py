@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 import pytest
 
-from sutler.service.cli.deployments import deployments
+from sutler.service.cli.deployments.app import deployments
 from sutler.service.deployments.traffic import (
     exposition,
     feed_schema,

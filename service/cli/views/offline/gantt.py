@@ -5,7 +5,7 @@ idling · in both.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
@@ -19,21 +19,21 @@ from sutler.service.offline.gantt import Bar, Chart, Row, ticks_of
 LOADING: Final = "░"
 IDLE: Final = "·"
 GAP: Final = "   "
-MOST_ROWS: Final = 64
-LEAST_COLUMNS: Final = 10
-COLUMNS_PER_TICK: Final = 12
+MOST_ROWS: Final = 64  # chosen: eight machines of eight GPUs; more scroll away
+LEAST_COLUMNS: Final = 10  # chosen: less shows no order of stages
+COLUMNS_PER_TICK: Final = 12  # chosen: room for a time and a gap
 _PLAIN: Final = Style()
 _DIM: Final = Style(dim=True)
 
 
+@dataclass(frozen=True, slots=True)
 class GanttText:
     """A chart as wide as the console; a renderable of rich."""
 
-    def __init__(self, chart: Chart) -> None:
-        self._chart = chart
+    chart: Chart
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        chart, labels = self._chart, _labels(self._chart)
+        chart, labels = self.chart, _labels(self.chart)
         margin = max(map(cell_len, labels), default=0) + 1
         columns = max(LEAST_COLUMNS, options.max_width - margin - 1)
         is_coloured = console.color_system is not None
@@ -47,14 +47,14 @@ class GanttText:
         yield from _axis(chart, margin, columns)
 
 
+@dataclass(frozen=True, slots=True)
 class Legend:
     """Which letter and colour is which model; a renderable of rich whose entries are never broken."""
 
-    def __init__(self, chart: Chart) -> None:
-        self._chart = chart
+    chart: Chart
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        chart, line = self._chart, Text(no_wrap=True)
+        chart, line = self.chart, Text(no_wrap=True)
         entries = [Text.assemble((f" {chart.symbol(one)} ", _filled(chart, one)), f" {one}") for one in chart.models]
         entries += [Text(f"{mark * 3} {words}") for mark, words in ((LOADING, "loading"), (IDLE, "idle"))]
         for entry in entries:
@@ -112,7 +112,7 @@ def _row_text(chart: Chart, row: Row, columns: int, *, is_coloured: bool) -> Tex
 
 
 def _cells(chart: Chart, row: Row, columns: int) -> Iterator[Bar | None]:
-    """For each column what fills most of it; None: nothing does."""
+    """What fills most of each column; None: nothing does."""
     width_s = (chart.end_s - chart.start_s) / columns
     bars = chart.bars_of(row)
     for column in range(columns):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from sutler.service.cli.deployments_calls import at, read
-from sutler.service.cli.terminal.client import TOO_MANY, Answer, Client, RefusedError, UnreachableError
+from sutler.service.cli.deployments.calls import at, read
+from sutler.service.cli.terminal.client import TOO_MANY, Client, RefusedError, Reply, UnreachableError
 from sutler.service.cli.terminal.exits import say
 from sutler.service.cli.views.diff import revision_line
 from sutler.service.cli.views.wording import moment
@@ -17,19 +17,19 @@ from sutler.service.deployments.schemas import DeploymentResource
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import PENDING, PlanJobResource
 
-WAIT_S: Final = 30.0
-RETRY_S: Final = 5.0
+WAIT_S: Final = 30.0  # chosen: one call waits so long, well within what proxies let pass
+RETRY_S: Final = 5.0  # chosen: a service that restarts is seen soon, one that is away is not pestered
 PLAN_SCHEMA: Final = "sutler/plan/v1"
 SERVES_NOTHING: Final = 409
 
 
-def finished(client: Client, url: str) -> Answer:
+def finished(client: Client, url: str) -> Reply:
     """The plan at this URL, once it is there. Raises RefusedError for why there will be none, UnreachableError."""
     while True:
-        answer = client.get(url, wait_s=WAIT_S)
-        if json.loads(answer.body)["schema"] == PLAN_SCHEMA:
-            return answer
-        job = read(PlanJobResource, answer)
+        reply = client.get(url, wait_s=WAIT_S)
+        if reply.data["schema"] == PLAN_SCHEMA:
+            return reply
+        job = read(PlanJobResource, reply.body)
         if job.status not in PENDING:
             raise _failed(job)
 
@@ -45,15 +45,15 @@ def watched(client: Client, name: str, *, after: int | None, as_json: bool) -> I
 
     Once it has begun, a service that is away is waited for. Raises RefusedError, UnreachableError.
     """
-    newest = _newest(read(DeploymentResource, client.get(at(name))))
+    newest = _newest(read(DeploymentResource, client.get(at(name)).body))
     last = newest if after is None else min(after, newest)
     if last != after and after is not None:
         _say(name, f"there is no revision {after} yet, the newest is {newest}: waiting for the one after that")
     while True:
-        answer = _patiently(name, partial(client.get, at(name, "plan"), wait_s=WAIT_S, after=last))
-        if answer is None or not answer.body:
+        reply = _patiently(name, partial(client.get, at(name, "plan"), wait_s=WAIT_S, after=last))
+        if reply is None or not reply.body:
             continue
-        newest = read(PlanDocument, answer).revision
+        newest = read(PlanDocument, reply.body).revision
         for revision in range(last + 1, newest + 1) if newest > last else (newest,):
             line = _line(client, name, revision, as_json=as_json)
             if line is not None:
@@ -72,29 +72,29 @@ def _say(name: str, message: str) -> None:
 
 
 def _line(client: Client, name: str, revision: int, *, as_json: bool) -> str | None:
-    """None where the plan serves nothing, and so changes nothing: that is said on stderr."""
+    """The line of a plan; None where it serves nothing, and so changes nothing: that is said on stderr."""
     try:
-        answer = _insisting(name, partial(client.get, at(name, f"plans/{revision}/diff")))
+        reply = _insisting(name, partial(client.get, at(name, f"plans/{revision}/diff")))
     except RefusedError as error:
         if error.status != SERVES_NOTHING:
             raise
         _say(name, f"revision {revision}: {error}")
         return None
     if as_json:
-        return json.dumps(json.loads(answer.body), ensure_ascii=False)
-    plan = read(PlanDocument, _insisting(name, partial(client.get, at(name, f"plans/{revision}"))))
-    return revision_line(name, read(DiffDocument, answer), plan.created_at)
+        return json.dumps(reply.data, ensure_ascii=False)
+    plan = read(PlanDocument, _insisting(name, partial(client.get, at(name, f"plans/{revision}"))).body)
+    return revision_line(name, read(DiffDocument, reply.body), plan.created_at)
 
 
-def _insisting(name: str, ask: Callable[[], Answer]) -> Answer:
+def _insisting(name: str, ask: Callable[[], Reply]) -> Reply:
     while True:
-        answer = _patiently(name, ask)
-        if answer is not None:
-            return answer
+        reply = _patiently(name, ask)
+        if reply is not None:
+            return reply
 
 
-def _patiently(name: str, ask: Callable[[], Answer]) -> Answer | None:
-    """None where the service is away or asks for patience, after a pause."""
+def _patiently(name: str, ask: Callable[[], Reply]) -> Reply | None:
+    """What the service answers; None, after a pause, where it is away or asks for patience."""
     try:
         return ask()
     except UnreachableError as error:

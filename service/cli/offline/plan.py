@@ -3,12 +3,17 @@
 What is slow to import is imported when the command runs, so that --help is instant.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from uuid import uuid4
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.background import in_background
+from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
+from sutler.service.cli.terminal.options import ApplicationFile, also_draws, also_writes, prints
+from sutler.service.cli.terminal.output import check_target, deliver, write_file
 
 if TYPE_CHECKING:
     from sutler.service.offline.plan_schema import OfflinePlanDocument
@@ -16,23 +21,10 @@ if TYPE_CHECKING:
 
 @guarded
 def plan(
-    application: Annotated[
-        Path,
-        typer.Argument(
-            metavar="APP",
-            help="Application file, YAML or JSON (`sutler schema application`); - reads stdin.",
-        ),
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the plan, as JSON (`sutler schema offline-plan`).")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also write the plan to a JSON file.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw it, as .html or .png (pip install 'sutler[plots]')."),
-    ] = None,
+    application: ApplicationFile,
+    as_json: Annotated[bool, prints("the plan, as JSON (`sutler schema offline-plan`)")] = False,
+    out: Annotated[Path | None, also_writes("the plan")] = None,
+    plot: Annotated[Path | None, also_draws("it, as .html or .png")] = None,
     strategy: Annotated[
         Literal["sutler", "greedy", "max_heuristic", "min_heuristic"],
         typer.Option(help="Who plans: sutler, or one of those that it is compared with."),
@@ -43,19 +35,14 @@ def plan(
     Exit status: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market data, 130 interrupted,
     1 our fault.
     """
-    from datetime import UTC, datetime
-    from uuid import uuid4
-
-    from sutler.service.cli.offline_reading import read_translated
-    from sutler.service.cli.terminal.background import in_background
-    from sutler.service.cli.terminal.output import check_target, write_file, write_stdout
+    from sutler.service.cli.offline.reading import read_translated
+    from sutler.service.cli.views.offline.plan import plan_view
     from sutler.service.offline.figures import check_plot
     from sutler.service.offline.plan_issue import offline_plan_json
     from sutler.service.offline.planning import planned
 
     for target in (out, plot):
-        if target is not None:
-            check_target(target)
+        check_target(target)
     if plot is not None:
         check_plot(plot)
     translation, market = read_translated(application)
@@ -70,25 +57,15 @@ def plan(
         write_file(plot, plot_of(made, plot))
     elif plot is not None:
         say(f"{plot} is not written: a plan that is {made.status} has nothing to draw")
-    if as_json:
-        write_stdout(content)
-    else:
-        _show(made)
-    raise typer.Exit(Exit.INFEASIBLE if made.status == "infeasible" else Exit.PLANNED)
+    deliver(content, plan_view(made), as_json=as_json)
+    raise typer.Exit(exit_of_plan(made.status))
 
 
 def plot_of(made: "OfflinePlanDocument", file: Path) -> bytes:
     """The content of a file with the plan's chart."""
-    from sutler.service.cli.views.offline_headline import achievement, proof, setting
+    from sutler.service.cli.views.offline.headline import achievement, proof, setting
     from sutler.service.offline.figures import Drawing, drawn
     from sutler.service.offline.gantt import chart_of_plan
 
     notes = (f"{achievement(made)}. {proof(made)}", setting(made))
     return drawn(Drawing(made.application.name, notes, (chart_of_plan(made),)), file)
-
-
-def _show(made: "OfflinePlanDocument") -> None:
-    from sutler.service.cli.terminal.output import show
-    from sutler.service.cli.views.offline_plan import plan_view
-
-    show(*plan_view(made))

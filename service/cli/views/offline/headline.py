@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from sutler.service.cli.views.layout import headed
 from sutler.service.cli.views.wording import counted, machine, number, percent, price
 from sutler.service.offline.outcome_schema import GpuShares
 from sutler.service.offline.plan_schema import OfflinePlanDocument, PlannedHardware
@@ -10,16 +11,12 @@ COLOURS = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bol
 
 
 def headline(plan: OfflinePlanDocument) -> Text:
-    """The first line says what the plan achieves."""
-    text = Text(achievement(plan), style=COLOURS[plan.status])
-    for line in (proof(plan), setting(plan)):
-        if line:
-            text.append(f"\n{line}", style="default not bold")
-    return text
+    """A few lines of text; the first says what the plan achieves."""
+    return headed(achievement(plan), proof(plan), setting(plan), style=COLOURS[plan.status])
 
 
 def achievement(plan: OfflinePlanDocument) -> str:
-    """One sentence."""
+    """One sentence: when all is done, or that there is no such plan."""
     if plan.makespan_s is None:
         return "Infeasible: no plan meets every limit"
     if plan.cost_usd is None:
@@ -46,7 +43,7 @@ def proof(plan: OfflinePlanDocument) -> str:
 
 
 def setting(plan: OfflinePlanDocument) -> str:
-    """On what, by whom, how long that took."""
+    """Says on what all runs, by whom it was planned, how long that took."""
     took = f"{counted(plan.solver.evaluated_schedules, 'schedule')} tried in {plan.solver.seconds:.2f} s"
     by = "" if plan.strategy in (None, "sutler") else f", by {strategy_words(plan.strategy)}"
     revision = "" if plan.revision == 1 else f", revision {plan.revision}"

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal import output
+from sutler.service.cli.terminal.exits import Exit, guarded, say, say_all
+from sutler.service.cli.terminal.input import file_bytes
+from sutler.service.cli.terminal.options import AsJson
+from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
     from sutler.service.profiles.checks import Given
     from sutler.service.profiles.service import Imported, ProfilesService
 
 profiles = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
-MOST_REASONS_SHOWN = 20
 
 
 @profiles.command("import", short_help="Check result files of benchmarks and keep what can be believed.")
@@ -43,7 +45,6 @@ def import_(
 
     A file that was imported before adds nothing. Exit status: 0 all runs kept, 2 some or all refused, 4 no database.
     """
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.measurements import import_records, import_view
     from sutler.service.main import opened_profiles
     from sutler.service.profiles.checks import Given
@@ -60,11 +61,11 @@ def import_(
     )
     with opened_profiles() as service:
         done = [_imported(service, path, given) for path in files]
-    if as_json:
-        write_json(import_records(done))
-    else:
-        show(*import_view(done))
-    _say_refused(done, is_shown=not as_json)
+    output.show_or_json(import_view(done), import_records(done), as_json=as_json)
+    if not as_json:
+        places = ((f"{one.file}, {run.place}", run.reasons) for one in done for run in one.rejected)
+        refused = [f"refused: {place}: {reason}" for place, reasons in places for reason in reasons]
+        say_all(refused, "refused: ... and {} more reasons; --json has them all")
     raise typer.Exit(Exit.BAD_INPUT if any(one.rejected for one in done) else Exit.PLANNED)
 
 
@@ -77,17 +78,14 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """One line for the runs of one GPU, model, precision, engine and version."""
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.views.measurements import profile_records, profiles_view
+    from sutler.service.cli.views.measurements import profile_record, profiles_view
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import wanted_of
+    from sutler.service.profiles.selection import run_filter
 
     with opened_profiles() as service:
-        found = service.profiles(wanted_of(gpu=gpu, model=model, engine=engine))
-    if as_json:
-        write_json(profile_records(found))
-    else:
-        show(*profiles_view(found, is_filtered=any((gpu, model, engine))))
+        found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine))
+    records = [profile_record(one) for one in found]
+    output.show_or_json(profiles_view(found, is_filtered=any((gpu, model, engine))), records, as_json=as_json)
 
 
 @profiles.command(short_help="The runs of one profile.")
@@ -97,17 +95,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Each run beside what the shipped calibration expects of it."""
-    from sutler.service.cli.terminal import output
     from sutler.service.cli.views.measurements import run_records, runs_view
     from sutler.service.main import opened_profiles
 
     with opened_profiles() as service:
         found = service.profile(profile)
         runs = service.runs(found)
-    if as_json:
-        output.write_json(run_records(found, runs))
-    else:
-        output.show(*runs_view(found, runs))
+    output.show_or_json(runs_view(found, runs), run_records(found, runs), as_json=as_json)
 
 
 @profiles.command(short_help="Forget the runs of one profile.")
@@ -126,30 +120,11 @@ def delete(
 
 def _imported(service: "ProfilesService", path: Path, given: "Given") -> "Imported":
     """A file that cannot be read at all does not keep the others from being."""
-    from sutler.service.documents.errors import DocumentError
     from sutler.service.profiles.readers import RejectedRun
     from sutler.service.profiles.service import Imported
 
     try:
-        return service.import_file(path.name, _content(path), given)
+        return service.import_file(path.name, file_bytes(path, "FILE"), given)
     except DocumentError as error:
         rejected = RejectedRun("file", tuple(str(problem) for problem in error.problems))
         return Imported(path.name, "–", 0, 0, (), (rejected,))
-
-
-def _content(path: Path) -> bytes:
-    from sutler.service.documents.errors import DocumentError
-
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DocumentError.of("FILE", f"cannot be read: {reason}", value=str(path)) from None
-
-
-def _say_refused(done: "list[Imported]", *, is_shown: bool) -> None:
-    reasons = [f"{one.file}, {run.place}: {reason}" for one in done for run in one.rejected for reason in run.reasons]
-    for reason in reasons[:MOST_REASONS_SHOWN] if is_shown else ():
-        say(f"refused: {reason}")
-    if is_shown and len(reasons) > MOST_REASONS_SHOWN:
-        say(f"refused: ... and {len(reasons) - MOST_REASONS_SHOWN} more reasons; --json has them all")

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,23 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sutler.service.cli.terminal.input import folder_of, read_bytes, read_data
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.model import ConfigDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import TraceDocument
-from sutler.service.documents.reading import MOST_JSON_BYTES, parse_document, read_document, read_stream
+from sutler.service.documents.reading import MOST_JSON_BYTES, parse_document, read_document
 from sutler.service.documents.traces import COLUMNS, bucket_trace_file
 from sutler.service.documents.validation import validate
 from sutler.service.errors import short_repr
 from sutler.service.translation.given_models import with_content
 from sutler.service.translation.market_source import resolve_path
 
-STANDARD_INPUT: Final = Path("-")
-REQUESTS_AT_ONCE: Final = 5_000  # of a list of single requests, per call
+REQUESTS_AT_ONCE: Final = 5_000  # of a list of single requests, per call: a tenth of what the service takes
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeploymentFile:
     """A deployment to make or change. `feeds` is None where the file says nothing of them."""
 
     name: str
@@ -34,28 +33,21 @@ class Wanted:
     feeds: object | None
 
 
-def plain_data(path: Path) -> object:
-    """Of a YAML or JSON file, or of standard input. Raises DocumentError."""
-    return (
-        read_stream(sys.stdin.buffer, field="FILE") if path == STANDARD_INPUT else read_document(path, field="FILE")
-    )
-
-
-def wanted_deployment(path: Path, name: str | None) -> Wanted:
+def wanted_deployment(path: Path, name: str | None) -> DeploymentFile:
     """A whole deployment, or a problem alone; what the problem takes from files is put into it.
 
     `name` wins over the file's. Raises DocumentError, InvalidProblemError.
     """
-    data = plain_data(path)
+    data = read_data(path, "FILE")
     if not isinstance(data, dict):
         raise DocumentError.of("FILE", "must hold a deployment or a problem (`sutler schema problem`)", value=data)
     whole = data if "problem" in data else {"problem": data}
     chosen = name or whole.get("name")
     if not isinstance(chosen, str):
         raise DocumentError.of("name", "is missing: give --name NAME, or `name` in the file beside `problem`")
-    folder = Path() if path == STANDARD_INPUT else path.parent
     rest = {key: value for key, value in whole.items() if key not in ("name", "problem", "feeds")}
-    return Wanted(chosen, {**rest, "problem": without_paths(whole["problem"], folder)}, whole.get("feeds"))
+    problem = without_paths(whole["problem"], folder_of(path))
+    return DeploymentFile(chosen, {**rest, "problem": problem}, whole.get("feeds"))
 
 
 def without_paths(problem: object, folder: Path) -> dict[str, Any]:
@@ -66,20 +58,17 @@ def without_paths(problem: object, folder: Path) -> dict[str, Any]:
     document = validate(ProblemDocument, problem)
     found: dict[str, Any] = dict(problem)  # type: ignore[call-overload]  # as validated
     if isinstance(document.market.offers, str):
-        offers = read_document(
-            resolve_path(document.market.offers, folder, field="market.offers"), field="market.offers"
-        )
-        found["market"] = {**found["market"], "offers": offers}
+        path = resolve_path(document.market.offers, folder, field="market.offers")
+        found["market"] = {**found["market"], "offers": read_document(path, field="market.offers")}
     is_batch = document.objective.kind == "min_makespan"
-    found["models"] = [
-        given if model.trace is None else _traced(given, model.trace, f"models[{i}].trace", folder, is_batch=is_batch)
-        for i, (given, model) in enumerate(zip(found["models"], document.models, strict=True))
-    ]
-    for i, (given, model) in enumerate(zip(found["models"], document.models, strict=True)):
+    models = list(found["models"])
+    for i, model in enumerate(document.models):
+        if model.trace is not None:
+            models[i] = _traced(models[i], model.trace, f"models[{i}].trace", folder, is_batch=is_batch)
         if isinstance(model.model, ConfigDocument):
             content = with_content(f"models[{i}].model", model.model, folder)
-            found["models"][i] = {**given, "model": content.model_dump(exclude_none=True)}
-    return found
+            models[i] = {**models[i], "model": content.model_dump(exclude_none=True)}
+    return {**found, "models": models}
 
 
 def _traced(
@@ -107,24 +96,16 @@ def observations(path: Path, model: str | None) -> Iterator[object]:
     text = _text(path)
     first, _, rest = text.lstrip().partition("\n")
     if {*COLUMNS} <= {cell.strip() for cell in first.split(",")}:
-        yield from _of_requests(_rows(text.lstrip().splitlines(), model), model)
+        yield from _of_requests(_rows(text.lstrip().splitlines()), model)
     elif _is_json(first) and rest.strip():
-        yield from _of_requests((_parsed(number, line) for number, line in _lines(text)), model)
+        yield from _of_requests(_parsed_lines(text), model)
     else:
         data = parse_document(text, is_json=False, field="FILE", name=path.name)
         yield from _of_requests(data if isinstance(data, list) else [data], model)
 
 
 def _text(path: Path) -> str:
-    try:
-        if path == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(MOST_JSON_BYTES + 1)
-        else:
-            with path.open("rb") as stream:
-                content = stream.read(MOST_JSON_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DocumentError.of("FILE", f"cannot be read: {reason}", value=str(path)) from None
+    content = read_bytes(path, "FILE", most=MOST_JSON_BYTES + 1)
     if len(content) > MOST_JSON_BYTES:
         remedy = f"is larger than {MOST_JSON_BYTES // 1_000_000} MB: divide it"
         raise DocumentError.of("FILE", remedy, value=path.name)
@@ -144,12 +125,10 @@ def _is_json(text: str) -> bool:
         return False
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
-
-
-def _parsed(number: int, line: str) -> object:
-    return parse_document(line, is_json=True, field=f"line {number}", name=line[:60])
+def _parsed_lines(text: str) -> Iterator[object]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield parse_document(line, is_json=True, field=f"line {number}", name=line[:60])
 
 
 def _of_requests(records: Iterable[object], model: str | None) -> Iterator[object]:
@@ -171,7 +150,7 @@ def _of_requests(records: Iterable[object], model: str | None) -> Iterator[objec
     yield from ({"model": whose, "requests": some} for whose, some in waiting.items())
 
 
-def _rows(lines: list[str], model: str | None) -> Iterator[object]:
+def _rows(lines: list[str]) -> Iterator[object]:
     reader = csv.DictReader(lines)
     reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
     time, input_tokens, output_tokens = COLUMNS

@@ -6,17 +6,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.layout import bar, lines, section, table_of
-from sutler.service.cli.views.offline_gantt import charts_view
-from sutler.service.cli.views.offline_headline import hardware_words, moment, seconds, shares_words, strategy_words
-from sutler.service.cli.views.offline_plan import plan_view
+from sutler.service.cli.views.layout import bar, listed, section, table_of
+from sutler.service.cli.views.offline.gantt import charts_view
+from sutler.service.cli.views.offline.headline import hardware_words, moment, seconds, shares_words, strategy_words
+from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.cli.views.wording import number, percent
 from sutler.service.offline.gantt import Chart, chart_of, on_one_scale
 from sutler.service.offline.outcome_schema import ComparedPlan, OfflineComparisonDocument, OfflineSimulationDocument
 from sutler.service.offline.plan_schema import OfflinePlanDocument
 
-BAR_COLUMNS = 8
-SAME_FRACTION = 0.0005
+BAR_COLUMNS = 8  # what the figures leave of 100 columns
+SAME_FRACTION = 0.0005  # chosen: below it, times differ by less than is shown of them
 
 
 def simulation_view(found: OfflineSimulationDocument) -> Iterator[RenderableType]:
@@ -48,8 +48,7 @@ def comparison_view(found: OfflineComparisonDocument) -> Iterator[RenderableType
         yield from section("The same schedules with other lengths", _seeds(found))
     yield from section("What runs when, and where")
     yield from charts_view(charts_of(found), headings=headings_of(found))
-    if found.warnings:
-        yield from section("What to know", lines(found.warnings))
+    yield from listed("What to know", found.warnings)
 
 
 def adjustment_view(before: OfflinePlanDocument, made: OfflinePlanDocument) -> Iterator[RenderableType]:
@@ -127,13 +126,12 @@ def _outcome(found: OfflineSimulationDocument) -> str:
 
 
 def _stage_times(found: OfflineSimulationDocument) -> Table:
-    table = table_of(texts=("",), numbers=("planned from", "to", "simulated from", "to", "longer by"))
-    table.add_column("runs", overflow="fold")
+    numbers = ("planned from", "to", "simulated from", "to", "longer by")
+    table = table_of(texts=("",), numbers=numbers, notes=("runs",))
     for position, times in enumerate(found.times):
         both = (times.planned_start_s, times.planned_end_s, times.start_s, times.end_s)
-        longer = "–"
-        if None not in both:
-            longer = f"{(both[3] or 0.0) - (both[2] or 0.0) - (both[1] or 0.0) + (both[0] or 0.0):+,.1f}"
+        known = [at_s for at_s in both if at_s is not None]
+        longer = f"{known[3] - known[2] - known[1] + known[0]:+,.1f}" if len(known) == 4 else "–"
         models = found.stages[position].models if position < len(found.stages) else ()
         runs = ", ".join(f"{one.model} {one.data_parallel} × TP{one.tensor_parallel}" for one in models)
         table.add_row(str(position + 1), *map(moment, both), longer, runs)
@@ -147,11 +145,8 @@ def _model_times(found: OfflineSimulationDocument) -> Table:
     for model in found.models:
         table.add_row(
             model.model,
-            f"{model.requests:,}",
-            f"{model.planned_output_tokens:,}",
-            f"{model.output_tokens:,}",
-            moment(model.planned_finish_s),
-            moment(model.finish_s),
+            *(f"{count:,}" for count in (model.requests, model.planned_output_tokens, model.output_tokens)),
+            *map(moment, (model.planned_finish_s, model.finish_s)),
             f"{model.finish_s - model.planned_finish_s:+,.1f}",
         )
     return table
@@ -188,9 +183,7 @@ def _seeds(found: OfflineComparisonDocument) -> Table:
             table.add_row(
                 strategy_words(one.strategy),
                 str(len(times)),
-                number(min(times)),
-                number(mean_s),
-                number(max(times)),
+                *map(number, (min(times), mean_s, max(times))),
                 number(one.over_seeds.ratio_to_sutler, digits=3),
                 f"{100 * (mean_s / one.makespan_s - 1):+.1f} %" if one.makespan_s else "–",
             )

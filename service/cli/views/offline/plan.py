@@ -7,10 +7,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.layout import bar, lines, section, table_of
-from sutler.service.cli.views.offline_gantt import charts_view
-from sutler.service.cli.views.offline_headline import headline, moment, shares_words, strategy_words
-from sutler.service.cli.views.wording import machine, number, percent, price, unit_words
+from sutler.service.cli.views.layout import bar, listed, section, table_of
+from sutler.service.cli.views.offline.gantt import charts_view
+from sutler.service.cli.views.offline.headline import headline, moment, shares_words, strategy_words
+from sutler.service.cli.views.wording import machine, number, percent, place, price, unit_words
 from sutler.service.offline.gantt import Chart, chart_of_plan
 from sutler.service.offline.plan_schema import (
     ApplicationModel,
@@ -22,7 +22,7 @@ from sutler.service.offline.plan_schema import (
 )
 from sutler.service.offline.shares import gpu_shares
 
-BAR_COLUMNS = 24
+BAR_COLUMNS = 24  # chosen: what the figures beside it leave of a narrow terminal
 
 
 def plan_view(plan: OfflinePlanDocument) -> Iterator[RenderableType]:
@@ -43,17 +43,14 @@ def plan_view(plan: OfflinePlanDocument) -> Iterator[RenderableType]:
         yield from section("Compared with", _rivals(plan))
     if plan.frontier:
         yield from section("Dollars against time (* this plan)", _front(plan))
-    if plan.warnings:
-        yield from section("What to know", lines(plan.warnings))
+    yield from listed("What to know", plan.warnings)
 
 
 def stages_table(stages: Sequence[SimulatedStage], models: Sequence[ApplicationModel], chart: Chart) -> Table:
     """A row for each model of each stage."""
     requests = {model.name: model.requests for model in models}
     has_hosts = len({row.host for row in chart.rows}) > 1
-    table = table_of(texts=("",), numbers=("start s", "end s"))
-    for heading in ("model", "replicas", "on GPUs"):
-        table.add_column(heading, overflow="fold")
+    table = table_of(texts=("",), numbers=("start s", "end s"), notes=("model", "replicas", "on GPUs"))
     for heading in ("loads", "done", "of"):
         table.add_column(heading, justify="right", no_wrap=True)
     if any(stage.until is not None for stage in stages):
@@ -98,28 +95,20 @@ def _models(models: Sequence[ApplicationModel]) -> Table:
         texts=("model", "is", "weights"), numbers=("requests", "tokens in", "tokens out", "mean out", "done s")
     )
     for model in models:
-        table.add_row(
-            model.name,
-            model.model,
-            model.precision,
-            f"{model.requests:,}",
-            f"{model.input_tokens:,}",
-            f"{model.output_tokens:,}",
-            number(model.output_tokens / model.requests, digits=3) if model.requests else "–",
-            moment(model.finish_s),
-        )
+        counts = (f"{count:,}" for count in (model.requests, model.input_tokens, model.output_tokens))
+        mean = number(model.output_tokens / model.requests, digits=3) if model.requests else "–"
+        table.add_row(model.name, model.model, model.precision, *counts, mean, moment(model.finish_s))
     return table
 
 
 def _rivals(plan: OfflinePlanDocument) -> Table:
     assert plan.makespan_s is not None, "there is a plan"
-    found = [(strategy_words(plan.strategy), plan.makespan_s, True)]
-    found += [(strategy_words(one.strategy), one.makespan_s, False) for one in plan.compared]
-    top = max(taken for _, taken, _ in found)
+    found = [(plan.strategy, plan.makespan_s), *((one.strategy, one.makespan_s) for one in plan.compared)]
+    top = max(taken for _, taken in found)
     table = table_of(texts=("strategy", ""), numbers=("s", "ratio"))
-    for name, taken, is_own in found:
-        cells = (name, bar(taken, top, columns=BAR_COLUMNS), number(taken), number(taken / (plan.makespan_s or 1.0)))
-        table.add_row(*cells, style="bold" if is_own else None)
+    for rank, (strategy, taken) in enumerate(found):
+        cells = (bar(taken, top, columns=BAR_COLUMNS), number(taken), number(taken / (plan.makespan_s or 1.0)))
+        table.add_row(strategy_words(strategy), *cells, style=None if rank else "bold")
     return table
 
 
@@ -128,17 +117,9 @@ def _rentals(rentals: Sequence[OfflineRental]) -> Table:
         texts=("offer", "machine", "where", "contract"), numbers=("count", "$/h each", "billed s", "USD")
     )
     for rental in rentals:
-        where = rental.site or rental.provider
-        table.add_row(
-            rental.offer_id,
-            machine(rental.gpu, rental.gpus),
-            where if rental.provider in where else f"{rental.provider} · {where}",
-            rental.contract.replace("_", " "),
-            str(rental.count),
-            price(rental.price_usd_per_hour),
-            number(rental.billed_s),
-            price(rental.usd),
-        )
+        what = (machine(rental.gpu, rental.gpus), place(rental.site, rental.provider))
+        figures = (price(rental.price_usd_per_hour), number(rental.billed_s), price(rental.usd))
+        table.add_row(rental.offer_id, *what, rental.contract.replace("_", " "), str(rental.count), *figures)
     if len(rentals) > 1:
         table.add_row("in all", *[""] * 6, price(sum(rental.usd for rental in rentals)), style="bold")
     return table

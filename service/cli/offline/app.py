@@ -1,12 +1,12 @@
-"""`sutler offline`: applications of several models over a fixed pile of requests; each command has a module."""
+"""The Typer application of `sutler offline`: registers the commands."""
 
 import typer
 
-from sutler.service.cli.offline_adjust import adjust
-from sutler.service.cli.offline_compare import compare
-from sutler.service.cli.offline_plan import plan
-from sutler.service.cli.offline_run_plan import run_plan
-from sutler.service.cli.offline_simulate import simulate
+from sutler.service.cli.offline.adjust import adjust
+from sutler.service.cli.offline.compare import compare
+from sutler.service.cli.offline.plan import plan
+from sutler.service.cli.offline.run_plan import run_plan
+from sutler.service.cli.offline.simulate import simulate
 
 offline = typer.Typer(
     no_args_is_help=True,

@@ -6,28 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sutler.service.cli.deployments_calls import (
-    INPUT,
-    AsJson,
-    Name,
-    all_items,
-    at,
-    print_json,
-    print_json_lines,
-    read,
-    read_item,
-)
+from sutler.service.cli.deployments.calls import INPUT, Name, all_items, at, calling, print_items, print_reply, read
 from sutler.service.cli.terminal.exits import guarded, say
+from sutler.service.cli.terminal.input import read_data
+from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.output import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import RenderableType
-
-    from sutler.service.cli.terminal.client import Answer, Client
-    from sutler.service.deployments.holdings.schemas import HoldingsResource
-
-    HoldingsView = Callable[[HoldingsResource], Iterator[RenderableType]]
+    from sutler.service.cli.terminal.client import Client
 
 
 @guarded
@@ -44,13 +30,12 @@ def ack(
     they have carried out. Exit status: 0, 2 bad input or another plan holds, 5 there is no plan yet, 1 no answer from
     the service.
     """
-    from sutler.service.cli.terminal.client import calling
     from sutler.service.cli.views.deployments import acknowledged_view
+    from sutler.service.deployments.holdings.schemas import HoldingsResource
 
     with calling() as client:
-        body = None if revision is None else {"revision": revision}
-        answer = client.post(at(name, "holdings/ack"), body)
-    _show_holdings(answer, acknowledged_view, as_json=as_json)
+        reply = client.post(at(name, "holdings/ack"), None if revision is None else {"revision": revision})
+    print_reply(reply, HoldingsResource, acknowledged_view, as_json=as_json)
 
 
 @guarded
@@ -66,14 +51,13 @@ def holdings(
     What is lost by it, what the plan misses and what it does not know of is shown. Exit status: 0, 2 bad input, 1 no
     answer from the service.
     """
-    from sutler.service.cli.deployments_files import plain_data
-    from sutler.service.cli.terminal.client import calling
     from sutler.service.cli.views.deployments import holdings_view
+    from sutler.service.deployments.holdings.schemas import HoldingsResource
 
-    body = None if file is None else plain_data(file)
+    body = None if file is None else read_data(file, "FILE")
     with calling() as client:
-        answer = client.get(at(name, "holdings")) if file is None else client.put(at(name, "holdings"), body)
-    _show_holdings(answer, holdings_view, as_json=as_json)
+        reply = client.get(at(name, "holdings")) if file is None else client.put(at(name, "holdings"), body)
+    print_reply(reply, HoldingsResource, holdings_view, as_json=as_json)
 
 
 @guarded
@@ -96,18 +80,17 @@ def observe(
     The CSV has the columns TIMESTAMP, ContextTokens and GeneratedTokens. The same sent again counts once.
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from sutler.service.cli.deployments_files import observations
-    from sutler.service.cli.terminal.client import calling
+    from sutler.service.cli.deployments.files import observations
     from sutler.service.cli.views.traffic import accepted_words
     from sutler.service.deployments.traffic.schemas import AcceptedResource
 
     with calling() as client:
         whose = model or _only_model(client, name)
-        answers = [client.post(at(name, "observations"), body) for body in observations(file, whose)]
+        replies = [client.post(at(name, "observations"), body) for body in observations(file, whose)]
     if as_json:
-        print_json_lines(answers)
+        write_json([reply.data for reply in replies if reply.body])
     else:
-        for line in accepted_words(name, [read(AcceptedResource, answer) for answer in answers]):
+        for line in accepted_words(name, [read(AcceptedResource, reply.body) for reply in replies]):
             typer.echo(line)
 
 
@@ -117,17 +100,12 @@ def traffic(name: Name, as_json: AsJson = False) -> None:
 
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from sutler.service.cli.terminal.client import calling
-    from sutler.service.cli.terminal.output import show
     from sutler.service.cli.views.traffic import traffic_view
     from sutler.service.deployments.traffic.schemas import TrafficResource
 
     with calling() as client:
-        answer = client.get(at(name, "traffic"))
-    if as_json:
-        print_json(answer)
-    else:
-        show(*traffic_view(read(TrafficResource, answer), datetime.now(UTC)))
+        reply = client.get(at(name, "traffic"))
+    print_reply(reply, TrafficResource, lambda found: traffic_view(found, datetime.now(UTC)), as_json=as_json)
 
 
 @guarded
@@ -144,20 +122,14 @@ def feeds(
     The file has `feeds: [{model, kind, urls}]`, or the list alone; an empty list reads none. Exit status: 0, 2 bad
     input, 1 no answer from the service.
     """
-    from sutler.service.cli.deployments_files import plain_data
-    from sutler.service.cli.terminal.client import calling
-    from sutler.service.cli.terminal.output import show
     from sutler.service.cli.views.traffic import feeds_view
     from sutler.service.deployments.traffic.feed_schema import FeedsResource
 
-    body: Any = None if file is None else plain_data(file)
+    body: Any = None if file is None else read_data(file, "FILE")
     whole = {"feeds": body} if isinstance(body, list) else body
     with calling() as client:
-        answer = client.get(at(name, "feeds")) if file is None else client.put(at(name, "feeds"), whole)
-    if as_json:
-        print_json(answer)
-    else:
-        show(*feeds_view(read(FeedsResource, answer)))
+        reply = client.get(at(name, "feeds")) if file is None else client.put(at(name, "feeds"), whole)
+    print_reply(reply, FeedsResource, feeds_view, as_json=as_json)
 
 
 @guarded
@@ -170,35 +142,21 @@ def decisions(
 
     Exit status: 0, 2 bad input, 1 no answer from the service.
     """
-    from sutler.service.cli.terminal.client import calling
-    from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.deployments import decisions_view
     from sutler.service.deployments.watch_schema import DecisionResource
 
     with calling() as client:
         found = all_items(client, at(name, "decisions"), most=limit)
-    if as_json:
-        write_json({"items": found, "next": None})
-    elif found:
-        show(*decisions_view([read_item(DecisionResource, item) for item in found]))
+    if found or as_json:
+        print_items(found, DecisionResource, decisions_view, as_json=as_json)
     else:
         say(f"Nothing was decided about {name} yet: `sutler deployments show {name}` says what the last look found.")
 
 
 def _only_model(client: "Client", name: str) -> str | None:
-    """The model of a deployment that has one."""
+    """The name of the model of a deployment; None where it has several."""
     from sutler.service.deployments.schemas import DeploymentResource
 
-    found = read(DeploymentResource, client.get(at(name)))
+    found = read(DeploymentResource, client.get(at(name)).body)
     models: list[dict[str, Any]] = found.problem["models"]
     return str(models[0]["name"]) if len(models) == 1 else None
-
-
-def _show_holdings(answer: "Answer", view: "HoldingsView", *, as_json: bool) -> None:
-    from sutler.service.cli.terminal.output import show
-    from sutler.service.deployments.holdings.schemas import HoldingsResource
-
-    if as_json:
-        print_json(answer)
-    else:
-        show(*view(read(HoldingsResource, answer)))

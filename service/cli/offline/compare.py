@@ -3,12 +3,16 @@
 What is slow to import is imported when the command runs, so that --help is instant.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded
+from sutler.service.cli.terminal.options import ApplicationFile, also_draws, prints
+from sutler.service.cli.terminal.output import check_target, deliver, write_file
 
 if TYPE_CHECKING:
     from sutler.service.offline.outcome_schema import OfflineComparisonDocument
@@ -16,20 +20,9 @@ if TYPE_CHECKING:
 
 @guarded
 def compare(
-    application: Annotated[
-        Path,
-        typer.Argument(
-            metavar="APP",
-            help="Application file, YAML or JSON (`sutler schema application`); - reads stdin.",
-        ),
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON (`sutler schema offline-comparison`).")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw the charts, as .html or .png (pip install 'sutler[plots]')."),
-    ] = None,
+    application: ApplicationFile,
+    as_json: Annotated[bool, prints("JSON (`sutler schema offline-comparison`)")] = False,
+    plot: Annotated[Path | None, also_draws("the charts, as .html or .png")] = None,
     seeds: Annotated[
         int, typer.Option(min=0, max=1000, help="Also run every schedule with so many other draws of the lengths.")
     ] = 0,
@@ -38,17 +31,13 @@ def compare(
 
     Exit status: 0 compared, 2 bad input, 4 no market data, 130 interrupted, 1 our fault.
     """
-    from datetime import UTC, datetime
-
-    from sutler.service.cli.offline_reading import read_translated
-    from sutler.service.cli.terminal.background import in_background
-    from sutler.service.cli.terminal.output import check_target, show, write_file, write_stdout
-    from sutler.service.cli.views.offline_outcome import comparison_view
+    from sutler.service.cli.offline.reading import read_translated
+    from sutler.service.cli.views.offline.outcome import comparison_view
     from sutler.service.offline.figures import check_plot
     from sutler.service.offline.planning import compared
 
+    check_target(plot)
     if plot is not None:
-        check_target(plot)
         check_plot(plot)
     translation, market = read_translated(application)
     found = in_background(
@@ -57,15 +46,13 @@ def compare(
     )
     if plot is not None:
         write_file(plot, plot_of(found, plot))
-    if as_json:
-        write_stdout((found.model_dump_json(by_alias=True, indent=2) + "\n").encode())
-    else:
-        show(*comparison_view(found))
+    content = found.model_dump_json(by_alias=True, indent=2) + "\n"
+    deliver(content.encode(), comparison_view(found), as_json=as_json)
 
 
 def plot_of(found: "OfflineComparisonDocument", file: Path) -> bytes:
     """The content of a file with the charts one above the other."""
-    from sutler.service.cli.views.offline_outcome import bound_words, charts_of, headings_of, verdict
+    from sutler.service.cli.views.offline.outcome import bound_words, charts_of, headings_of, verdict
     from sutler.service.offline.figures import Drawing, drawn
 
     notes = (f"{verdict(found)}. {bound_words(found)}",)

@@ -3,24 +3,26 @@
 What is slow to import is imported when the command runs, so that --help is instant.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
+from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
+from sutler.service.cli.terminal.spinner import telling
+from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sutler.service.profiles.layer_profile import Kept
-    from sutler.solver.catalog import Gpu, ModelSpec
     from sutler.solver.profiling.device import Device
     from sutler.solver.profiling.shapes import Measurement, ProfiledPrecision
 
-Kind = Literal["cuda", "cpu"]
-MOST_GPUS = 64
+DeviceKind = Literal["cuda", "cpu"]
+MOST_GPUS = 64  # chosen: more than any one layer is shared by
 
 
 @guarded
@@ -33,7 +35,9 @@ def profile(
     ] = "1,2,4,8",
     precision: Annotated[str, typer.Option(help="Of the weights: bf16, fp16, fp8, or several as bf16,fp8.")] = "bf16",
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the CSV goes.")] = Path("profile.csv"),
-    device: Annotated[Kind, typer.Option(help="cpu only tests the tool: its times say nothing of GPUs.")] = "cuda",
+    device: Annotated[
+        DeviceKind, typer.Option(help="cpu only tests the tool: its times say nothing of GPUs.")
+    ] = "cuda",
     gpu: Annotated[
         str | None, typer.Option(help="The GPU in the catalogue; default: found by the name that the driver gives.")
     ] = None,
@@ -48,8 +52,8 @@ def profile(
     (pip install 'sutler[profile]'). Ctrl-C keeps the rows measured so far. Exit status: 0 measured, 2 bad input or
     no such device, 130 interrupted.
     """
-    from sutler.service.cli.terminal.output import check_target
-    from sutler.solver.catalog import resolve_model
+    from sutler.service.cli.views.layer_timings import profile_table
+    from sutler.service.profiles.layer_rows import row_fields
     from sutler.solver.profiling.shapes import full_grid, measurements, quick_grid
 
     specs = {spec.id: spec for spec in (resolve_model(name, field="--model") for name in model)}
@@ -59,10 +63,14 @@ def profile(
     machine, known = _machine(device, gpu)
     kept = _measure(machine, known.slug if known else "cpu", specs, points, out=out, quick=quick)
     if not kept.rows:
-        say("error: nothing could be measured: the notes above say why and what to ask for instead")
-        raise typer.Exit(Exit.BAD_INPUT)
-    _show(kept, specs, known, as_json=as_json)
-    _say_what_next(len(kept.rows), out, is_of_gpu=known is not None)
+        refuse("nothing could be measured: the notes above say why and what to ask for instead")
+    if as_json:
+        write_json([row_fields(row) for row in kept.rows])
+    else:
+        show(profile_table(kept.rows, specs, known))
+    use = f"Next: `sutler profiles import {out}`, then `sutler calibrate`"
+    hint = "They only show that the tool works: run it where there is a GPU" if known is None else use
+    say(f"{len(kept.rows)} rows are in {out}. {hint}")
 
 
 def _degrees(text: str) -> tuple[int, ...]:
@@ -84,48 +92,37 @@ def _precisions(text: str) -> "tuple[ProfiledPrecision, ...]":
     return tuple(by_name[word] for word in words)
 
 
-def _machine(kind: Kind, gpu: str | None) -> "tuple[Device, Gpu | None]":
-    """The device, and what the catalogue knows of it (None: a processor). Raises typer.Exit, UnknownNameError."""
-    from sutler.solver.catalog import resolve_gpu
-    from sutler.solver.errors import ProfilingError
+def _machine(kind: DeviceKind, gpu: str | None) -> "tuple[Device, Gpu | None]":
+    """The device, and what the catalogue knows of it (None: a processor). Raises ProfilingError, UnknownNameError."""
     from sutler.solver.profiling.device import cpu_device, cuda_device
 
     if kind == "cpu" and gpu is not None:
         raise typer.BadParameter("--gpu goes with --device cuda: times of a processor are not those of a GPU")
-    try:
-        machine = cuda_device() if kind == "cuda" else cpu_device()
-    except ProfilingError as error:
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
+    machine = cuda_device() if kind == "cuda" else cpu_device()
     return machine, resolve_gpu(gpu or machine.name, field="--gpu") if kind == "cuda" else None
 
 
 def _measure(
     machine: "Device",
     gpu: str,
-    specs: "Mapping[str, ModelSpec]",
+    specs: Mapping[str, ModelSpec],
     points: "Sequence[Measurement]",
     *,
     out: Path,
     quick: bool,
 ) -> "Kept":
     """Measures every point and has each row in `out` at once."""
-    import time
-    from datetime import UTC, datetime
-
-    from sutler.service.cli.terminal.output import write_file
-    from sutler.service.cli.terminal.spinner import telling
-    from sutler.service.profiles.layer_profile import Kept, Origin, described, keep
+    from sutler.service.profiles.layer_profile import Kept, described, keep
     from sutler.service.profiles.layer_rows import written
     from sutler.solver.profiling.measure import measured
     from sutler.solver.profiling.timing import FULL, QUICK
 
-    kept, origin = Kept(), Origin.of(machine, gpu)
+    kept = Kept()
     outcomes = measured(machine, specs, points, effort=QUICK if quick else FULL, clock=time.perf_counter)
     try:
         with telling(described(points, 0)) as tell:
             for done, outcome in enumerate(outcomes, start=1):
-                note = keep(kept, outcome, specs=specs, origin=origin, now=lambda: datetime.now(UTC))
+                note = keep(kept, outcome, specs=specs, device=machine, gpu=gpu, now=datetime.now(UTC))
                 if note:
                     say(f"note: {note}")
                 if outcome.timed is not None:
@@ -135,21 +132,3 @@ def _measure(
         say(f"{len(kept.rows)} of {len(points)} rows are in {out}" if kept.rows else "nothing was measured yet")
         raise
     return kept
-
-
-def _show(kept: "Kept", specs: "Mapping[str, ModelSpec]", gpu: "Gpu | None", *, as_json: bool) -> None:
-    from sutler.service.cli.terminal.output import show, write_json
-    from sutler.service.cli.views.layer_timings import profile_table
-    from sutler.service.profiles.layer_rows import row_fields
-
-    if as_json:
-        write_json([row_fields(row) for row in kept.rows])
-    else:
-        show(profile_table(kept.rows, specs, gpu))
-
-
-def _say_what_next(rows: int, out: Path, *, is_of_gpu: bool) -> None:
-    if is_of_gpu:
-        say(f"{rows} rows are in {out}. Next: `sutler profiles import {out}`, then `sutler calibrate`")
-    else:
-        say(f"{rows} rows are in {out}. They only show that the tool works: run it where there is a GPU")

@@ -1,0 +1,1 @@
+"""Offline plans, and what becomes of them, as people read them."""
