@@ -10,16 +10,10 @@ from typing import Any, Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.model import ConfigDocument, ModelSpecDocument
 from sutler.service.documents.reading import read_document
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import resolve_path
 from sutler.solver.catalog import load_models, resolve_model, spec_of_config, with_repository
-from sutler.solver.catalog.entries import (
-    LatentAttention,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelSpec,
-    SlidingWindow,
-    SparseAttention,
-)
+from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.catalog.parameters import count_parameters
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
@@ -87,28 +81,15 @@ def how_read(spec: ModelSpec) -> str:
 
 def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
     """An architecture that is described, with what it leaves out counted from the rest."""
-    spec = ModelSpec(
+    spec = mapped(
+        ModelSpec,
+        given,
         id=name,
-        layers=given.layers,
-        hidden_size=given.hidden_size,
-        heads=given.heads,
         kv_heads=given.kv_heads or given.heads,
         head_dim=given.head_dim or given.hidden_size // given.heads,
-        intermediate_size=given.intermediate_size,
-        vocab_size=given.vocab_size,
         max_context_tokens=given.max_context_tokens or UNLIMITED_CONTEXT_TOKENS,
         total_params=0.0,
         active_params=0.0,
-        tied_embeddings=given.tied_embeddings,
-        moe=MixtureOfExperts(**given.moe.model_dump()) if given.moe else None,
-        mla=LatentAttention(**given.mla.model_dump()) if given.mla else None,
-        sliding_window=SlidingWindow(**given.sliding_window.model_dump()) if given.sliding_window else None,
-        hf_id=given.hf_id,
-        linear_attention=LinearAttention(**given.linear_attention.model_dump()) if given.linear_attention else None,
-        sparse_attention=SparseAttention(**given.sparse_attention.model_dump()) if given.sparse_attention else None,
-        gated_attention=given.gated_attention,
-        checkpoints=tuple(given.checkpoints.items()),
-        kv_schemes=tuple(given.kv_schemes.items()),
     )
     counted = count_parameters(spec)
     total = given.total_params or counted.total

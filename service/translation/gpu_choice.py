@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import MarketView
 from sutler.solver.catalog import load_gpus, resolve_gpu
 from sutler.solver.catalog.entries import Gpu
@@ -18,7 +19,7 @@ class GpuChoice:
 
     def __init__(self, document: ProblemDocument) -> None:
         self._document = document
-        self._own = {slug: Gpu(slug=slug, **gpu.model_dump()) for slug, gpu in document.gpus.items()}
+        self._own = {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()}
         self._catalog = load_gpus(document.catalog)
         self._known: Mapping[str, Gpu] = {**self._catalog, **self._own}
 
