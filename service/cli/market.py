@@ -82,9 +82,9 @@ def offers(
     from sutler.service.cli.terminal.output import show, write_json
     from sutler.service.cli.views.market import offers_view, snapshot_record
     from sutler.service.main import opened_market
-    from sutler.service.market.selection import Selection
+    from sutler.service.market.selection import OfferFilter
 
-    selection = Selection.of(
+    wanted = OfferFilter(
         gpus=gpu or (),
         providers=provider or (),
         regions=region or (),
@@ -95,8 +95,8 @@ def offers(
     )
     at = _instant(as_of, "--as-of")
     with opened_market() as service:
-        found = service.read(as_of=at, providers=selection.providers)
-    chosen = selection.of_market(found)
+        found = service.read(as_of=at, providers=wanted.providers)
+    chosen = wanted.of_market(found)
     if as_json:
         write_json(snapshot_record(chosen))
     else:

@@ -13,7 +13,7 @@ from sutler.service.cli.terminal.exits import Exit, guarded, say
 
 if TYPE_CHECKING:
     from sutler.service.documents.plan import PlanDocument
-    from sutler.service.documents.traces import TraceRequests
+    from sutler.service.documents.traces import RequestTrace
     from sutler.service.simulation.traffic import Drawn, Replayed
 
 PLOTS_EXTRA = "pip install 'sutler[plots]'"
@@ -125,12 +125,12 @@ def _traffic(
     return Replayed(recorded(names, trace, "--trace"), at_rated_load, load_multiple)
 
 
-def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, TraceRequests]":
+def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, RequestTrace]":
     """Requests by model, of files given as [MODEL=]FILE; where there is one model, it needs no name."""
     from sutler.service.documents.errors import DocumentError
     from sutler.service.documents.traces import read_trace_file
 
-    found: dict[str, TraceRequests] = {}
+    found: dict[str, RequestTrace] = {}
     for file in files:
         model, mark, path = str(file).partition("=")
         if not (mark and model in names):

@@ -86,7 +86,7 @@ class StageDocument(Document):
 
     @property
     def gpus(self) -> int:
-        """Of the stage."""
+        """How many GPUs the stage has."""
         return len(self.gpu_indices)
 
 
@@ -431,7 +431,7 @@ class ValidatedLimit(Document):
 
     @property
     def owner(self) -> str:
-        """`chat`, or `chat/batch`."""
+        """Whose limit it is: `chat`, or `chat/batch`."""
         return self.model if self.workload is None else f"{self.model}/{self.workload}"
 
 

@@ -29,7 +29,7 @@ from sutler.service.documents.model import ConfigDocument, ModelSpecDocument, Pr
 
 
 def _no_boolean(value: Any) -> Any:
-    """Python takes true for 1."""
+    """Refuses true, which Python takes for 1."""
     if isinstance(value, bool):
         raise PydanticCustomError("sutler_choice", "must be 1, 2, 4 or 8")
     return value
@@ -39,7 +39,7 @@ ParallelSize = Annotated[Literal[1, 2, 4, 8], BeforeValidator(_no_boolean)]
 
 
 def _off(value: Any) -> Any:
-    """YAML reads a bare off as false."""
+    """Takes false for `off`: so YAML reads the bare word."""
     return "off" if value is False else value
 
 
@@ -230,7 +230,7 @@ class ModelDocument(Document):
 
     @property
     def precisions(self) -> tuple[PrecisionName, ...]:
-        """One, or those to choose from."""
+        """The one precision, or all that there are to choose from."""
         return (self.precision,) if isinstance(self.precision, str) else self.precision
 
 

@@ -86,7 +86,7 @@ def prune(engine: Engine, *, now: datetime, history_days: float, silence: timede
 
 
 def _start(engine: Engine) -> datetime | None:
-    """The first hour that is not rolled up yet, or None where nothing was ever polled."""
+    """Returns the first hour that is not rolled up yet, or None where nothing was ever polled."""
     with connected(engine) as connection:
         kept_since = kept_in_full_since(connection)
         oldest: datetime | None = connection.scalar(text(OLDEST))

@@ -43,7 +43,10 @@ def fitted_parts(calibration: Calibration) -> dict[str, object]:
 
 
 def calibration_of(document: CalibrationDocument, *, field: str = "throughput.calibration") -> Calibration:
-    """Raises DocumentError where it names factors, classes or engines that this sutler does not have."""
+    """Returns the calibration of a document.
+
+    Raises DocumentError where it names factors, classes or engines that this sutler does not have.
+    """
     shipped = shipped_calibration()
     correlation = Correlation(**document.correlation.model_dump())
     engines = {

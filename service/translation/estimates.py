@@ -22,25 +22,15 @@ MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 1_000_000
 MOST_GPUS: Final = 1024
 
-_PRECISION_SPELLINGS: Final[Mapping[str, Precision]] = MappingProxyType(
-    {
-        **{name: name for name in PRECISIONS},
-        "bfloat16": "bf16",
-        "float16": "fp16",
-        "half": "fp16",
-        "float8": "fp8",
-        "fp8e4m3": "fp8",
-        "fp8block": "fp8",
-        "w8a8fp8": "fp8",
-        "w8a8": "int8",
-        "w8a8int8": "int8",
-        "w4a16": "int4",
-        "awq": "int4",
-        "gptq": "int4",
-        "nvfp4": "fp4",
-        "mxfp4": "fp4",
-    }
-)
+_ALSO_WRITTEN: Final[Mapping[Precision, tuple[str, ...]]] = {
+    "bf16": ("bfloat16",),
+    "fp16": ("float16", "half"),
+    "fp8": ("float8", "fp8e4m3", "fp8block", "w8a8fp8"),
+    "int8": ("w8a8", "w8a8int8"),
+    "int4": ("w4a16", "awq", "gptq"),
+    "fp4": ("nvfp4", "mxfp4"),
+}
+_PRECISIONS: Final = {text: name for name, others in _ALSO_WRITTEN.items() for text in (name, *others)}
 _ENGINE_SPELLINGS: Final = MappingProxyType({"tensorrtllm": "trtllm", "tensorrt": "trtllm"})
 
 
@@ -62,7 +52,7 @@ class Configuration:
 
 
 def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
-    """From texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
+    """Reads texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
     concurrency (the largest batch), kv_precision (what engines choose) and engine (vllm). An empty text counts as
     absent. `spec`: the model, in place of its name.
 
@@ -117,9 +107,9 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
 def precision_of(field: str, text: str) -> Precision:
     """The precision that a spelling means. Raises DocumentError."""
     plain = "".join(char for char in text.lower() if char.isalnum())
-    if plain not in _PRECISION_SPELLINGS:
+    if plain not in _PRECISIONS:
         raise DocumentError.of(field, f"use one of {', '.join(PRECISIONS)}", value=text)
-    return _PRECISION_SPELLINGS[plain]
+    return _PRECISIONS[plain]
 
 
 def engine_of(text: str) -> str:

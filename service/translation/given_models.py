@@ -23,7 +23,9 @@ UNLIMITED_CONTEXT_TOKENS: Final = 10_000_000
 def given_spec(
     field: str, name: str, given: str | ConfigDocument | ModelSpecDocument, folder: Path | None, notes: list[str]
 ) -> ModelSpec:
-    """`name` is the caller's own; paths are relative to `folder` (None: refused). `notes` gets how it was read.
+    """Returns the model that is given; `name` is the caller's own, paths are relative to `folder` (None: refused).
+
+    `notes` gets how it was read.
 
     Raises DocumentError, InvalidProblemError and UnknownNameError naming the field.
     """
@@ -54,7 +56,7 @@ def config_in(path: Path, *, field: str) -> dict[str, Any]:
 
 
 def with_content(field: str, given: ConfigDocument, folder: Path | None) -> ConfigDocument:
-    """With what its path leads to. Raises DocumentError."""
+    """Returns it with what its path leads to. Raises DocumentError."""
     if given.config_file is None:
         return given
     at = f"{field}.config_file"
@@ -71,7 +73,7 @@ def _config_spec(field: str, name: str, given: ConfigDocument, folder: Path | No
 
 
 def how_read(spec: ModelSpec) -> str:
-    """What a reader can compare with the model card."""
+    """Says what a reader can compare with the model card."""
     active = f", {spec.active_params / PARAMETERS_PER_BILLION:.3g} active," if spec.moe else ""
     native = f", published at {spec.native_precision}" if spec.native_precision else ""
     return (

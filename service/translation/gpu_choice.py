@@ -6,7 +6,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.translation.mapping import mapped
-from sutler.service.translation.market_source import MarketView
+from sutler.service.translation.market_source import FilteredMarket
 from sutler.solver.catalog import load_gpus, resolve_gpu
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.errors import UnknownNameError
@@ -27,7 +27,7 @@ class GpuChoice:
         """Raises DocumentError for every name in the problem that no GPU has."""
         self._raise_unknown(self._named_in_problem())
 
-    def used(self, market: MarketView, rented: Iterable[str] = ()) -> dict[str, Gpu]:
+    def used(self, market: FilteredMarket, rented: Iterable[str] = ()) -> dict[str, Gpu]:
         """Every GPU that an offer or a measured rate names or that is rented, in the order of their slugs.
 
         Raises DocumentError for unknown names, and for GPUs of the caller's own without the figures that this

@@ -41,7 +41,10 @@ def planned_gpus(problem: Problem, replicas: Iterable[Replica]) -> dict[str, Gpu
 
 
 def served_models(plan: PlanDocument) -> dict[str, ServedModel]:
-    """By the caller's names. Raises DocumentError where the plan does not say what it serves."""
+    """Returns the models of a plan by the caller's names.
+
+    Raises DocumentError where the plan does not say what it serves.
+    """
     if not plan.models:
         remedy = "the plan says nothing of its models: it is of an older version; plan the problem again"
         raise DocumentError.of("models", remedy, value=())
@@ -49,12 +52,12 @@ def served_models(plan: PlanDocument) -> dict[str, ServedModel]:
 
 
 def gpus_of(plan: PlanDocument) -> dict[str, Gpu]:
-    """By slug."""
+    """Returns the GPUs that a plan runs on, by slug."""
     return {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in plan.gpus.items()}
 
 
 def roofline_of(plan: PlanDocument) -> Roofline:
-    """What its estimates rest on."""
+    """Returns the estimator that a plan's rates came from."""
     calibration = shipped_calibration() if plan.calibration is None else calibration_of(plan.calibration)
     has_operators = any("aiconfigurator" in evidence.source for evidence in plan.evidence)
     return Roofline(calibration, calibration.serves, "narrowest_band" if has_operators else "roofline")

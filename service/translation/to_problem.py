@@ -19,7 +19,7 @@ from sutler.service.translation.calibrations import calibration_of
 from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import GpuChoice
 from sutler.service.translation.mapping import mapped
-from sutler.service.translation.market_source import MarketView, path_refused, read_market, resolve_path
+from sutler.service.translation.market_source import FilteredMarket, path_refused, read_market, resolve_path
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog.entries import ModelSpec, usual_kv_precision
 from sutler.solver.errors import UnknownNameError
@@ -48,7 +48,7 @@ class Translation:
     """A problem ready to solve, the market it rests on, and how the input was read."""
 
     problem: Problem
-    market: MarketView
+    market: FilteredMarket
     notes: tuple[str, ...]
     calibration: CalibrationDocument | None = None
 
@@ -89,7 +89,7 @@ def to_problem(
 
 
 def check_names(document: ProblemDocument) -> None:
-    """What can be said of a problem before its market is known; paths are refused.
+    """Checks what can be checked of a problem before its market is known; paths are refused.
 
     Raises DocumentError and UnknownNameError for fields that are wrong.
     """
@@ -101,7 +101,7 @@ def check_names(document: ProblemDocument) -> None:
 
 
 def _calibration(document: ProblemDocument) -> CalibrationDocument | None:
-    """Names and files have become calibrations before (service/profiles/references.py)."""
+    """Returns the calibration itself: names and files became one before (service/profiles/references.py)."""
     given = document.throughput.calibration
     if isinstance(given, CalibrationFile):
         raise path_refused("throughput.calibration.file", given.file)
@@ -172,13 +172,13 @@ def _spec(
 
 
 def latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
-    """Those that are set."""
+    """Lists the limits that are set."""
     limits = ((metric, at, getattr(slo, f"{metric}_p{at}_s")) for metric in METRICS for at in PERCENTILES)
     return tuple(LatencyLimit(metric, at, seconds) for metric, at, seconds in limits if seconds is not None)
 
 
 def own_limits(model: SloDocument, workload: SloDocument | None) -> tuple[LatencyLimit, ...] | None:
-    """All limits of a workload; None: those of its model.
+    """Lists all limits of a workload; None: those of its model.
 
     What it says of a metric, be it that there is no limit, replaces what the model says of it.
     """
@@ -217,7 +217,7 @@ def _trace_workloads(
 
 
 def _check_measured_workloads(document: ProblemDocument, models: Iterable[ServedModel]) -> None:
-    """Rows for the buckets of a trace can be checked only now that the trace is read."""
+    """Checks the rows for the buckets of a trace, which only its reading has shown."""
     known: Mapping[str, set[str]] = {model.name: {w.name for w in model.workloads} for model in models}
     problems = [
         FieldProblem(

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document, read_stream
 from sutler.service.documents.validation import validate
 from sutler.service.errors import short_repr
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.main import StoreWhenNeeded
 from sutler.service.translation.to_problem import Translation, to_problem
 
