@@ -30,8 +30,8 @@ LEVELS: Final = {
     "alembic": logging.WARNING,
 }
 SILENT: Final = ("uvicorn.access",)  # service/api/access_log.py writes it
-MOST_CHARACTERS: Final = 4_000
-MOST_TRACEBACK_LINES: Final = 200
+MOST_CHARACTERS: Final = 4_000  # of a value; chosen: enough to recognise it, and no caller fills the log with one
+MOST_TRACEBACK_LINES: Final = 200  # chosen: what failed shows in its end, which is kept
 MASK: Final = "***"
 
 _SECRETS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (

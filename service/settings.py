@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DOTENV = Path(".env")
 PREFIX = "SUTLER_"
 OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
-LONGEST_INTERVAL_S = 86_400.0
+LONGEST_INTERVAL_S = 86_400.0  # a day
 
 
 class SettingsError(SutlerError):

@@ -12,9 +12,9 @@ from sqlalchemy.util import await_only
 from sutler.service.db import embedded
 from sutler.service.db.engine import OPTIONS, prepare, revive, translated
 
-POOL_SIZE = 10
-MOST_CONNECTIONS = 30
-PATIENCE_S = 10.0
+POOL_SIZE = 10  # kept open: each costs the server memory, each that is missing a connect
+MOST_CONNECTIONS = 30  # chosen: more at once, and fewer processes fit into the server's max_connections
+PATIENCE_S = 10.0  # for a free connection; chosen: a 503 is better than an answer that comes later
 
 
 def open_async_engine(engine: Engine, *, private_in: Path | None = None) -> AsyncEngine:

@@ -17,7 +17,7 @@ from sutler.service.db.errors import DatabaseUnreachableError, unreachable
 from sutler.service.db.queue_schema import SEARCH_PATH
 from sutler.service.settings import SettingsError, StoreSettings
 
-CONNECT_TIMEOUT_S: Final = 10  # chosen: beyond what a server under load takes, within what people wait
+CONNECT_TIMEOUT_S: Final = 10  # chosen: longer than a busy server takes to answer, and people still wait for it
 
 OPTIONS: Final[dict[str, Any]] = {
     "pool_pre_ping": True,

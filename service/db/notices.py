@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.listening import listened
 
 CHANNEL: Final = "sutler"
-RECONNECT_S: Final = 1.0
+RECONNECT_S: Final = 1.0  # chosen: copies are out of date for no longer, and a database that is away is not flooded
 
 logger = logging.getLogger("sutler.notices")
 

@@ -132,44 +132,22 @@ for _name, _hint in get_type_hints(Offer).items():
 # what lasted longer (`OFFERED_AT`). In one index over all intervals the few long ones would stretch every page, and
 # versions of rows from before they ended would stay in it until the next vacuum: it takes four times as long.
 LONGEST_BRIEF = "interval '1 hour'"
-Index(
-    "ix_offer_brief",
-    func.lower(OfferRow.valid),
-    func.upper(OfferRow.valid),
-    postgresql_where=text(f"upper(valid) - lower(valid) <= {LONGEST_BRIEF}"),
-)
-Index(
-    "ix_offer_lasting",
-    OfferRow.valid,
-    postgresql_using="gist",
-    postgresql_where=text(f"upper(valid) - lower(valid) > {LONGEST_BRIEF}"),
-)
-Index(
-    "uq_offer_open",
-    OfferRow.provider_id,
-    OfferRow.offer_id,
-    OfferRow.contract,
-    unique=True,
-    postgresql_where=func.upper(OfferRow.valid).is_(None),
-)
+_IS_BRIEF = f"upper(valid) - lower(valid) <= {LONGEST_BRIEF}"
+_IS_LASTING = f"upper(valid) - lower(valid) > {LONGEST_BRIEF}"
+_KEY = (OfferRow.provider_id, OfferRow.offer_id, OfferRow.contract)
+Index("ix_offer_brief", func.lower(OfferRow.valid), func.upper(OfferRow.valid), postgresql_where=text(_IS_BRIEF))
+Index("ix_offer_lasting", OfferRow.valid, postgresql_using="gist", postgresql_where=text(_IS_LASTING))
+Index("uq_offer_open", *_KEY, unique=True, postgresql_where=func.upper(OfferRow.valid).is_(None))
 # What an offer was when it was last for rent. By the day, not the instant: rows of one key and day share an entry,
 # which makes it a fifth of the size, and of an offer that changes all the time there is still only a day to look at.
 DAY_BEGUN = "((lower(valid) AT TIME ZONE 'UTC')::date)"
-Index(
-    "ix_offer_past",
-    OfferRow.provider_id,
-    OfferRow.offer_id,
-    OfferRow.contract,
-    text(DAY_BEGUN),
-    postgresql_where=func.upper(OfferRow.valid).is_not(None),
-)
+Index("ix_offer_past", *_KEY, text(DAY_BEGUN), postgresql_where=func.upper(OfferRow.valid).is_not(None))
 
 # Conditions on offers as of {at}, one per index and in its words; every row meets at most one.
 OFFERED_AT = (
     "upper(valid) IS NULL AND lower(valid) <= {at}",
-    f"upper(valid) - lower(valid) <= {LONGEST_BRIEF} AND lower(valid) > {{at}} - {LONGEST_BRIEF}"
-    " AND lower(valid) <= {at} AND upper(valid) > {at}",
-    f"upper(valid) - lower(valid) > {LONGEST_BRIEF} AND valid @> {{at}}",
+    f"{_IS_BRIEF} AND lower(valid) > {{at}} - {LONGEST_BRIEF} AND lower(valid) <= {{at}} AND upper(valid) > {{at}}",
+    f"{_IS_LASTING} AND valid @> {{at}}",
 )
 
 
@@ -187,15 +165,13 @@ class RejectedRowRow(Base):
     detail: Mapped[str]
     raw: Mapped[str]
 
-
-Index(
-    "uq_rejected_row_open",
-    RejectedRowRow.provider_id,
-    RejectedRowRow.row_key,
-    RejectedRowRow.reason,
-    unique=True,
-    postgresql_where=func.upper(RejectedRowRow.valid).is_(None),
-)
+    __table_args__ = (
+        Index(
+            *("uq_rejected_row_open", "provider_id", "row_key", "reason"),
+            unique=True,
+            postgresql_where=text("upper(valid) IS NULL"),
+        ),
+    )
 
 
 class PolledHourRow(Base):

@@ -12,7 +12,7 @@ from sutler.service.db.errors import SchemaError
 from sutler.service.settings import store_settings
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
-UPGRADE_LOCK = 0x5E71_0001
+UPGRADE_LOCK = 0x5E71_0001  # any number: it keeps this advisory lock apart from others
 
 
 def config() -> Config:

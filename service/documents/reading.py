@@ -16,7 +16,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.yaml_loader import UnboundedYamlError, load_yaml
 from sutler.service.errors import short_repr
 
-MOST_JSON_BYTES: Final = 64_000_000
+MOST_JSON_BYTES: Final = 64_000_000  # chosen: room for large markets, little beside a machine's memory
 MOST_YAML_BYTES: Final = 4_000_000  # some seconds of parsing
 
 Read = TypeVar("Read")

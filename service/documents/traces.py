@@ -23,7 +23,7 @@ INPUT: Final = "ContextTokens"
 OUTPUT: Final = "GeneratedTokens"
 COLUMNS: Final = (TIMESTAMP, INPUT, OUTPUT)
 MAX_TOKENS: Final = 10_000_000  # far beyond any context window: a slip, not a request
-SHOWN_CHARACTERS: Final = 60
+SHOWN_CHARACTERS: Final = 60  # chosen: a cell is recognised by it, and the error stays on one line
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -13,7 +13,7 @@ import yaml
 from sutler.service.errors import short_repr
 
 MOST_NODES: Final = 1_000_000  # with aliases written out; a market of 20,000 offers has fewer
-MOST_LEVELS: Final = 30
+MOST_LEVELS: Final = 30  # chosen: several times what our documents have, well before Python's own limit
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = _TAG + "merge"

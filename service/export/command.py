@@ -19,7 +19,7 @@ IMAGES: Final = {"vllm": f"vllm/vllm-openai:v{VLLM_VERSION}", "sglang": sglang.I
 PROGRAM_WORDS: Final = {"vllm": 2, "sglang": len(sglang.COMMAND)}
 DOCUMENTATION: Final = f"https://docs.vllm.ai/en/v{VLLM_VERSION}/serving/parallelism_scaling.html"
 HEALTH_PATH: Final = "/health"
-NODE_PORTS: Final = 100
+NODE_PORTS: Final = 100  # more than GPUs of a machine, so that nodes of several replicas do not meet on a port
 START_UP_S: Final = 3600
 """How long a server may take to fetch and load its weights before it counts as broken."""
 

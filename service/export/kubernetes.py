@@ -30,7 +30,7 @@ from sutler.service.export.yaml_text import LiteralBlock, yaml_documents
 
 MACHINE_LABEL: Final = "sutler/machine"
 SECRET: Final = "vllm"
-_PROBE_PERIOD_S: Final = 10
+_PROBE_PERIOD_S: Final = 10  # Kubernetes' own default
 _LEADER: Final = Reference("$(LWS_LEADER_ADDRESS)")
 _WORKER: Final = Reference("$(LWS_WORKER_INDEX)")
 

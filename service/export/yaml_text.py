@@ -12,7 +12,7 @@ import yaml
 # Letters first, no blank, no colon at the end: neither a number nor an indicator in any version of YAML.
 _PLAIN: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9._/@:-]*[A-Za-z0-9])?")
 _WORDS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
-_NEVER_FOLDED: Final = 1_000_000_000
+_NEVER_FOLDED: Final = 1_000_000_000  # PyYAML has no other way to say so
 
 
 class LiteralBlock(str):

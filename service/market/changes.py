@@ -17,7 +17,7 @@ from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 RELIABILITY_DIGITS: Final = 3
 MEASURED_DIGITS: Final = 2
 MOST_OFFERS_PER_ROW: Final = 10  # a row that says "none" may end so many offers of a feed: a type in all its places
-LONGEST_RAW_CHARACTERS: Final = 65_536
+LONGEST_RAW_CHARACTERS: Final = 65_536  # chosen: whole rows are kept, and a cloud gone wrong cannot fill the disk
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ AsOf = Annotated[
     str | None,
     Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
 ]
-MOST_POINTS = 1_000
-MOST_OFFERS = 1_000
+MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question to the store
+MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
 
 
 class HistoryPage(Page[HistoryResource]):
@@ -65,17 +65,14 @@ def list_offers(
         max_age_s=max_age_s,
         list_prices=list_prices,
     )
-    at, position = _where(cursor, _instant(as_of, services.now()))
+    at = None if as_of is None else instant(as_of, field="as_of", now=services.now())
+    at, position = _where(cursor, at)
     market = wanted.of_market(services.part(MarketService).read(as_of=at, providers=wanted.providers))
     kept = market.offers[position : position + limit]
     following = position + len(kept)
     more = following < len(market.offers)
     following_cursor = encode_cursor(market.taken_at.isoformat(), following) if more else None
     return OffersPage(taken_at=market.taken_at, items=list(kept), next=following_cursor)
-
-
-def _instant(as_of: str | None, now: datetime) -> datetime | None:
-    return None if as_of is None else instant(as_of, field="as_of", now=now)
 
 
 def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, int]:

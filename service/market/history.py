@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sutler.service.db.engine import connected
 from sutler.service.db.tables import OFFERED_AT
 
-USUAL_SILENCE: Final = timedelta(hours=1)
+USUAL_SILENCE: Final = timedelta(hours=1)  # chosen: some failed polls leave no gap
 
 # One statement per index: joined in one, PostgreSQL would read the whole table for each instant.
 OFFERED: Final = " UNION ALL ".join(f"SELECT * FROM offer WHERE {one.format(at='i.at')}" for one in OFFERED_AT)

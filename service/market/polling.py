@@ -26,9 +26,9 @@ from sutler.service.market.backoff import LONGEST_BACKOFF_S, next_poll
 from sutler.service.market.changes import changes
 from sutler.service.settings import Pace, variable
 
-LOCK_PATIENCE_S: Final = 60.0
-LOCK_RETRY_S: Final = 0.2
-RECORD_ATTEMPTS: Final = 4
+LOCK_PATIENCE_S: Final = 60.0  # chosen: a poll that is under way is waited for, one that hangs is told of
+LOCK_RETRY_S: Final = 0.2  # chosen: asks the database a few times a second, and nobody notices the wait
+RECORD_ATTEMPTS: Final = 4  # chosen: with the pauses between them, a short restart of the database loses no poll
 RECORD_RETRY_S: Final = 1.5
 LONGEST_WAIT: Final = timedelta(days=2)  # no cloud is left alone for longer than a day
 

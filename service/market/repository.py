@@ -19,8 +19,8 @@ from sutler.service.market.backoff import NextPoll
 from sutler.service.market.changes import LONGEST_RAW_CHARACTERS, Changes, OpenOffer, RejectedKey, rejected_by_key
 from sutler.service.market.resources import LastPollResource
 
-POLLS_LOOKED_BACK: Final = 20
-LONGEST_LOOK_BACK: Final = timedelta(days=7)
+POLLS_LOOKED_BACK: Final = 20  # chosen: usually all feeds are in them; `earlier_coverage` asks further back
+LONGEST_LOOK_BACK: Final = timedelta(days=7)  # chosen: an offer that no poll spoke of for a week is as old as its row
 USABLE: Final = tuple(sorted(USABLE_OUTCOMES))
 SEEN: Final = ("ok", "partial")
 OFFER_FIELDS: Final = tuple(Offer.__slots__)
@@ -86,7 +86,10 @@ def open_offers(connection: Connection, provider_id: int) -> list[OpenOffer]:
 
 def write_offers(connection: Connection, provider_id: int, found: Changes, *, at: datetime) -> None:
     """Ends and begins offers at the same instant."""
-    begun = [{**_values(offer), "provider_id": provider_id, "state": state} for offer, state in found.begun]
+    begun = [
+        {"provider_id": provider_id, "state": state, **{name: getattr(offer, name) for name in OFFER_FIELDS}}
+        for offer, state in found.begun
+    ]
     _replace(connection, OfferRow, ended=found.ended, begun=begun, at=at)
 
 
@@ -104,12 +107,6 @@ def _replace(
     if begun:
         valid = Range(at, None, bounds="[)")
         connection.execute(insert(table), [{**row, "valid": valid} for row in begun])
-
-
-def _values(offer: Offer) -> dict[str, Any]:
-    values = {name: getattr(offer, name) for name in OFFER_FIELDS}
-    values["gpu_ids"] = None if offer.gpu_ids is None else list(offer.gpu_ids)
-    return values
 
 
 def write_rejected(
@@ -308,7 +305,7 @@ def unlock(connection: Connection, name: str) -> bool:
     return bool(connection.scalar(statement, {"space": POLL_LOCK_SPACE, "name": name}))
 
 
-POLL_LOCK_SPACE: Final = 0x5E71
+POLL_LOCK_SPACE: Final = 0x5E71  # any number: it keeps these advisory locks apart from others
 
 
 def just_after(at: datetime, last: datetime | None) -> datetime:

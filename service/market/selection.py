@@ -16,7 +16,7 @@ from sutler.service.translation.stored_market import StoredMarket
 
 CONTRACTS: Final = get_args(Contract)
 _AGO: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)\s*([smhdw])(?: ago)?", re.ASCII)
-CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)  # chosen: a caller's clock may be so much ahead of ours
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -100,7 +100,11 @@ def instant(text: str, *, field: str, now: datetime) -> datetime:
     """A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d, 1w. Raises DocumentError."""
     ago = _AGO.fullmatch(text.strip())
     try:
-        found = now - _length(ago) if ago is not None else datetime.fromisoformat(text.strip())
+        found = (
+            datetime.fromisoformat(text.strip())
+            if ago is None
+            else now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        )
     except (ValueError, OverflowError):
         found = None
     if found is None or found.tzinfo is None:
@@ -109,7 +113,3 @@ def instant(text: str, *, field: str, now: datetime) -> datetime:
     if found > now + CLOCK_TOLERANCE:
         raise DocumentError.of(field, f"is in the future: it is {now:%Y-%m-%dT%H:%M:%SZ} now", value=text)
     return found.astimezone(UTC)
-
-
-def _length(ago: re.Match[str]) -> timedelta:
-    return timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])

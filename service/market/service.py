@@ -23,7 +23,7 @@ from sutler.service.market.snapshot import read_market
 from sutler.service.settings import MarketSettings
 from sutler.service.translation.stored_market import StoredMarket
 
-MOST_POLLS_AT_ONCE: Final = 8
+MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the processor
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sutler.service.market.repository import OFFER_FIELDS
 OfferId = tuple[str, str, str]
 """(provider, offer_id, contract)."""
 
-SLACK_S: Final = 1.0
+SLACK_S: Final = 1.0  # chosen: more than the rounding of instants loses, less than the pause between polls
 
 # Three conditions for three indexes, as in OFFERED_AT: what is for rent now, what was over within the hour, the rest.
 _SETTLED: Final = text(f"""

@@ -24,7 +24,6 @@ from sutler.service.translation.stored_market import StoredMarket
 
 logger = logging.getLogger("sutler.market")
 
-NOT_IN_THE_DOCUMENT = frozenset({"feed"})
 Fields = dict[str, Any]
 
 
@@ -70,12 +69,9 @@ def _documents(described: Iterable[Fields]) -> Iterator[OfferDocument]:
 def _described(rows: Sequence[Row[Any]], polls: Mapping[str, Sequence[SeenPoll]]) -> Iterable[Fields]:
     """Yields the documents' fields, with what no single row knows: its machine's free GPUs, when it was last seen."""
     machines = _machines(rows)
-    names = [name for name in repository.OFFER_FIELDS if name not in NOT_IN_THE_DOCUMENT]
+    known = OfferDocument.model_fields
     for row in rows:
-        values = row._mapping
-        fields: Fields = {name: values[name] for name in names}
-        fields["provider"] = row.provider
-        fields["gpu_ids"] = None if row.gpu_ids is None else tuple(row.gpu_ids)
+        fields: Fields = {name: value for name, value in row._mapping.items() if name in known}
         fields["observed_at"] = _observed_at(row, polls.get(row.provider, ())) or row.since
         if row.machine_id is not None:
             by_gpu = machines[row.provider, row.machine_id]

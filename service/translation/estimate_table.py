@@ -28,7 +28,7 @@ ADDED_COLUMNS: Final = (
     "error",
 )
 _REQUIRED: Final = ("gpu", "model", "precision", "tp", "input_tokens", "output_tokens", "concurrency")
-_DIGITS: Final = 6
+_DIGITS: Final = 6  # more than any estimate is worth: nothing is lost by rounding
 
 
 @dataclass(frozen=True, slots=True)

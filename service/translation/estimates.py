@@ -61,10 +61,7 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
     gpu = resolve_gpu(_required(values, "gpu"))
     spec = spec or resolve_model(_required(values, "model"))
     precision = precision_of("precision", _required(values, "precision"))
-    kv_text = values.get("kv_precision", "").strip()
-    stages, ranks = (
-        _whole(values, name, most=MOST_GPUS) if values.get(name, "").strip() else 1 for name in ("pp", "dp")
-    )
+    stages, ranks = (_whole(values, name, most=MOST_GPUS) if _given(values, name) else 1 for name in ("pp", "dp"))
     if ranks > 1 and stages > 1:
         raise DocumentError.of("dp", "attention data parallelism goes with one pipeline stage", value=ranks)
     if stages > spec.layers:
@@ -73,14 +70,12 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
         gpu=gpu,
         spec=spec,
         precision=precision,
-        kv_precision=_kv_precision(kv_text, spec, precision),
+        kv_precision=_kv_precision(_given(values, "kv_precision"), spec, precision),
         tensor_parallel=_whole(values, "tp", most=MOST_GPUS),
         pipeline_parallel=stages,
         input_tokens=_tokens(values, "input_tokens"),
         output_tokens=_tokens(values, "output_tokens"),
-        concurrency=_whole(values, "concurrency", most=MOST_REQUESTS)
-        if values.get("concurrency", "").strip()
-        else None,
+        concurrency=_whole(values, "concurrency", most=MOST_REQUESTS) if _given(values, "concurrency") else None,
         engine=engine_of(values.get("engine", "")),
         data_parallel=ranks,
     )
@@ -125,8 +120,12 @@ def _kv_precision(text: str, spec: ModelSpec, precision: Precision) -> Precision
     return precision_of("kv_precision", text)
 
 
+def _given(values: Mapping[str, str], name: str) -> str:
+    return values.get(name, "").strip()
+
+
 def _required(values: Mapping[str, str], name: str) -> str:
-    text = values.get(name, "").strip()
+    text = _given(values, name)
     if not text:
         raise DocumentError.of(name, "is empty; give a value")
     return text

@@ -17,7 +17,7 @@ from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.catalog.parameters import count_parameters
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
-UNLIMITED_CONTEXT_TOKENS: Final = 10_000_000
+UNLIMITED_CONTEXT_TOKENS: Final = 10_000_000  # as many as a workload may have (documents/fields.py, Tokens)
 
 
 def given_spec(

@@ -20,7 +20,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 
-STORE_MAX_AGE_S: Final = 900.0
+STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a market, and prices are recent
 STALE: Final = "filter.max_age_s"
 
 Test = Callable[[OfferDocument], bool]
