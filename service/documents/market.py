@@ -102,6 +102,19 @@ class MarketDocument(Document):
         return self
 
 
+class ProviderUsed(Document):
+    """What one provider adds to the market."""
+
+    provider: str
+    """Name of the provider."""
+    offers: int
+    """Its offers that passed the filter."""
+    last_seen_at: Timestamp
+    """When its newest offer was last seen."""
+    stale: bool
+    """Whether some of its offers were older than `market.filter.max_age_s`; `notes` says what became of them."""
+
+
 def _repeated_keys(offers: tuple[OfferDocument, ...]) -> list[FieldProblem]:
     first: dict[tuple[str, str, str], int] = {}
     problems = []

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.fields import Document, Timestamp
-from sutler.service.documents.market import ContractName
+from sutler.service.documents.market import ContractName, ProviderUsed
 from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
 from sutler.service.documents.problem_parts import SloDocument
 
@@ -336,19 +336,6 @@ class ConflictDocument(Document):
     """Unit of both."""
     remedy: str
     """What to change."""
-
-
-class ProviderUsed(Document):
-    """What one provider adds to the market."""
-
-    provider: str
-    """Name of the provider."""
-    offers: int
-    """Its offers that passed the filter."""
-    last_seen_at: Timestamp
-    """When its newest offer was last seen."""
-    stale: bool
-    """Whether some of its offers were older than `market.filter.max_age_s`; `notes` says what became of them."""
 
 
 class MarketUsed(Document):

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
-from sutler.service.documents.market import MarketDocument, OfferDocument
-from sutler.service.documents.plan import ProviderUsed
+from sutler.service.documents.market import MarketDocument, OfferDocument, ProviderUsed
 from sutler.service.documents.problem_parts import FilterDocument, MarketSourceDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
