@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.instances import single_offers
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.planner import solve

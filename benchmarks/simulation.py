@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.day.traffic import FILES, TRACES
 from benchmarks.machine import Machine, describe_machine
 from benchmarks.scratch import tell
-from sutler.service.documents.traces import TraceRequests, read_trace_file
+from sutler.service.documents.traces import RequestTrace, read_trace_file
 from sutler.solver import solve
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.plan import Plan
@@ -155,7 +155,7 @@ def _measured(path: Path, policy: RoutingPolicy, times: int) -> Row:
     )
 
 
-def planned(recorded: TraceRequests) -> tuple[Problem, Plan]:
+def planned(recorded: RequestTrace) -> tuple[Problem, Plan]:
     """Ten single cards, all of which the budget buys."""
     mean_in, mean_out = float(recorded.input_tokens.mean()), float(recorded.output_tokens.mean())
     workload = Workload("w", mean_in, mean_out, 1.0)
@@ -173,7 +173,7 @@ def planned(recorded: TraceRequests) -> tuple[Problem, Plan]:
     return problem, plan
 
 
-def _requests(recorded: TraceRequests, times: int) -> Requests:
+def _requests(recorded: RequestTrace, times: int) -> Requests:
     kind = RequestKind("chat", "w", float(recorded.input_tokens.mean()), float(recorded.output_tokens.mean()), 1.0)
     once = requests_of((kind,), "chat", recorded.arrival_s, recorded.input_tokens, recorded.output_tokens)
     shifts = np.repeat(np.arange(times) * recorded.duration_s, len(once))

@@ -30,8 +30,8 @@ LEVELS: Final = {
     "alembic": logging.WARNING,
 }
 SILENT: Final = ("uvicorn.access",)  # service/api/access_log.py writes it
-MOST_CHARACTERS: Final = 4_000
-MOST_TRACEBACK_LINES: Final = 200
+MOST_CHARACTERS: Final = 4_000  # of a value; chosen: enough to recognise it, and no caller fills the log with one
+MOST_TRACEBACK_LINES: Final = 200  # chosen: what failed shows in its end, which is kept
 MASK: Final = "***"
 
 _SECRETS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
@@ -78,7 +78,7 @@ def configure(log_format: LogFormat | None, *, stream: TextIO | None = None, deb
 
 @contextmanager
 def bound(**ids: object) -> Iterator[None]:
-    """All that is logged within, in this task and those it starts, carries these ids: request_id, plan_id, ..."""
+    """Marks what is logged within: in this task and those it starts, carries these ids: request_id, plan_id, ..."""
     tokens = bind_contextvars(**ids)
     try:
         yield
@@ -128,7 +128,7 @@ def _fields(record: logging.LogRecord, event: EventDict, ids: EventDict) -> Fiel
 
 
 def _message(event: EventDict) -> str:
-    """A record whose arguments do not fit is a defect, but must not be lost for that."""
+    """Fills the message in; a record whose arguments do not fit is a defect, but must not be lost for that."""
     template, arguments = str(event["event"]), event.get("positional_args")
     if not arguments:
         return template
@@ -145,7 +145,7 @@ def _value(value: object) -> str | int | float | bool | None:
 
 
 def _traceback(event: EventDict) -> list[str]:
-    """Its lines; [] where there is none. The end says most: the beginning is left out where it is too long."""
+    """Returns the lines; [] where there is none. The beginning is left out of a long one, whose end says most."""
     found = event.get("exc_info")
     if not found or found[1] is None:
         return []
@@ -154,12 +154,12 @@ def _traceback(event: EventDict) -> list[str]:
 
 
 def _as_json(fields: Fields, trace: list[str]) -> str:
-    """ASCII, so that no encoding of stderr can spoil it."""
+    """Writes ASCII, so that no encoding of stderr can spoil it."""
     return json.dumps({**fields, **({"exception": "\n".join(trace)} if trace else {})})
 
 
 def _as_text(fields: Fields, trace: list[str]) -> str:
-    """A traceback's lines are indented: no line of it can pass for a record."""
+    """Writes a line for people, a traceback's lines indented: no line of it can pass for a record."""
     first = ("at", "level", "logger", "message")
     head = f"{fields['at']} {str(fields['level']).upper():<8} {fields['logger']}: {fields['message']}"
     others = [f"{name}={_quoted(value)}" for name, value in fields.items() if name not in first]

@@ -134,7 +134,7 @@ class StoreWhenNeeded:
     """A market store that is opened by a question: problems with a snapshot of their own need none."""
 
     def stored(self) -> StoredMarket:
-        """Nothing, rather than a new database, where nobody has ever polled."""
+        """Returns nothing, rather than a new database, where nobody has ever polled."""
         settings = store_settings()
         if settings.database_url is None and not settings.has_private_database:
             return StoredMarket(datetime.now(UTC), (), {})
@@ -146,7 +146,7 @@ class StoreWhenNeeded:
             return market.polled(providers)
 
     def calibration(self, name: str) -> "CalibrationDocument":
-        """Raises NoSuchProfileError, also where there is no database yet."""
+        """Returns the calibration. Raises NoSuchProfileError, also where there is no database yet."""
         from sutler.service.profiles.service import no_calibration
 
         settings = store_settings()

@@ -5,7 +5,7 @@ A variable that is set wins over the file. Secrets never show in a repr, and err
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DOTENV = Path(".env")
 PREFIX = "SUTLER_"
 OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
-LONGEST_INTERVAL_S = 86_400.0
+LONGEST_INTERVAL_S = 86_400.0  # a day
 
 
 class SettingsError(SutlerError):
@@ -80,6 +80,11 @@ class MarketSettings:
     paces: Mapping[str, Pace] = field(default_factory=dict)
 
 
+def _number(usual: float, *, most: float) -> Any:
+    """A setting above 0 whose variable has its name; a whole number where `usual` is one."""
+    return field(default=usual, metadata={"most": most})
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """How the API listens, what it takes, and how plans are made behind it.
@@ -92,16 +97,16 @@ class ServiceSettings:
 
     require_key: bool = False
     hosts: tuple[str, ...] = ()
-    most_body_bytes: int = 16_000_000
-    longest_solve_s: float = 300.0
-    longest_wait_s: float = 60.0
-    most_models: int = 50
-    most_workloads: int = 2_000
-    most_waiting_plans: int = 1_000
-    reads_per_second: float = 2_000.0
-    changes_per_minute: int = 600
-    solves_at_once: int = 1
-    worker_silent_s: float = 10.0
+    most_body_bytes: int = _number(16_000_000, most=1e9)
+    longest_solve_s: float = _number(300.0, most=LONGEST_INTERVAL_S)
+    longest_wait_s: float = _number(60.0, most=3_600.0)
+    most_models: int = _number(50, most=1_000)
+    most_workloads: int = _number(2_000, most=1e6)
+    most_waiting_plans: int = _number(1_000, most=1e6)
+    reads_per_second: float = _number(2_000.0, most=1e6)
+    changes_per_minute: int = _number(600, most=1e6)
+    solves_at_once: int = _number(1, most=1_000)
+    worker_silent_s: float = _number(10.0, most=3_600.0)
     outgoing_networks: tuple[str, ...] = ()
     log_format: Literal["text", "json"] | None = None
 
@@ -115,7 +120,7 @@ class CallerSettings:
 
 
 def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
-    """What every command needs."""
+    """Reads what every command needs."""
     return Settings(debug=bool(environment.get("SUTLER_DEBUG")), no_color=bool(environment.get("NO_COLOR")))
 
 
@@ -150,24 +155,16 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     values = _with_dotenv(environment)
     usual = ServiceSettings(solves_at_once=max(1, (os.cpu_count() or 2) // 2))
 
-    def number(name: str, default: float, most: float) -> float:
-        return _positive(values, f"{PREFIX}{name}", default, most=most) or default
+    def number(name: str, most: float) -> Any:
+        default = getattr(usual, name)
+        return type(default)(_positive(values, f"{PREFIX}{name.upper()}", default, most=most))
 
     return ServiceSettings(
         require_key=_switch(values, "SUTLER_REQUIRE_KEY"),
         hosts=_words(values, "SUTLER_HOSTS"),
-        most_body_bytes=int(number("MOST_BODY_BYTES", usual.most_body_bytes, 1e9)),
-        longest_solve_s=number("LONGEST_SOLVE_S", usual.longest_solve_s, LONGEST_INTERVAL_S),
-        longest_wait_s=number("LONGEST_WAIT_S", usual.longest_wait_s, 3_600.0),
-        most_models=int(number("MOST_MODELS", usual.most_models, 1_000)),
-        most_workloads=int(number("MOST_WORKLOADS", usual.most_workloads, 1e6)),
-        most_waiting_plans=int(number("MOST_WAITING_PLANS", usual.most_waiting_plans, 1e6)),
-        reads_per_second=number("READS_PER_SECOND", usual.reads_per_second, 1e6),
-        changes_per_minute=int(number("CHANGES_PER_MINUTE", usual.changes_per_minute, 1e6)),
-        solves_at_once=int(number("SOLVES_AT_ONCE", usual.solves_at_once, 1_000)),
-        worker_silent_s=number("WORKER_SILENT_S", usual.worker_silent_s, 3_600.0),
         outgoing_networks=_networks(values, "SUTLER_OUTGOING_NETWORKS"),
         log_format=_log_format(values),
+        **{one.name: number(one.name, one.metadata["most"]) for one in fields(usual) if one.metadata},
     )
 
 
@@ -217,7 +214,7 @@ class _Recording(dict[str, str]):
 
 
 def _asked(given: Mapping[str, str]) -> _Recording:
-    """After all settings were read from it. Raises SettingsError."""
+    """Returns the values after all settings were read from them. Raises SettingsError."""
     values = _Recording(given)
     for read in (settings_from, store_settings, market_settings, service_settings):
         read(values)
@@ -249,7 +246,7 @@ def _usual_data_dir() -> Path:
 
 
 def _database_url(given: str | None) -> str | None:
-    """With the driver that sutler uses; the URL may hold a password and is never shown."""
+    """Returns the URL with the driver that sutler uses; the URL may hold a password and is never shown."""
     if not given:
         return None
     scheme, separator, rest = given.strip().partition("://")
@@ -295,7 +292,7 @@ def _settings_of(provider: "Provider") -> tuple[str, ...]:
 
 
 def _chosen_providers(values: Mapping[str, str]) -> tuple[str, ...]:
-    """SUTLER_PROVIDERS; else the clouds that were given a setting; else those that need no key."""
+    """Returns those of SUTLER_PROVIDERS; else the clouds that were given a setting; else those that need no key."""
     from sutler.adapters.registry import PROVIDERS
 
     given = tuple(name.strip().lower() for name in values.get("SUTLER_PROVIDERS", "").split(",") if name.strip())

@@ -7,9 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from sutler.service.documents.market import MarketDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.documents.yaml_loader import load_yaml
-from sutler.service.json_schemas import MarketDocument, ProblemDocument
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.files import checked_application
 from sutler.service.offline.progress_schema import ProgressDocument

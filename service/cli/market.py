@@ -77,9 +77,9 @@ def offers(
     """
     from sutler.service.cli.views.market import offers_view, snapshot_record
     from sutler.service.main import opened_market
-    from sutler.service.market.selection import Selection
+    from sutler.service.market.selection import OfferFilter
 
-    selection = Selection.of(
+    wanted = OfferFilter(
         gpus=gpu or (),
         providers=provider or (),
         regions=region or (),
@@ -90,8 +90,8 @@ def offers(
     )
     at = _instant(as_of, "--as-of")
     with opened_market() as service:
-        found = service.read(as_of=at, providers=selection.providers)
-    chosen = selection.of_market(found)
+        found = service.read(as_of=at, providers=wanted.providers)
+    chosen = wanted.of_market(found)
     show_or_json(offers_view(chosen, most=most), snapshot_record(chosen), as_json=as_json)
     raise typer.Exit(Exit.PLANNED if found.last_seen else Exit.NO_MARKET_DATA)
 

@@ -17,7 +17,7 @@ from sutler.service.cli.terminal.output import deliver
 from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
-    from sutler.service.documents.traces import TraceRequests
+    from sutler.service.documents.traces import RequestTrace
 
 PLOTS_EXTRA = "pip install 'sutler[plots]'"
 
@@ -100,11 +100,11 @@ def simulate(
     deliver(content.encode(), simulation_view(found.resource), as_json=as_json)
 
 
-def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, TraceRequests]":
+def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, RequestTrace]":
     """Requests by model, of files given as [MODEL=]FILE; where there is one model, it needs no name."""
     from sutler.service.documents.traces import read_trace_file
 
-    found: dict[str, TraceRequests] = {}
+    found: dict[str, RequestTrace] = {}
     for file in files:
         model, mark, path = str(file).partition("=")
         if not (mark and model in names):

@@ -10,23 +10,17 @@ from uuid import UUID
 from sqlalchemy import (
     JSON,
     BigInteger,
-    Boolean,
     ForeignKey,
     Identity,
     Index,
-    Integer,
     Text,
     UniqueConstraint,
-    Uuid,
-    func,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sutler.service.db.tables import Base
-
-NOW = func.now()
+from sutler.service.db.tables import NOW, Base
 
 
 class ApiKeyRow(Base):
@@ -51,7 +45,7 @@ class KeyUseRow(Base):
 
     actor: Mapped[str] = mapped_column(primary_key=True)
     minute: Mapped[datetime] = mapped_column(primary_key=True)
-    changes: Mapped[int] = mapped_column(Integer)
+    changes: Mapped[int]
 
 
 class AuditRow(Base):
@@ -76,43 +70,34 @@ class DeploymentRow(Base):
 
     __tablename__ = "deployment"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    id: Mapped[UUID] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
-    version: Mapped[int] = mapped_column(Integer, server_default=text("1"))
+    version: Mapped[int] = mapped_column(server_default=text("1"))
     problem: Mapped[dict[str, Any]] = mapped_column(JSON)
     policy: Mapped[dict[str, Any]] = mapped_column(JSON)
-    plan_id: Mapped[UUID | None] = mapped_column(Uuid)
-    revision: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    plan_id: Mapped[UUID | None]
+    revision: Mapped[int] = mapped_column(server_default=text("0"))
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
-class PlanRow(Base):
-    """A plan that was asked for, from the moment it was asked for.
+class AskedPlan:
+    """What the tables of plans have in common: a plan that was asked for, from the moment it was asked for.
 
     `status` is queued, running, cancelled, failed, or the status of the finished plan, whose document is kept as the
     text that callers get. `attempt` counts how often a worker has taken it up: only the last one may finish it;
-    `deaths` how many of them died. `reason` says why a deployment has it, `diff` (JSON) what is to be done about the
-    plan that held before.
+    `deaths` how many of them died.
     """
 
-    __tablename__ = "plan"
-
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    deployment_id: Mapped[UUID | None] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="SET NULL"))
-    deployment_name: Mapped[str | None]
-    revision: Mapped[int | None] = mapped_column(Integer)
+    id: Mapped[UUID] = mapped_column(primary_key=True)
     status: Mapped[str] = mapped_column(server_default=text("'queued'"))
-    problem: Mapped[dict[str, Any]] = mapped_column(JSON)
     objective: Mapped[str]
     document: Mapped[str | None]
     failure: Mapped[dict[str, Any] | None]
     progress: Mapped[dict[str, Any] | None]
-    value: Mapped[float | None]
     relative_gap: Mapped[float | None]
-    cost_usd_per_hour: Mapped[float | None]
-    attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
-    deaths: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    attempt: Mapped[int] = mapped_column(server_default=text("0"))
+    deaths: Mapped[int] = mapped_column(server_default=text("0"))
     created_by: Mapped[str]
     request_id: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
@@ -120,6 +105,22 @@ class PlanRow(Base):
     finished_at: Mapped[datetime | None]
     market_read_at: Mapped[datetime | None]
     solve_seconds: Mapped[float | None]
+
+
+class PlanRow(AskedPlan, Base):
+    """A plan of GPUs to rent for a problem.
+
+    `reason` says why a deployment has it, `diff` (JSON) what is to be done about the plan that held before.
+    """
+
+    __tablename__ = "plan"
+
+    deployment_id: Mapped[UUID | None] = mapped_column(ForeignKey("deployment.id", ondelete="SET NULL"))
+    deployment_name: Mapped[str | None]
+    revision: Mapped[int | None]
+    problem: Mapped[dict[str, Any]] = mapped_column(JSON)
+    value: Mapped[float | None]
+    cost_usd_per_hour: Mapped[float | None]
     reason: Mapped[str | None]
     diff: Mapped[str | None]
 
@@ -140,9 +141,9 @@ class IdempotencyRow(Base):
     key: Mapped[str] = mapped_column(primary_key=True)
     operation: Mapped[str]
     body_sha256: Mapped[bytes]
-    plan_id: Mapped[UUID | None] = mapped_column(Uuid)
-    is_async: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
-    status_code: Mapped[int | None] = mapped_column(Integer)
+    plan_id: Mapped[UUID | None]
+    is_async: Mapped[bool] = mapped_column(server_default=text("false"))
+    status_code: Mapped[int | None]
     location: Mapped[str | None]
     body: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
@@ -156,7 +157,7 @@ class WebhookRow(Base):
 
     __tablename__ = "webhook"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    id: Mapped[UUID] = mapped_column(primary_key=True)
     url: Mapped[str]
     events: Mapped[list[str]] = mapped_column(ARRAY(Text))
     description: Mapped[str] = mapped_column(server_default=text("''"))
@@ -170,13 +171,13 @@ class DeliveryRow(Base):
 
     __tablename__ = "delivery"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    webhook_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("webhook.id", ondelete="CASCADE"))
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    webhook_id: Mapped[UUID] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
     event: Mapped[str]
     body: Mapped[str]
     status: Mapped[str] = mapped_column(server_default=text("'pending'"))
-    attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
-    last_status_code: Mapped[int | None] = mapped_column(Integer)
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))
+    last_status_code: Mapped[int | None]
     last_error: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     finished_at: Mapped[datetime | None]

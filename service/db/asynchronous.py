@@ -4,61 +4,45 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import psycopg
-from sqlalchemy import Dialect, Engine, event
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
 from sutler.service.db import embedded
-from sutler.service.db.engine import CONNECT_TIMEOUT_S, prepare, translated
+from sutler.service.db.engine import OPTIONS, prepare, revive, translated
 
-POOL_SIZE = 10
-MOST_CONNECTIONS = 30
-PATIENCE_S = 10.0
+POOL_SIZE = 10  # kept open: each costs the server memory, each that is missing a connect
+MOST_CONNECTIONS = 30  # chosen: more at once, and fewer processes fit into the server's max_connections
+PATIENCE_S = 10.0  # for a free connection; chosen: a 503 is better than an answer that comes later
 
 
 def open_async_engine(engine: Engine, *, private_in: Path | None = None) -> AsyncEngine:
-    """On the server of an opened engine, whose tables are up to date.
+    """Opens an engine on the server of another, whose tables are up to date.
 
     `private_in`: the data folder of a private server, which is started again where it was killed.
     """
     made = create_async_engine(
         engine.url,
-        pool_pre_ping=True,
         pool_size=POOL_SIZE,
         max_overflow=MOST_CONNECTIONS - POOL_SIZE,
         pool_timeout=PATIENCE_S,
-        hide_parameters=True,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "sutler"},
+        **OPTIONS,
     )
     event.listen(made.sync_engine, "connect", prepare)
-    if private_in is not None:
-        event.listen(made.sync_engine, "do_connect", _reviving(private_in))
+    if private_in is not None:  # to start it blocks, and the loop must not
+        revive(made.sync_engine, lambda: await_only(asyncio.to_thread(embedded.start, private_in)))
     return made
 
 
-def _reviving(data_dir: Path) -> Any:
-    def connect(dialect: Dialect, _: object, args: list[Any], options: dict[str, Any]) -> DBAPIConnection:
-        try:
-            return dialect.connect(*args, **options)
-        except psycopg.OperationalError:
-            await_only(asyncio.to_thread(embedded.start, data_dir))  # it blocks, and the loop must not
-            return dialect.connect(*args, **options)
-
-    return connect
-
-
 def conninfo(engine: Engine | AsyncEngine) -> str:
-    """For psycopg itself. It may hold a password: never shown."""
+    """Returns the address for psycopg itself. It may hold a password: never shown."""
     return engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection for reading. Raises DatabaseError."""
+    """Lends a connection for reading. Raises DatabaseError."""
     with translated():
         async with engine.connect() as connection:
             yield connection
@@ -66,7 +50,7 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def begun(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction: all of it, or, on any error, nothing. Raises DatabaseError."""
+    """Runs one transaction: all of it, or, on any error, nothing. Raises DatabaseError."""
     with translated():
         async with engine.begin() as connection:
             yield connection

@@ -71,7 +71,7 @@ def _running(folder: Path) -> Any:
 
 
 def _keep_others_out(server: Any) -> None:
-    """Where the folder's path is too long for a socket, pgserver puts it into one that everybody can enter."""
+    """Closes sockets to others: where the folder's path is too long, pgserver's folder for them is open to all."""
     folder = server.get_postmaster_info().socket_dir
     if folder is not None:
         for socket in Path(folder).glob(".s.PGSQL.*[0-9]"):
@@ -79,7 +79,10 @@ def _keep_others_out(server: Any) -> None:
 
 
 def _lock_on(folder: Path) -> Any:
-    """Beside the folder: pgserver's own is one file for all users of the machine, which only the first may open."""
+    """Returns a lock beside the folder.
+
+    pgserver's own is one file for all users of the machine, which only the first may open.
+    """
     return type(_pgserver().PostgresServer._lock)(folder.with_suffix(".lock"))
 
 
@@ -93,7 +96,7 @@ def _pgserver() -> Any:
 
 
 def _forget_the_dead(folder: Path) -> None:
-    """What processes that were killed leave behind: users of the server who never leave, a server that is none."""
+    """Removes what killed processes leave behind: users of the server who never leave, a server that is none."""
     with _lock_on(folder):  # others may be joining or leaving
         _forget_dead_users(folder / ".handle_pids.json")
         _forget_a_dead_server(folder)
@@ -122,7 +125,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _forget_a_dead_server(folder: Path) -> None:
-    """Both pgserver and PostgreSQL take a process of the noted number for the server, whatever it is by now."""
+    """Removes the note of a server that is none.
+
+    Both pgserver and PostgreSQL take a process of the noted number for the server, whatever it is by now.
+    """
     noted = folder / "postmaster.pid"
     try:
         process = _pgserver().psutil.Process(int(noted.read_text(encoding="utf-8").split()[0]))

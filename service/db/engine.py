@@ -1,10 +1,9 @@
 """From settings to an engine, and connections whose errors are ours."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.errors import InsufficientPrivilege
@@ -18,7 +17,14 @@ from sutler.service.db.errors import DatabaseUnreachableError, unreachable
 from sutler.service.db.queue_schema import SEARCH_PATH
 from sutler.service.settings import SettingsError, StoreSettings
 
-CONNECT_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S: Final = 10  # chosen: longer than a busy server takes to answer, and people still wait for it
+
+OPTIONS: Final[dict[str, Any]] = {
+    "pool_pre_ping": True,
+    "hide_parameters": True,
+    "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "sutler"},
+}
+"""What every engine is opened with."""
 
 
 def open_engine(settings: StoreSettings) -> Engine:
@@ -26,38 +32,29 @@ def open_engine(settings: StoreSettings) -> Engine:
 
     Raises DatabaseError, SettingsError.
     """
-    engine = _engine(settings.database_url or embedded.start(settings.data_dir))
-    if settings.database_url is None:
-        event.listen(engine, "do_connect", partial(_connect_and_revive, settings.data_dir))
-    return engine
-
-
-def _engine(url: str) -> Engine:
-    engine = create_engine(
-        _parsed(url),
-        pool_pre_ping=True,
-        pool_size=5,
-        max_overflow=20,
-        hide_parameters=True,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "sutler"},
-    )
+    url = _parsed(settings.database_url or embedded.start(settings.data_dir))
+    engine = create_engine(url, pool_size=5, max_overflow=20, **OPTIONS)
     event.listen(engine, "connect", prepare)
+    if settings.database_url is None:
+        revive(engine, partial(embedded.start, settings.data_dir))
     return engine
 
 
-def _connect_and_revive(
-    data_dir: Path, dialect: Dialect, _: object, args: list[Any], options: dict[str, Any]
-) -> DBAPIConnection:
+def revive(engine: Engine, start: Callable[[], object]) -> None:
     """Starts the private server again where it was killed: nobody else would."""
-    try:
-        return dialect.connect(*args, **options)
-    except psycopg.OperationalError:
-        embedded.start(data_dir)
-        return dialect.connect(*args, **options)
+
+    def connect(dialect: Dialect, _: object, args: list[Any], options: dict[str, Any]) -> DBAPIConnection:
+        try:
+            return dialect.connect(*args, **options)
+        except psycopg.OperationalError:
+            start()
+            return dialect.connect(*args, **options)
+
+    event.listen(engine, "do_connect", connect)
 
 
 def _parsed(url: str) -> URL:
-    """Raises SettingsError, which shows nothing of the URL: any part of a wrong one may be a password."""
+    """Reads the URL. Raises SettingsError, which shows nothing of it: any part of a wrong one may be a password."""
     try:
         parsed = make_url(url)
         parsed.get_dialect()().create_connect_args(parsed)
@@ -70,7 +67,7 @@ def _parsed(url: str) -> URL:
 
 
 def prepare(connection: DBAPIConnection, _: object) -> None:
-    """Hours begin where UTC's do and times come back in UTC, whatever the server's time zone.
+    """Sees to it that hours begin where UTC's do and times come back in UTC, whatever the server's time zone.
 
     Compiling the short queries here (jit) would take longer than they do. The queue's tables are found beside ours.
     """
@@ -83,7 +80,7 @@ def prepare(connection: DBAPIConnection, _: object) -> None:
 
 @contextmanager
 def connected(engine: Engine, *, isolation_level: IsolationLevel = "READ COMMITTED") -> Iterator[Connection]:
-    """A connection for reading; errors of the database come out as DatabaseError.
+    """Lends a connection for reading; errors of the database come out as DatabaseError.
 
     With REPEATABLE READ all its questions see the store as of the first one.
     """
@@ -93,7 +90,7 @@ def connected(engine: Engine, *, isolation_level: IsolationLevel = "READ COMMITT
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction: all of it, or, on any error, nothing."""
+    """Runs one transaction: all of it, or, on any error, nothing."""
     with translated(), engine.begin() as connection:
         yield connection
 
@@ -115,5 +112,5 @@ def translated() -> Iterator[None]:
 
 
 def _is_forbidden(error: DBAPIError) -> bool:
-    """The database's user may not do this."""
+    """Whether the database's user may not do this."""
     return isinstance(error.orig, InsufficientPrivilege)

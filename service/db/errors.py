@@ -26,7 +26,7 @@ class SchemaError(DatabaseError):
 
 
 def unreachable(error: DBAPIError | OSError) -> DatabaseUnreachableError:
-    """Without the statement and its parameters, and without the URL."""
+    """Returns the error without the statement and its parameters, and without the URL."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     said = " ".join(str(cause).split())[:300]
     return DatabaseUnreachableError(

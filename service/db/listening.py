@@ -7,12 +7,13 @@ from typing import Final
 from psycopg import AsyncConnection, Notify
 from psycopg.sql import SQL, Identifier
 
-CONNECT_TIMEOUT_S: Final = 10
+from sutler.service.db.engine import CONNECT_TIMEOUT_S
+
 PROBE_S: Final = 2.0  # a server that is cut off says nothing, and is believed to have nothing to say
 
 
 async def listened(conninfo: str, *channels: str, called: str) -> AsyncGenerator[Notify | None]:
-    """None once nothing is missed any more, then what arrives, until the connection is lost.
+    """Yields None once nothing is missed any more, then what arrives, until the connection is lost.
 
     Raises psycopg.Error, OSError, and TimeoutError where there is no answer to a probe.
     """

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.listening import listened
 
 CHANNEL: Final = "sutler"
-RECONNECT_S: Final = 1.0
+RECONNECT_S: Final = 1.0  # chosen: copies are out of date for no longer, and a database that is away is not flooded
 
 logger = logging.getLogger("sutler.notices")
 
@@ -36,7 +36,7 @@ def key_topic(key_id: str) -> str:
 
 
 async def notify(connection: AsyncConnection, topic: str) -> None:
-    """To all processes, at the commit of this transaction."""
+    """Tells all processes, at the commit of this transaction."""
     await connection.execute(text("SELECT pg_notify(:channel, :topic)"), {"channel": CHANNEL, "topic": topic})
 
 
@@ -56,7 +56,7 @@ class Notices:
 
     @contextmanager
     def waiting(self, topic: str) -> Iterator[asyncio.Event]:
-        """An event that is set by notices of this topic from now on: look first, then wait, then look again."""
+        """Lends an event that is set by notices of this topic from now on: look first, then wait, then look again."""
         event = asyncio.Event()
         self._waiting[topic].add(event)
         try:
@@ -67,14 +67,14 @@ class Notices:
                 del self._waiting[topic]
 
     def close(self) -> None:
-        """Nobody is to wait any longer: this process is ending."""
+        """Wakes everybody who waits: this process is ending."""
         self.is_closing = True
         for events in self._waiting.values():
             for event in events:
                 event.set()
 
     async def run(self) -> None:
-        """Until cancelled; a lost connection is made again."""
+        """Listens until cancelled; a lost connection is made again."""
         while True:
             try:
                 await self._listen()

@@ -3,21 +3,14 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Identity, Index, Integer, UniqueConstraint, func
+from sqlalchemy import BigInteger, Identity, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sutler.service.db.tables import Base
-
-NOW = func.now()
+from sutler.service.db.tables import NOW, Base
 
 
-class ProfileRunRow(Base):
-    """One benchmark run that passed the checks. `digest` tells it from others, so that a file can be imported twice.
-
-    Runs of the same GPU, model, precisions, engine and version are one profile.
-    """
-
-    __tablename__ = "profile_run"
+class Imported:
+    """What the tables of measurements have in common; `digest` tells rows apart: a file can be imported twice."""
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     digest: Mapped[bytes] = mapped_column(unique=True)
@@ -26,11 +19,21 @@ class ProfileRunRow(Base):
     gpu: Mapped[str]
     model: Mapped[str]
     precision: Mapped[str]
+
+
+class ProfileRunRow(Imported, Base):
+    """One benchmark run that passed the checks.
+
+    Runs of the same GPU, model, precisions, engine and version are one profile.
+    """
+
+    __tablename__ = "profile_run"
+
     kv_precision: Mapped[str]
     engine: Mapped[str]
     engine_version: Mapped[str]
-    tensor_parallel: Mapped[int] = mapped_column(Integer)
-    pipeline_parallel: Mapped[int] = mapped_column(Integer)
+    tensor_parallel: Mapped[int]
+    pipeline_parallel: Mapped[int]
     input_tokens: Mapped[float]
     output_tokens: Mapped[float]
     concurrency: Mapped[float]
@@ -44,18 +47,11 @@ class ProfileRunRow(Base):
     __table_args__ = (Index("ix_profile_run_gpu_model", "gpu", "model"),)
 
 
-class ProfileLayerRow(Base):
+class ProfileLayerRow(Imported, Base):
     """The time of one layer, as `sutler profile` measured it."""
 
     __tablename__ = "profile_layer"
 
-    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    digest: Mapped[bytes] = mapped_column(unique=True)
-    imported_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    imported_from: Mapped[str]
-    gpu: Mapped[str]
-    model: Mapped[str]
-    precision: Mapped[str]
     row: Mapped[dict[str, Any]]
 
     __table_args__ = (Index("ix_profile_layer_gpu_model", "gpu", "model"),)
@@ -68,7 +64,7 @@ class CalibrationRow(Base):
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     name: Mapped[str]
-    revision: Mapped[int] = mapped_column(Integer)
+    revision: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     document: Mapped[dict[str, Any]]
 

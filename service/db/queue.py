@@ -23,7 +23,7 @@ PLAN_OFFLINE: Final = "plan_offline"
 
 
 def look_lock(deployment_id: object) -> str:
-    """Of all jobs that look at this deployment."""
+    """Names the lock of all jobs that look at this deployment."""
     return f"look/{deployment_id}"
 
 
@@ -44,25 +44,23 @@ class Queue:
         )
 
     async def solve(self, connection: AsyncConnection, plan_id: UUID) -> None:
-        """A plan is to be made once this transaction is committed."""
+        """Has a plan made once this transaction is committed."""
         await self._put(connection, SOLVE, SOLVES, plan_id=str(plan_id))
 
     async def plan_offline(self, connection: AsyncConnection, plan_id: UUID) -> None:
-        """A plan of an offline application is to be made once this transaction is committed; by who solves, too."""
+        """Has a plan of an offline application made once this transaction is committed, by who solves, too."""
         await self._put(connection, PLAN_OFFLINE, SOLVES, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
-        """An event is to be delivered, `delay_s` after this transaction is committed."""
+        """Has an event delivered, `delay_s` after this transaction is committed."""
         await self._put(connection, DELIVER, DELIVERIES, delay_s=delay_s, delivery_id=str(delivery_id))
 
     async def look(self, connection: AsyncConnection, deployment_id: UUID) -> bool:
-        """A deployment is to be looked at; False where that is in the queue already. One look of each at a time."""
+        """Has a deployment looked at; False where that is in the queue already. One look of each at a time."""
         name = look_lock(deployment_id)
         try:
             async with connection.begin_nested():
-                await self._put(
-                    connection, LOOK, LOOKS, lock=name, queueing_lock=name, deployment_id=str(deployment_id)
-                )
+                await self._put(connection, LOOK, LOOKS, lock=name, deployment_id=str(deployment_id))
         except AlreadyEnqueued:
             return False
         return True
@@ -75,11 +73,10 @@ class Queue:
         *,
         delay_s: float = 0.0,
         lock: str | None = None,
-        queueing_lock: str | None = None,
         **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"lock": lock, "queueing_lock": queueing_lock}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock}
         if delay_s:
             options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)

@@ -35,7 +35,7 @@ def _ensure_tables(engine: Engine, *, may_upgrade: bool) -> None:
 
 
 def schema_version(engine: Engine) -> str | None:
-    """The version of the tables; None where there are none. Raises DatabaseUnreachableError."""
+    """Returns the version of the tables; None where there are none. Raises DatabaseUnreachableError."""
     with connected(engine) as connection:
         if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
             return None

@@ -1,12 +1,14 @@
 """All tables. An interval `valid` is [first poll that saw it so, first poll that no longer did)."""
 
 from datetime import datetime
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     DateTime,
     Double,
     ForeignKey,
@@ -17,13 +19,16 @@ from sqlalchemy import (
     MetaData,
     SmallInteger,
     Text,
-    Uuid,
     func,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB, TSTZRANGE, Range
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
 
+from sutler.adapters.base import Offer
+
+NOW = func.now()
 NAMING = {
     "ix": "ix_%(column_0_label)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -59,7 +64,7 @@ class ProviderRow(Base):
     name: Mapped[str] = mapped_column(unique=True)
     next_poll_at: Mapped[datetime | None]
     asked_to_wait_until: Mapped[datetime | None]
-    failures_in_a_row: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    failures_in_a_row: Mapped[int] = mapped_column(server_default=text("0"))
     suspected_feeds: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
     changes: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     stale_since: Mapped[datetime | None]
@@ -75,7 +80,7 @@ class PollRow(Base):
 
     __tablename__ = "poll"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    id: Mapped[UUID] = mapped_column(primary_key=True)
     provider_id: Mapped[int] = mapped_column(SmallInteger, ForeignKey("provider.id"))
     at: Mapped[datetime]
     ended_at: Mapped[datetime]
@@ -97,7 +102,10 @@ class PollRow(Base):
 
 
 class OfferRow(Base):
-    """An offer as long as it stayed the same in what planning reads; `state` is the digest of that."""
+    """An offer as long as it stayed the same in what planning reads; `state` is the digest of that.
+
+    It has a column for every field of an adapter's `Offer`; those that no statement names are added below.
+    """
 
     __tablename__ = "offer"
 
@@ -108,70 +116,38 @@ class OfferRow(Base):
     offer_id: Mapped[str]
     contract: Mapped[str]
     feed: Mapped[str]
-    gpu: Mapped[str]
-    gpus: Mapped[int]
     available: Mapped[int]
-    availability_basis: Mapped[str]
     price_usd_per_hour: Mapped[float]
-    divisible: Mapped[bool]
-    machine_id: Mapped[str | None]
-    machine_gpus: Mapped[int | None]
     gpu_ids: Mapped[list[int] | None] = mapped_column(ARRAY(BigInteger))
-    site: Mapped[str | None]
-    region: Mapped[str | None]
-    reliability_fraction: Mapped[float | None]
-    intra_machine_gb_per_s: Mapped[float | None]
-    inter_machine_gb_per_s: Mapped[float | None]
-    disk_gb: Mapped[float | None]
-    disk_included_gb: Mapped[float]
-    disk_usd_per_gb_month: Mapped[float]
-    inet_down_gb_per_s: Mapped[float | None]
-    cuda_max: Mapped[float | None]
-    open_ports: Mapped[int | None]
 
+
+_TYPES: dict[Any, type[TypeEngine[Any]]] = {int: Integer, float: Double, bool: Boolean}
+for _name, _hint in get_type_hints(Offer).items():
+    if _name not in OfferRow.__table__.c:
+        _kinds = (_hint, *get_args(_hint))
+        _type = next((_TYPES[kind] for kind in _kinds if kind in _TYPES), Text)
+        setattr(OfferRow, _name, mapped_column(_type, nullable=NoneType in _kinds))
 
 # "As of t" asks three indexes: what has no end yet, of which there is one per key, what was over within the hour, and
 # what lasted longer (`OFFERED_AT`). In one index over all intervals the few long ones would stretch every page, and
 # versions of rows from before they ended would stay in it until the next vacuum: it takes four times as long.
 LONGEST_BRIEF = "interval '1 hour'"
-Index(
-    "ix_offer_brief",
-    func.lower(OfferRow.valid),
-    func.upper(OfferRow.valid),
-    postgresql_where=text(f"upper(valid) - lower(valid) <= {LONGEST_BRIEF}"),
-)
-Index(
-    "ix_offer_lasting",
-    OfferRow.valid,
-    postgresql_using="gist",
-    postgresql_where=text(f"upper(valid) - lower(valid) > {LONGEST_BRIEF}"),
-)
-Index(
-    "uq_offer_open",
-    OfferRow.provider_id,
-    OfferRow.offer_id,
-    OfferRow.contract,
-    unique=True,
-    postgresql_where=func.upper(OfferRow.valid).is_(None),
-)
+_IS_BRIEF = f"upper(valid) - lower(valid) <= {LONGEST_BRIEF}"
+_IS_LASTING = f"upper(valid) - lower(valid) > {LONGEST_BRIEF}"
+_KEY = (OfferRow.provider_id, OfferRow.offer_id, OfferRow.contract)
+Index("ix_offer_brief", func.lower(OfferRow.valid), func.upper(OfferRow.valid), postgresql_where=text(_IS_BRIEF))
+Index("ix_offer_lasting", OfferRow.valid, postgresql_using="gist", postgresql_where=text(_IS_LASTING))
+Index("uq_offer_open", *_KEY, unique=True, postgresql_where=func.upper(OfferRow.valid).is_(None))
 # What an offer was when it was last for rent. By the day, not the instant: rows of one key and day share an entry,
 # which makes it a fifth of the size, and of an offer that changes all the time there is still only a day to look at.
 DAY_BEGUN = "((lower(valid) AT TIME ZONE 'UTC')::date)"
-Index(
-    "ix_offer_past",
-    OfferRow.provider_id,
-    OfferRow.offer_id,
-    OfferRow.contract,
-    text(DAY_BEGUN),
-    postgresql_where=func.upper(OfferRow.valid).is_not(None),
-)
+Index("ix_offer_past", *_KEY, text(DAY_BEGUN), postgresql_where=func.upper(OfferRow.valid).is_not(None))
 
 # Conditions on offers as of {at}, one per index and in its words; every row meets at most one.
 OFFERED_AT = (
     "upper(valid) IS NULL AND lower(valid) <= {at}",
-    f"upper(valid) - lower(valid) <= {LONGEST_BRIEF} AND lower(valid) > {{at}} - {LONGEST_BRIEF}"
-    " AND lower(valid) <= {at} AND upper(valid) > {at}",
-    f"upper(valid) - lower(valid) > {LONGEST_BRIEF} AND valid @> {{at}}",
+    f"{_IS_BRIEF} AND lower(valid) > {{at}} - {LONGEST_BRIEF} AND lower(valid) <= {{at}} AND upper(valid) > {{at}}",
+    f"{_IS_LASTING} AND valid @> {{at}}",
 )
 
 
@@ -189,15 +165,13 @@ class RejectedRowRow(Base):
     detail: Mapped[str]
     raw: Mapped[str]
 
-
-Index(
-    "uq_rejected_row_open",
-    RejectedRowRow.provider_id,
-    RejectedRowRow.row_key,
-    RejectedRowRow.reason,
-    unique=True,
-    postgresql_where=func.upper(RejectedRowRow.valid).is_(None),
-)
+    __table_args__ = (
+        Index(
+            *("uq_rejected_row_open", "provider_id", "row_key", "reason"),
+            unique=True,
+            postgresql_where=text("upper(valid) IS NULL"),
+        ),
+    )
 
 
 class PolledHourRow(Base):

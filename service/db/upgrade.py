@@ -12,7 +12,7 @@ from sutler.service.db.errors import SchemaError
 from sutler.service.settings import store_settings
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
-UPGRADE_LOCK = 0x5E71_0001
+UPGRADE_LOCK = 0x5E71_0001  # any number: it keeps this advisory lock apart from others
 
 
 def config() -> Config:
@@ -23,17 +23,20 @@ def config() -> Config:
 
 
 def configured_engine() -> Engine:
-    """For Alembic's own command line: the store of this process's settings, as it is."""
+    """Opens, for Alembic's own command line, the store of this process's settings, as it is."""
     return open_engine(store_settings())
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:
-    """Raises SchemaError where the database is newer than the migrations, DatabaseUnreachableError."""
+    """Brings the tables up to date.
+
+    Raises SchemaError where the database is newer than the migrations, DatabaseUnreachableError.
+    """
     _run(engine, "upgrade", to)
 
 
 def downgrade(engine: Engine, to: str) -> None:
-    """Back to an older version ("base": no tables). What only the newer tables held is lost."""
+    """Goes back to an older version ("base": no tables). What only the newer tables held is lost."""
     _run(engine, "downgrade", to)
 
 

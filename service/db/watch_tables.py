@@ -4,12 +4,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, Identity, Index, Integer, UniqueConstraint, Uuid, func, text
+from sqlalchemy import BigInteger, ForeignKey, Identity, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sutler.service.db.tables import Base
-
-NOW = func.now()
+from sutler.service.db.tables import NOW, Base
 
 
 class WatchRow(Base):
@@ -24,9 +22,7 @@ class WatchRow(Base):
 
     __tablename__ = "watch"
 
-    deployment_id: Mapped[UUID] = mapped_column(
-        Uuid, ForeignKey("deployment.id", ondelete="CASCADE"), primary_key=True
-    )
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"), primary_key=True)
     holdings: Mapped[list[Any] | None]
     holdings_at: Mapped[datetime | None]
     held_before: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
@@ -49,7 +45,7 @@ class ObservationRow(Base):
     __tablename__ = "observation"
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"))
     model: Mapped[str]
     source: Mapped[str] = mapped_column(server_default=text("''"))
     started_at: Mapped[datetime]
@@ -74,8 +70,8 @@ class FeedRow(Base):
 
     __tablename__ = "feed"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"))
     model: Mapped[str]
     kind: Mapped[str]
     url: Mapped[str]
@@ -84,7 +80,7 @@ class FeedRow(Base):
     read_at: Mapped[datetime | None]
     reading: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
-    failures: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    failures: Mapped[int] = mapped_column(server_default=text("0"))
 
     __table_args__ = (Index("ix_feed_deployment_id", "deployment_id"), Index("ix_feed_due_at", "due_at"))
 
@@ -94,11 +90,11 @@ class DecisionRow(Base):
 
     __tablename__ = "decision"
 
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    deployment_id: Mapped[UUID] = mapped_column(Uuid, ForeignKey("deployment.id", ondelete="CASCADE"))
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"))
     at: Mapped[datetime] = mapped_column(server_default=NOW)
-    basis_revision: Mapped[int | None] = mapped_column(Integer)
-    revision: Mapped[int | None] = mapped_column(Integer)
+    basis_revision: Mapped[int | None]
+    revision: Mapped[int | None]
     chosen: Mapped[str]
     reason: Mapped[str]
     drifts: Mapped[list[Any]]

@@ -20,7 +20,7 @@ Small = Annotated[float, Field(ge=1e-4, le=100)]
 
 
 def _plain(name: str) -> str:
-    """Problems are YAML, which takes these words for something else."""
+    """Refuses words that YAML, in which problems are written, takes for something else."""
     if name.lower() in ("true", "false", "null", "yes", "no", "on", "off", "y", "n"):
         raise PydanticCustomError("sutler_name", "must not be a word that YAML reads as true, false or null")
     return name

@@ -28,7 +28,7 @@ COLUMN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """Empty rows are left out; `numbers` are those of the rows in a spreadsheet, where the header is row 1."""
+    """A table without its empty rows; `numbers` are those of the rows in a spreadsheet, where the header is row 1."""
 
     header: list[str]
     rows: list[list[str]]
@@ -45,7 +45,7 @@ def plain_column(name: str) -> str:
 
 
 def read_csv(content: bytes, *, columns: Sequence[str], field: str, name: str | None = None) -> CsvTable:
-    """`columns` are named where the file is empty, `field` and `name` are what errors call the file.
+    """Reads a CSV file. `columns` are named where it is empty, `field` and `name` are what errors call it.
 
     Raises DocumentError where it is empty, no CSV or not UTF-8.
     """
@@ -67,5 +67,5 @@ def read_csv(content: bytes, *, columns: Sequence[str], field: str, name: str | 
 
 
 def too_many_cells(row: Sequence[str], width: int) -> str | None:
-    """Why a row that is wider than the header cannot be read; None where it is not."""
+    """Says why a row that is wider than the header cannot be read; None where it is not."""
     return f"the row has {len(row)} cells, the header names {width}" if len(row) > width else None

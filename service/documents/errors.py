@@ -19,11 +19,11 @@ class DocumentError(SutlerError):
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(self._each()))
+        super().__init__("\n".join(map(str, self.problems)))
 
     @classmethod
     def of(cls, field: str, remedy: str, **given: object) -> "DocumentError":
-        """One wrong field; pass `value=` where there is one to show."""
+        """Returns the error of one wrong field; pass `value=` where there is one to show."""
         value = short_repr(given["value"]) if "value" in given else None
         return cls([FieldProblem(field, value, remedy)])
 
@@ -38,14 +38,11 @@ class DocumentError(SutlerError):
 
     @property
     def lines(self) -> Sequence[str]:
-        return tuple(f"error: {problem}" for problem in self._each())
-
-    def _each(self) -> list[str]:
-        return [str(problem) for problem in self.problems]
+        return tuple(f"error: {problem}" for problem in self.problems)
 
 
 class NoMarketDataError(RemediedError):
-    """No offers to plan with."""
+    """There are no offers to plan with."""
 
     kind = Kind(503, "no-market-data", "There is nothing to plan with")
     exit_status = 4
@@ -55,11 +52,10 @@ class NoMarketDataError(RemediedError):
         return (f"no market data: {self}",)
 
 
-class OutputError(SutlerError):
+class OutputError(RemediedError):
     """The result cannot be written to the path that was asked for."""
 
     exit_status = 2
 
     def __init__(self, path: object, reason: str, remedy: str) -> None:
-        self.remedy = remedy
-        super().__init__(f"{path}: {reason}: {remedy}")
+        super().__init__(f"{path}: {reason}", remedy)

@@ -17,22 +17,14 @@ _MODELS: Final = [
 _OFFERS: Final = [
     {
         "provider": "acme",
-        "offer_id": "small",
-        "gpu": "rtx-4090",
+        "offer_id": name,
+        "gpu": gpu,
         "gpus": 1,
-        "available": 8,
-        "price_usd_per_hour": 0.4,
+        "available": available,
+        "price_usd_per_hour": usd,
         "contract": "on_demand",
-    },
-    {
-        "provider": "acme",
-        "offer_id": "large",
-        "gpu": "h100-sxm",
-        "gpus": 1,
-        "available": 2,
-        "price_usd_per_hour": 2.2,
-        "contract": "on_demand",
-    },
+    }
+    for name, gpu, available, usd in (("small", "rtx-4090", 8, 0.4), ("large", "h100-sxm", 2, 2.2))
 ]
 
 CHAT: Final[dict[str, Any]] = {

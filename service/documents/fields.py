@@ -57,7 +57,6 @@ PositiveRate = Annotated[float, Field(gt=0, le=1e7)]
 Requests = Annotated[float, Field(gt=0, le=1e12)]
 UsdPerHour = Annotated[float, Field(ge=0, le=1e7)]  # what is owned, prepaid or committed costs nothing
 Bandwidth = Annotated[float, Field(ge=0, le=1e6)]
-Gigabytes = Annotated[float, Field(ge=0, le=1e9)]
 PositiveGigabytes = Annotated[float, Field(gt=0, le=1e6)]
 Watts = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -1,37 +1,31 @@
 """The market snapshot document: what was for rent, where, at what price, and when that was seen."""
 
 from collections import Counter, defaultdict
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sutler.service.documents.fields import (
-    Bandwidth,
-    Document,
-    Fraction,
-    Gigabytes,
-    GpuName,
-    Name,
-    Timestamp,
-    UsdPerHour,
-    reject,
-)
+from sutler.adapters.base import LARGEST_STORED_CARD_ID, OFFER_LIMITS, AvailabilityBasis, Contract
+from sutler.service.documents.fields import Document, GpuName, Name, Timestamp, UsdPerHour, reject
 from sutler.service.errors import FieldProblem, short_repr
 
 
 def _interruptible(value: object) -> object:
-    """What clouds call spot."""
+    """Takes `spot`, as clouds say, for interruptible."""
     return "interruptible" if value == "spot" else value
 
 
-ContractName = Annotated[
-    Literal["on_demand", "interruptible", "reserved"],
-    BeforeValidator(_interruptible, json_schema_input_type=Literal["on_demand", "interruptible", "reserved", "spot"]),
-]
-AvailabilityBasis = Literal["count", "lower_bound", "list"]
+ContractName = Annotated[Contract, BeforeValidator(_interruptible, json_schema_input_type=Literal[Contract, "spot"])]
 MARKET_SCHEMA: Final = "sutler/market/v1"
-MOST_OFFERS = 100_000
-CardId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+# Chosen: 50 times the 2,000 offers of the market that benchmarks/market.py polls.
+MOST_OFFERS: Final = 100_000
+CardId = Annotated[int, Field(ge=0, le=LARGEST_STORED_CARD_ID)]
+
+
+def _within(name: str) -> Any:
+    """Returns the bounds that adapters keep: whatever offer they take, the market can show."""
+    least, most = OFFER_LIMITS[name]
+    return Field(ge=least, le=most)
 
 
 class OfferDocument(Document):
@@ -43,9 +37,9 @@ class OfferDocument(Document):
     """The provider's id. An offer's key is (provider, offer_id, contract)."""
     gpu: GpuName
     """Canonical slug of the GPU (`sutler catalog gpus`), or a name under the problem's `gpus`."""
-    gpus: Annotated[int, Field(ge=1, le=1024)]
+    gpus: Annotated[int, _within("gpus")]
     """GPUs of the offer."""
-    available: Annotated[int, Field(ge=0, le=10_000)]
+    available: Annotated[int, _within("available")]
     """How many such offers can be rented; 1 where `machine_id` is given."""
     price_usd_per_hour: UsdPerHour
     """USD per hour for the whole offer, all its GPUs; 0 for machines that are owned, prepaid or committed."""
@@ -58,7 +52,7 @@ class OfferDocument(Document):
     """Any k <= `gpus` GPUs of a machine can be rented, each at `price_usd_per_hour / gpus`."""
     machine_id: Name | None = None
     """The physical machine. Offers with the same provider and machine are alternative slices of it."""
-    machine_gpus: Annotated[int, Field(ge=1, le=1024)] | None = None
+    machine_gpus: Annotated[int, _within("machine_gpus")] | None = None
     """GPUs of the physical machine that can be rented now, over all its offers."""
     gpu_ids: Annotated[tuple[CardId, ...], Field(strict=False, min_length=1, max_length=1024)] | None = None
     """The cards of the offer; offers of a machine that name a common card exclude each other."""
@@ -66,23 +60,23 @@ class OfferDocument(Document):
     """Machines of one site share a network if they state `inter_machine_gb_per_s`."""
     region: Name | None = None
     """Where it stands, as the provider says it."""
-    reliability_fraction: Fraction | None = None
+    reliability_fraction: Annotated[float, _within("reliability_fraction")] | None = None
     """Share of the time the machine was up, as the provider measures it."""
-    intra_machine_gb_per_s: Bandwidth | None = None
+    intra_machine_gb_per_s: Annotated[float, _within("intra_machine_gb_per_s")] | None = None
     """10^9 bytes/s, one direction, per GPU, inside the machine; unset: half of the catalogue's bidirectional link."""
-    inter_machine_gb_per_s: Bandwidth | None = None
+    inter_machine_gb_per_s: Annotated[float, _within("inter_machine_gb_per_s")] | None = None
     """10^9 bytes/s, one direction, per machine, to others of the site; unset or 0: one-machine replicas only."""
-    disk_gb: Gigabytes | None = None
+    disk_gb: Annotated[float, _within("disk_gb")] | None = None
     """Disk that can be rented with the offer, GB; unset: unlimited."""
-    disk_included_gb: Gigabytes = 0.0
+    disk_included_gb: Annotated[float, _within("disk_included_gb")] = 0.0
     """GB of disk that the price already holds."""
-    disk_usd_per_gb_month: Annotated[float, Field(ge=0, le=1e4)] = 0.0
+    disk_usd_per_gb_month: Annotated[float, _within("disk_usd_per_gb_month")] = 0.0
     """USD per GB and month of 720 hours above `disk_included_gb`."""
-    inet_down_gb_per_s: Bandwidth | None = None
+    inet_down_gb_per_s: Annotated[float, _within("inet_down_gb_per_s")] | None = None
     """10^9 bytes/s from the internet; not used by the planner."""
-    cuda_max: Annotated[float, Field(ge=0, le=1000)] | None = None
+    cuda_max: Annotated[float, _within("cuda_max")] | None = None
     """Newest CUDA version that the driver runs; not used by the planner."""
-    open_ports: Annotated[int, Field(ge=0, le=65536)] | None = None
+    open_ports: Annotated[int, _within("open_ports")] | None = None
     """Ports reachable from outside; not used by the planner."""
     observed_at: Timestamp | None = None
     """When the offer was last seen, RFC 3339 with time zone; unset: the snapshot's `taken_at`."""
@@ -106,6 +100,19 @@ class MarketDocument(Document):
     def _check_offers(self) -> Self:
         reject([*_repeated_keys(self.offers), *_single_offer_rules(self.offers), *_machine_rules(self.offers)])
         return self
+
+
+class ProviderUsed(Document):
+    """What one provider adds to the market."""
+
+    provider: str
+    """Name of the provider."""
+    offers: int
+    """Its offers that passed the filter."""
+    last_seen_at: Timestamp
+    """When its newest offer was last seen."""
+    stale: bool
+    """Whether some of its offers were older than `market.filter.max_age_s`; `notes` says what became of them."""
 
 
 def _repeated_keys(offers: tuple[OfferDocument, ...]) -> list[FieldProblem]:

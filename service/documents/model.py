@@ -186,16 +186,12 @@ def _head_rules(spec: ModelSpecDocument) -> list[FieldProblem]:
         problems.append(FieldProblem("heads", str(spec.heads), remedy))
     if spec.kv_heads is not None and spec.heads % spec.kv_heads:
         problems.append(FieldProblem("kv_heads", str(spec.kv_heads), f"must divide heads ({spec.heads})"))
-    if spec.sliding_window is not None and spec.sliding_window.global_layers > spec.layers:
-        shown = str(spec.sliding_window.global_layers)
-        remedy = f"must be at most layers ({spec.layers})"
-        problems.append(FieldProblem("sliding_window.global_layers", shown, remedy))
-    if spec.linear_attention is not None and spec.linear_attention.full_layers > spec.layers:
-        shown = str(spec.linear_attention.full_layers)
-        problems.append(
-            FieldProblem("linear_attention.full_layers", shown, f"must be at most layers ({spec.layers})")
-        )
-    return problems
+    parts = {
+        "sliding_window.global_layers": spec.sliding_window and spec.sliding_window.global_layers,
+        "linear_attention.full_layers": spec.linear_attention and spec.linear_attention.full_layers,
+    }
+    remedy = f"must be at most layers ({spec.layers})"
+    return [*problems, *(FieldProblem(at, str(n), remedy) for at, n in parts.items() if n and n > spec.layers)]
 
 
 def _expert_rules(spec: ModelSpecDocument) -> list[FieldProblem]:

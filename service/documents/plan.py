@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.fields import Document, Timestamp
-from sutler.service.documents.market import ContractName
+from sutler.service.documents.market import ContractName, ProviderUsed
 from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
 from sutler.service.documents.problem_parts import SloDocument
 
@@ -86,7 +86,7 @@ class StageDocument(Document):
 
     @property
     def gpus(self) -> int:
-        """Of the stage."""
+        """How many GPUs the stage has."""
         return len(self.gpu_indices)
 
 
@@ -338,19 +338,6 @@ class ConflictDocument(Document):
     """What to change."""
 
 
-class ProviderUsed(Document):
-    """What one provider adds to the market."""
-
-    provider: str
-    """Name of the provider."""
-    offers: int
-    """Its offers that passed the filter."""
-    last_seen_at: Timestamp
-    """When its newest offer was last seen."""
-    stale: bool
-    """Whether some of its offers were older than `market.filter.max_age_s`; `notes` says what became of them."""
-
-
 class MarketUsed(Document):
     """The market that the plan rests on."""
 
@@ -431,7 +418,7 @@ class ValidatedLimit(Document):
 
     @property
     def owner(self) -> str:
-        """`chat`, or `chat/batch`."""
+        """Whose limit it is: `chat`, or `chat/batch`."""
         return self.model if self.workload is None else f"{self.model}/{self.workload}"
 
 

@@ -67,7 +67,7 @@ class ProblemDocument(Document):
 
 
 def _broken_rules(problem: ProblemDocument) -> list[FieldProblem]:
-    """Every broken rule, in the order of the document."""
+    """Lists every broken rule, in the order of the document."""
     return [
         *_objective_rules(problem),
         *repeated("models", (model.name for model in problem.models)),
@@ -100,14 +100,13 @@ def _model_rules(at: str, model: ModelDocument) -> Iterator[FieldProblem]:
         yield FieldProblem(f"{at}.trace", shown, "stands beside workloads: keep one of the two")
     yield from repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
     yield from context_rule(at, model.max_context_tokens, model.workloads or ())
-    if len(set(model.precisions)) < len(model.precisions):
-        yield FieldProblem(f"{at}.precision", short_repr(list(model.precisions)), "names a precision twice")
+    yield from _named_twice(f"{at}.precision", model.precisions, "precision")
 
 
 def context_rule(
     at: str, max_context_tokens: int | None, workloads: "Sequence[WorkloadDocument | Workload]"
 ) -> Iterator[FieldProblem]:
-    """Servers must accept the requests that the model at `at` is planned for."""
+    """Checks that servers accept the requests that the model at `at` is planned for."""
     if max_context_tokens is None or not workloads:
         return
     longest = max(workloads, key=lambda workload: workload.input_tokens + workload.output_tokens)
@@ -118,18 +117,16 @@ def context_rule(
 
 
 def _demand_rules(at: str, model: ModelDocument, problem: ProblemDocument) -> Iterator[FieldProblem]:
-    for i, workload in enumerate(model.workloads or ()):
-        yield from _demand_of(f"{at}.workloads[{i}]", workload, problem.objective.kind)
-
-
-def _demand_of(at: str, workload: WorkloadDocument, kind: str) -> Iterator[FieldProblem]:
+    kind = problem.objective.kind
     wanted, unwanted = ("requests", "rate_rps") if kind == "min_makespan" else ("rate_rps", "requests")
-    given = getattr(workload, unwanted)
-    if given is not None:
-        remedy = f"does not go with {kind}, which counts {_MEANING[wanted]}: give {wanted} instead"
-        yield FieldProblem(f"{at}.{unwanted}", f"{given:g}", remedy)
-    elif getattr(workload, wanted) is None:
-        yield FieldProblem(f"{at}.{wanted}", None, f"is missing: {kind} needs {_MEANING[wanted]}")
+    for i, workload in enumerate(model.workloads or ()):
+        given = getattr(workload, unwanted)
+        if given is not None:
+            remedy = f"does not go with {kind}, which counts {_MEANING[wanted]}: give {wanted} instead"
+            yield FieldProblem(f"{at}.workloads[{i}].{unwanted}", f"{given:g}", remedy)
+        elif getattr(workload, wanted) is None:
+            remedy = f"is missing: {kind} needs {_MEANING[wanted]}"
+            yield FieldProblem(f"{at}.workloads[{i}].{wanted}", None, remedy)
 
 
 _MEANING = {"requests": "a number of requests", "rate_rps": "requests per second"}
@@ -141,12 +138,13 @@ def _market_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:
 
 
 def _search_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:
-    sizes = problem.search.tensor_parallel
-    if len(set(sizes)) < len(sizes):
-        yield FieldProblem("search.tensor_parallel", short_repr(list(sizes)), "names a size twice")
-    caps = problem.search.power_caps_fraction
-    if len(set(caps)) < len(caps):
-        yield FieldProblem("search.power_caps_fraction", short_repr(list(caps)), "names a share twice")
+    yield from _named_twice("search.tensor_parallel", problem.search.tensor_parallel, "size")
+    yield from _named_twice("search.power_caps_fraction", problem.search.power_caps_fraction, "share")
+
+
+def _named_twice(path: str, values: Sequence[object], what: str) -> Iterator[FieldProblem]:
+    if len(set(values)) < len(values):
+        yield FieldProblem(path, short_repr(list(values)), f"names a {what} twice")
 
 
 def _table_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:

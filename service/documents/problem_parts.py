@@ -3,6 +3,7 @@
 A rule that one field can break alone is in its type; problem.py has those that fields break together.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -29,7 +30,7 @@ from sutler.service.documents.model import ConfigDocument, ModelSpecDocument, Pr
 
 
 def _no_boolean(value: Any) -> Any:
-    """Python takes true for 1."""
+    """Refuses true, which Python takes for 1."""
     if isinstance(value, bool):
         raise PydanticCustomError("sutler_choice", "must be 1, 2, 4 or 8")
     return value
@@ -39,7 +40,7 @@ ParallelSize = Annotated[Literal[1, 2, 4, 8], BeforeValidator(_no_boolean)]
 
 
 def _off(value: Any) -> Any:
-    """YAML reads a bare off as false."""
+    """Takes false for `off`: so YAML reads the bare word."""
     return "off" if value is False else value
 
 
@@ -162,15 +163,16 @@ def _kind_of(value: Any, *, text: str, mapping: str) -> str | None:
     return mapping if isinstance(value, dict | Document) else None
 
 
+def _told_apart(kind_of: Callable[[Any], str | None], otherwise: str) -> Discriminator:
+    """Chooses among the types of a field by what is given; `otherwise` is said of what is none of them."""
+    return Discriminator(kind_of, custom_error_type="sutler_choice", custom_error_message=otherwise)
+
+
 ModelReference = Annotated[
     Annotated[Name, Tag("catalogue")]
     | Annotated[ConfigDocument, Tag("published")]
     | Annotated[ModelSpecDocument, Tag("inline")],
-    Discriminator(
-        _kind_of_model,
-        custom_error_type="sutler_choice",
-        custom_error_message="must be an id of the catalogue (text), a config.json or an architecture (mappings)",
-    ),
+    _told_apart(_kind_of_model, "must be an id of the catalogue (text), a config.json or an architecture (mappings)"),
 ]
 
 
@@ -183,11 +185,7 @@ def _kind_of_precision(value: Any) -> str | None:
 PrecisionChoice = Annotated[
     Annotated[PrecisionName, Tag("one")]
     | Annotated[tuple[PrecisionName, ...], Field(strict=False, min_length=1), Tag("list")],
-    Discriminator(
-        _kind_of_precision,
-        custom_error_type="sutler_choice",
-        custom_error_message="must be a precision such as bf16, or a list of them to choose from",
-    ),
+    _told_apart(_kind_of_precision, "must be a precision such as bf16, or a list of them to choose from"),
 ]
 
 
@@ -230,7 +228,7 @@ class ModelDocument(Document):
 
     @property
     def precisions(self) -> tuple[PrecisionName, ...]:
-        """One, or those to choose from."""
+        """The one precision, or all that there are to choose from."""
         return (self.precision,) if isinstance(self.precision, str) else self.precision
 
 
@@ -259,11 +257,7 @@ def _kind_of_offers(value: Any) -> str | None:
 
 OffersReference = Annotated[
     Annotated[FilePath, Tag("path")] | Annotated[MarketDocument, Tag("snapshot")],
-    Discriminator(
-        _kind_of_offers,
-        custom_error_type="sutler_choice",
-        custom_error_message="must be the path of a snapshot file (text) or a whole snapshot (a mapping)",
-    ),
+    _told_apart(_kind_of_offers, "must be the path of a snapshot file (text) or a whole snapshot (a mapping)"),
 ]
 
 
@@ -369,10 +363,9 @@ CalibrationReference = Annotated[
     Annotated[Name, Tag("name")]
     | Annotated[CalibrationFile, Tag("file")]
     | Annotated[CalibrationDocument, Tag("document")],
-    Discriminator(
+    _told_apart(
         _kind_of_calibration,
-        custom_error_type="sutler_choice",
-        custom_error_message="must be the name of a stored calibration (text, in quotes where YAML takes it for "
+        "must be the name of a stored calibration (text, in quotes where YAML takes it for "
         "something else), {file: path} or a whole calibration",
     ),
 ]

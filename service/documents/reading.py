@@ -13,10 +13,10 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 import yaml
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.yaml_loader import TooLargeError, load_yaml
+from sutler.service.documents.yaml_loader import UnboundedYamlError, load_yaml
 from sutler.service.errors import short_repr
 
-MOST_JSON_BYTES: Final = 64_000_000
+MOST_JSON_BYTES: Final = 64_000_000  # chosen: room for large markets, little beside a machine's memory
 MOST_YAML_BYTES: Final = 4_000_000  # some seconds of parsing
 
 Read = TypeVar("Read")
@@ -59,7 +59,7 @@ def _explained(read: Callable[[], Read], field: str, name: str) -> Read:
         return read()
     except RecursionError:
         reason = "is nested too deeply for any document that sutler reads"
-    except TooLargeError as error:
+    except UnboundedYamlError as error:
         reason = str(error)
     except yaml.MarkedYAMLError as error:
         reason = _yaml_reason(error)

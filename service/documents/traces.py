@@ -23,8 +23,7 @@ INPUT: Final = "ContextTokens"
 OUTPUT: Final = "GeneratedTokens"
 COLUMNS: Final = (TIMESTAMP, INPUT, OUTPUT)
 MAX_TOKENS: Final = 10_000_000  # far beyond any context window: a slip, not a request
-MAX_BUCKETS: Final = 1_000
-SHOWN_CHARACTERS: Final = 60
+SHOWN_CHARACTERS: Final = 60  # chosen: a cell is recognised by it, and the error stays on one line
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -49,14 +48,12 @@ class BucketedTrace:
     """A trace as buckets; `description` says in one sentence how its requests were divided."""
 
     buckets: tuple[TraceBucket, ...]
-    requests: int
-    duration_s: float
     description: str
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRequests:
-    """In the order of the rows; arrays [num_requests]. `arrival_s` counts from the first."""
+class RequestTrace:
+    """Single requests in the order of their rows: arrays [num_requests]. `arrival_s` counts from the first."""
 
     arrival_s: FloatArray
     input_tokens: IntArray
@@ -78,7 +75,7 @@ class _Division:
 def bucket_trace_file(
     path: Path, *, buckets: int = 9, duration_s: float | None = None, field: str = "trace"
 ) -> BucketedTrace:
-    """`bucket_trace` of a UTF-8 file.
+    """Does what `bucket_trace` does, with a UTF-8 file.
 
     Raises InvalidProblemError when the file cannot be read, or is not such a trace.
     """
@@ -87,8 +84,8 @@ def bucket_trace_file(
     )
 
 
-def read_trace_file(path: Path, *, field: str = "trace") -> TraceRequests:
-    """The single requests. Raises as `bucket_trace_file` does."""
+def read_trace_file(path: Path, *, field: str = "trace") -> RequestTrace:
+    """Reads the single requests. Raises as `bucket_trace_file` does."""
     return _of_file(path, lambda lines: _read(lines, f"{field}.file"), field)
 
 
@@ -113,19 +110,17 @@ def bucket_trace(
     `duration_s`, by default the time from the first to the last request; the order of the rows does not matter.
     Raises InvalidProblemError, with `field` as the path of the trace in the caller's document.
     """
-    if not 1 <= buckets <= MAX_BUCKETS:
-        raise InvalidProblemError(f"{field}.buckets", buckets, f"use a whole number from 1 to {MAX_BUCKETS}")
     requests = _read(lines, f"{field}.file")
-    duration_s = _duration(requests, duration_s, field)
+    duration_s = _spanned_s(requests, field) if duration_s is None else duration_s
     input_parts, output_parts = _grid(buckets)
     inputs = _divide(requests.input_tokens, input_parts, "in")
     outputs = _divide(requests.output_tokens, output_parts, "out")
     made = tuple(_buckets(requests, inputs, outputs, duration_s))
     total = len(requests.input_tokens)
-    return BucketedTrace(made, total, duration_s, _describe(made, (inputs, outputs), total, duration_s))
+    return BucketedTrace(made, _describe(made, (inputs, outputs), total, duration_s))
 
 
-def _read(lines: Iterable[str], field: str) -> TraceRequests:
+def _read(lines: Iterable[str], field: str) -> RequestTrace:
     inputs, outputs, times = [], [], []
     try:
         for time, input_tokens, output_tokens in _rows(lines, field):
@@ -138,7 +133,7 @@ def _read(lines: Iterable[str], field: str) -> TraceRequests:
         raise InvalidProblemError(field, "no requests", "give a trace with at least one request below its header")
     first = min(times)
     arrival_s = np.array([(time - first).total_seconds() for time in times])
-    return TraceRequests(arrival_s, np.array(inputs, dtype=np.int64), np.array(outputs, dtype=np.int64))
+    return RequestTrace(arrival_s, np.array(inputs, dtype=np.int64), np.array(outputs, dtype=np.int64))
 
 
 def _rows(lines: Iterable[str], field: str) -> Iterator[tuple[datetime, int, int]]:
@@ -164,7 +159,7 @@ def _rows(lines: Iterable[str], field: str) -> Iterator[tuple[datetime, int, int
 
 
 def _time(text: str, where: str, field: str) -> datetime:
-    """Digits beyond microseconds are cut; a time without a zone is taken as UTC."""
+    """Reads a time; digits beyond microseconds are cut; a time without a zone is taken as UTC."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -184,20 +179,15 @@ def _tokens(text: str, where: str, field: str) -> int:
     return int(number)
 
 
-def _duration(requests: TraceRequests, duration_s: float | None, field: str) -> float:
-    if duration_s is not None:
-        if not 0 < duration_s < math.inf:
-            raise InvalidProblemError(f"{field}.duration_s", duration_s, "must be a positive number of seconds")
-        return duration_s
-    spanned_s = requests.duration_s
-    if spanned_s <= 0:
+def _spanned_s(requests: RequestTrace, field: str) -> float:
+    if requests.duration_s <= 0:
         remedy = "all requests have the same time stamp, so no rate follows: say how long the trace lasted"
         raise InvalidProblemError(f"{field}.duration_s", None, remedy)
-    return spanned_s
+    return requests.duration_s
 
 
 def _grid(buckets: int) -> tuple[int, int]:
-    """The two factors of `buckets` that are closest to each other, the larger first."""
+    """Returns the two factors of `buckets` that are closest to each other, the larger first."""
     smaller = next(factor for factor in range(math.isqrt(buckets), 0, -1) if buckets % factor == 0)
     return buckets // smaller, smaller
 
@@ -215,7 +205,7 @@ def _divide(tokens: IntArray, parts: int, axis: str) -> _Division:
 
 
 def _buckets(
-    requests: TraceRequests, inputs: _Division, outputs: _Division, duration_s: float
+    requests: RequestTrace, inputs: _Division, outputs: _Division, duration_s: float
 ) -> Iterator[TraceBucket]:
     cell = inputs.part * len(outputs.labels) + outputs.part
     cells = len(inputs.labels) * len(outputs.labels)

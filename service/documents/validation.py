@@ -22,7 +22,7 @@ WHOLE_DOCUMENT: Final = "(document)"
 
 
 def validate(kind: type[D], data: object) -> D:
-    """The checked document; raises DocumentError with every wrong field."""
+    """Returns the checked document; raises DocumentError with every wrong field."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -30,7 +30,7 @@ def validate(kind: type[D], data: object) -> D:
 
 
 def field_problems(kind: type[Document], data: object, error: ValidationError) -> list[FieldProblem]:
-    """One problem per wrong field, in the order found, without those that only follow from others."""
+    """Lists one problem per wrong field, in the order found, without those that only follow from others."""
     details = error.errors(include_url=False)
     problems = [problem for detail in details for problem in _problems_of(kind, data, detail)]
     return list(dict.fromkeys(problems))
@@ -77,7 +77,7 @@ def _real_location(data: object, location: Location, *, is_missing: bool) -> lis
 
 
 def _still_long_enough(data: object, location: Location, length: int) -> bool:
-    """A list whose entries are all wrong counts as empty; the entries' own errors say enough."""
+    """Whether a list only counts as too short because its entries are wrong, of which their own errors say enough."""
     here: Any = data
     for part in location:
         here = here[part]

@@ -13,7 +13,7 @@ import yaml
 from sutler.service.errors import short_repr
 
 MOST_NODES: Final = 1_000_000  # with aliases written out; a market of 20,000 offers has fewer
-MOST_LEVELS: Final = 30
+MOST_LEVELS: Final = 30  # chosen: several times what our documents have, well before Python's own limit
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = _TAG + "merge"
@@ -21,14 +21,14 @@ _MAPPING: Final = _TAG + "map"
 _SEQUENCE: Final = _TAG + "seq"
 
 
-class TooLargeError(ValueError):
+class UnboundedYamlError(ValueError):
     """A document that grows without bound, or contains itself."""
 
 
 def load_yaml(text: str) -> object:
     """Plain data of the one document in the text.
 
-    Raises yaml.YAMLError for bad syntax, unknown tags and duplicate keys, TooLargeError for alias bombs,
+    Raises yaml.YAMLError for bad syntax, unknown tags and duplicate keys, UnboundedYamlError for alias bombs,
     ValueError for numbers that Python refuses, RecursionError for deep nesting.
     """
     composer = _Composer(text)
@@ -93,13 +93,13 @@ def _check_growth(root: yaml.Node) -> None:
             open_nodes.discard(id(node))
             sizes[id(node)] = 1 + sum(sizes[id(child)] for child in children)
             if sizes[id(node)] > MOST_NODES:
-                raise TooLargeError(f"has more than {MOST_NODES} values once its aliases are written out")
+                raise UnboundedYamlError(f"has more than {MOST_NODES} values once its aliases are written out")
         elif id(node) not in sizes:
             open_nodes.add(id(node))
             if len(open_nodes) > MOST_LEVELS:
                 raise RecursionError
             if any(id(child) in open_nodes for child in children):
-                raise TooLargeError("contains itself: an alias stands inside its own anchor")
+                raise UnboundedYamlError("contains itself: an alias stands inside its own anchor")
             stack.append((node, True))
             stack.extend((child, False) for child in children)
 
@@ -121,7 +121,7 @@ def _plain(node: yaml.Node) -> Any:
 
 
 def _mapping(node: yaml.MappingNode) -> dict[object, Any]:
-    """A mapping whose keys are scalars and differ; `<<` merges other mappings, and the mapping's own keys win."""
+    """Reads a mapping whose keys are scalars and differ; `<<` merges others, over which its own keys win."""
     own: dict[object, Any] = {}
     merged: dict[object, Any] = {}
     for key_node, value_node in node.value:
@@ -163,13 +163,9 @@ def _real(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _nothing(_: str) -> None:
-    return None
-
-
 _SCALARS: Final[dict[str, Callable[[str], object]]] = {
     _TAG + "str": str,
-    _TAG + "null": _nothing,
+    _TAG + "null": lambda _: None,
     _TAG + "bool": _boolean,
     _TAG + "int": _integer,
     _TAG + "float": _real,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sutler.service.export import sglang
-from sutler.service.export.layout import Layout, Machine, Process, Serving, Value
+from sutler.service.export.layout import Layout, Process, RentedMachine, Serving, Value
 from sutler.service.export.naming import one_line
 
 VLLM_VERSION: Final = "0.33.0"
@@ -19,7 +19,7 @@ IMAGES: Final = {"vllm": f"vllm/vllm-openai:v{VLLM_VERSION}", "sglang": sglang.I
 PROGRAM_WORDS: Final = {"vllm": 2, "sglang": len(sglang.COMMAND)}
 DOCUMENTATION: Final = f"https://docs.vllm.ai/en/v{VLLM_VERSION}/serving/parallelism_scaling.html"
 HEALTH_PATH: Final = "/health"
-NODE_PORTS: Final = 100
+NODE_PORTS: Final = 100  # more than GPUs of a machine, so that nodes of several replicas do not meet on a port
 START_UP_S: Final = 3600
 """How long a server may take to fetch and load its weights before it counts as broken."""
 
@@ -73,7 +73,7 @@ def _sglang_words(
 
 
 def environment_of(serving: Serving, process: Process) -> dict[str, str]:
-    """The replica's variables, with the GPUs to use where they are not all of the machine's in its order."""
+    """Returns the replica's variables, with the GPUs to use where they are not all of the machine's in its order."""
     gpus = {} if process.uses_whole_machine else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpu_indices))}
     if gpus and any(stage.power_cap_watts is not None for stage in serving.replica.stages):
         gpus["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's, by which GPUs are capped
@@ -82,7 +82,7 @@ def environment_of(serving: Serving, process: Process) -> dict[str, str]:
 
 
 def side_channel(serving: Serving, host: Word) -> dict[str, Word]:
-    """Where a replica of one phase says which keys and values it has; `host`: its own address, as others reach it.
+    """Returns where a replica of one phase says which keys and values it has; `host`: its address for others.
 
     https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html
     """
@@ -112,15 +112,15 @@ def _engines(layout: Layout) -> Iterator[str]:
 
 
 def other_vendors(layout: Layout) -> Iterator[str]:
-    """A warning for containers on GPUs that are not NVIDIA's, such as MI300X."""
+    """Warns of containers on GPUs that are not NVIDIA's, such as MI300X."""
     gpus = {process.machine.rental.gpu for serving in layout.servings for process in serving.processes}
     for gpu in sorted(gpus):
         if re.match(r"mi\d", gpu):
             yield f"{gpu} is an AMD GPU: image and GPU reservation are for NVIDIA's, replace both by those for ROCm"
 
 
-def describe_machine(machine: Machine) -> str:
-    """What to rent for it, on one line."""
+def describe_machine(machine: RentedMachine) -> str:
+    """Says what to rent for it, on one line."""
     rental = machine.rental
     which = f", {machine.index + 1} of {rental.count}" if rental.count > 1 else ""
     contract = rental.contract.replace("_", " ")
@@ -129,20 +129,20 @@ def describe_machine(machine: Machine) -> str:
 
 
 def describe_process(serving: Serving, process: Process) -> str:
-    """Whose process it is, on one line."""
+    """Says whose process it is, on one line."""
     replica = serving.replica
     part = f", node {process.rank + 1} of {len(serving.processes)}" if len(serving.processes) > 1 else ""
     return one_line(f"Replica {replica.id} of model {replica.model}{part}")
 
 
-def processes_on(layout: Layout, machine: Machine) -> Iterator[tuple[Serving, Process]]:
-    """What runs on a machine, in the plan's order."""
+def processes_on(layout: Layout, machine: RentedMachine) -> Iterator[tuple[Serving, Process]]:
+    """Yields what runs on a machine, in the plan's order."""
     for serving in layout.servings:
         yield from ((serving, process) for process in serving.processes if process.machine == machine)
 
 
 def flag(name: str, value: Value) -> list[str]:
-    """An engine argument on vLLM's command line. https://docs.vllm.ai/en/latest/serving/engine_args.html"""
+    """Writes an engine argument for vLLM's command line. https://docs.vllm.ai/en/latest/serving/engine_args.html"""
     words = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         return [words if value else f"--no-{words[2:]}"]

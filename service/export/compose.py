@@ -33,7 +33,7 @@ PASSED_ON: Final = ("HF_TOKEN", "VLLM_API_KEY")
 
 
 def compose_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
-    """The file, and what to know before running it."""
+    """Returns the file, and what to know before running it."""
     services: dict[str, Any] = {}
     for serving in layout.servings:
         for process in serving.processes:
@@ -86,7 +86,7 @@ def _service(serving: Serving, process: Process) -> dict[str, Any]:
 
 
 def _environment(serving: Serving, process: Process) -> dict[str, str | None]:
-    """The container sees no GPUs but those reserved for it, so that it need not choose."""
+    """Returns the variables without a choice of GPUs: the container sees none but those reserved for it."""
     own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
     given = {**own, **side_channel(serving, address_reference(serving))}
     return {**dict.fromkeys(PASSED_ON), **{name: _value(value) for name, value in given.items()}}
@@ -97,8 +97,8 @@ def _value(word: Word) -> str:
 
 
 def _network(serving: Serving, *, is_head: bool) -> dict[str, Any]:
-    """Nodes of one replica, and replicas that hand over, reach each other on ports that NCCL, UCX and vLLM choose, so
-    they share the host's network."""
+    """Publishes the port. Nodes of one replica, and replicas that hand over, share the host's network: they reach
+    each other on ports that NCCL, UCX and vLLM choose."""
     if serving.needs_address:
         return {"network_mode": "host"}
     return {"ports": [f"{serving.port}:{serving.port}"]} if is_head else {}

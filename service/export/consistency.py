@@ -44,7 +44,7 @@ def _repeated_ids(plan: PlanDocument) -> Iterator[FieldProblem]:
 
 
 def _stages(plan: PlanDocument) -> Iterator[tuple[str, StageDocument, int]]:
-    """With the ranks of their replicas."""
+    """Yields every stage with its path and the ranks of its replica."""
     for number, replica in enumerate(plan.replicas):
         for position, stage in enumerate(replica.stages):
             yield f"replicas[{number}].stages[{position}]", stage, replica.data_parallel

@@ -22,21 +22,21 @@ from sutler.service.export.command import (
     other_vendors,
     serve_words,
 )
-from sutler.service.export.layout import FIRST_PORT, Layout, Machine, Process, Serving, refuse
+from sutler.service.export.layout import FIRST_PORT, Layout, Process, RentedMachine, Serving, refuse
 from sutler.service.export.naming import label_value
 from sutler.service.export.power import cap_usage, power_caps
-from sutler.service.export.router import Endpoint, router_json
-from sutler.service.export.yaml_text import Block, yaml_documents
+from sutler.service.export.router import ReplicaAddress, router_json
+from sutler.service.export.yaml_text import LiteralBlock, yaml_documents
 
 MACHINE_LABEL: Final = "sutler/machine"
 SECRET: Final = "vllm"
-_PROBE_PERIOD_S: Final = 10
+_PROBE_PERIOD_S: Final = 10  # Kubernetes' own default
 _LEADER: Final = Reference("$(LWS_LEADER_ADDRESS)")
 _WORKER: Final = Reference("$(LWS_WORKER_INDEX)")
 
 
 def kubernetes_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
-    """The manifests, and what to know before applying them. Raises DocumentError for replicas that have none."""
+    """Returns the manifests and what to know before. Raises DocumentError for replicas that have none."""
     refuse(layout, "kubernetes", {serving.replica.id: _obstacle(serving) for serving in layout.servings})
     warnings = (*_partly_capped(layout), *other_vendors(layout))
     documents = [_router(layout)]
@@ -47,7 +47,7 @@ def kubernetes_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
 
 
 def _obstacle(serving: Serving) -> str | None:
-    """All workers of a group share one template, and which of them runs where is the scheduler's choice."""
+    """Says why not: all workers of a group share one template, and the scheduler chooses which runs where."""
     workers = serving.processes[1:]
     if len({process.machine.rental.gpu for process in workers}) > 1:
         return (
@@ -58,7 +58,7 @@ def _obstacle(serving: Serving) -> str | None:
 
 
 def _partly_capped(layout: Layout) -> Iterator[str]:
-    """The device plugin chooses which GPUs of a node a pod gets."""
+    """Warns where caps differ: the device plugin chooses which GPUs of a node a pod gets."""
     for machine in layout.machines:
         caps = power_caps(layout, machine)
         if caps and list(caps.values()) != [list(range(machine.rental.gpus))]:
@@ -79,7 +79,7 @@ def _usage(layout: Layout) -> Iterator[str]:
     yield from cap_usage(layout)
 
 
-def _worker_labels(machine: Machine, layout: Layout) -> Iterator[str]:
+def _worker_labels(machine: RentedMachine, layout: Layout) -> Iterator[str]:
     for serving in layout.servings:
         if machine in [process.machine for process in serving.processes[1:]]:
             yield from (f"{key}={value}" for key, value in _worker_place(serving).items() if key != MACHINE_LABEL)
@@ -91,62 +91,47 @@ def _worker_place(serving: Serving) -> dict[str, str]:
 
 
 def _router(layout: Layout) -> dict[str, Any]:
-    endpoints = {s.replica.id: Endpoint(s.replica.model, _service_name(s), FIRST_PORT) for s in layout.servings}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "sutler-router", "labels": {"app.kubernetes.io/part-of": "sutler"}},
-        "data": {"router.json": Block(router_json(layout, endpoints))},
-    }
+    endpoints = {s.replica.id: ReplicaAddress(s.replica.model, _service_name(s), FIRST_PORT) for s in layout.servings}
+    metadata = {"name": "sutler-router", "labels": {"app.kubernetes.io/part-of": "sutler"}}
+    return _manifest("v1", "ConfigMap", metadata, data={"router.json": LiteralBlock(router_json(layout, endpoints))})
+
+
+def _manifest(api_version: str, kind: str, metadata: dict[str, Any], **content: Any) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
 
 
 def _deployment(serving: Serving) -> dict[str, Any]:
-    """Recreated on changes: its GPUs are not free for a second pod beside the first."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(serving),
-        "spec": {
-            "replicas": 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": _selector(serving)},
-            "template": _head_pod(serving),
-        },
+    """Makes a Deployment that is recreated on changes: its GPUs are not free for a second pod beside the first."""
+    spec = {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": _selector(serving)},
+        "template": _head_pod(serving),
     }
+    return _manifest("apps/v1", "Deployment", _metadata(serving), spec=spec)
 
 
 def _group(serving: Serving) -> dict[str, Any]:
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": _metadata(serving),
-        "spec": {
-            "replicas": 1,
-            "startupPolicy": "LeaderCreated",
-            "leaderWorkerTemplate": {
-                "size": len(serving.processes),
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": _head_pod(serving),
-                "workerTemplate": _worker_pod(serving),
-            },
-        },
+    template = {
+        "size": len(serving.processes),
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": _head_pod(serving),
+        "workerTemplate": _worker_pod(serving),
     }
+    spec = {"replicas": 1, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": template}
+    return _manifest("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", _metadata(serving), spec=spec)
 
 
 def _service(serving: Serving) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**_metadata(serving), "name": _service_name(serving)},
-        "spec": {
-            "selector": {**_selector(serving), "app.kubernetes.io/component": "head"},
-            "ports": [{"name": "http", "port": FIRST_PORT, "targetPort": "http"}],
-        },
+    spec = {
+        "selector": {**_selector(serving), "app.kubernetes.io/component": "head"},
+        "ports": [{"name": "http", "port": FIRST_PORT, "targetPort": "http"}],
     }
+    return _manifest("v1", "Service", {**_metadata(serving), "name": _service_name(serving)}, spec=spec)
 
 
 def _service_name(serving: Serving) -> str:
-    """The controller of LeaderWorkerSets makes a headless service with the name of each set."""
+    """Names the service; the controller of LeaderWorkerSets makes a headless service with the name of each set."""
     return serving.name if len(serving.processes) == 1 else f"{serving.name}-head"
 
 
@@ -193,7 +178,7 @@ def _worker_pod(serving: Serving) -> dict[str, Any]:
 
 
 def _one_per_node(labels: dict[str, str]) -> dict[str, Any]:
-    """Without it, workers that share a label could fill one node and take GPUs that the plan gave to others."""
+    """Keeps workers apart: those that share a label could else fill one node and take the GPUs of others."""
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -237,7 +222,7 @@ def _pod(
 
 
 def _environment(serving: Serving, process: Process) -> list[dict[str, Any]]:
-    """The device plugin chooses the GPUs; nodes of one replica find each other by their pods' addresses."""
+    """Lists variables, without GPUs, which the device plugin chooses; nodes find each other by pod addresses."""
     own = {name: value for name, value in environment_of(serving, process).items() if name != "CUDA_VISIBLE_DEVICES"}
     variables = [_secret("HF_TOKEN", "hf-token"), _secret("VLLM_API_KEY", "api-key")]
     address = {"fieldRef": {"fieldPath": "status.podIP"}}

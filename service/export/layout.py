@@ -36,7 +36,7 @@ Value = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RentedMachine:
     """One rented machine (or slice); `name` is safe everywhere."""
 
     name: str
@@ -49,7 +49,7 @@ class Process:
     """One server process: rank among the replica's, the machine, and its GPUs there, in pipeline order."""
 
     rank: int
-    machine: Machine
+    machine: RentedMachine
     gpu_indices: tuple[int, ...]
 
     @property
@@ -100,13 +100,16 @@ class Layout:
     """A plan as it is run; `warnings` say what is uncertain."""
 
     plan: PlanDocument
-    machines: tuple[Machine, ...]
+    machines: tuple[RentedMachine, ...]
     servings: tuple[Serving, ...]
     warnings: tuple[str, ...]
 
 
 def layout_of(plan: PlanDocument) -> Layout:
-    """Raises NothingToRunError for a plan without replicas, DocumentError for one that contradicts itself."""
+    """Lays a plan out.
+
+    Raises NothingToRunError for one without replicas, DocumentError for one that contradicts itself.
+    """
     if not plan.replicas:
         conflicts = "; ".join(conflict.remedy for conflict in plan.conflicts)
         remedy = conflicts or "raise solver.time_limit_s or loosen the problem, and plan again"
@@ -121,17 +124,17 @@ def layout_of(plan: PlanDocument) -> Layout:
 
 
 def machine_name(rental: int, machine: int) -> str:
-    """How all formats call a machine of the plan."""
+    """Returns what all formats call a machine of the plan."""
     return f"rental-{rental}-machine-{machine}"
 
 
-def _machines(plan: PlanDocument) -> Iterator[Machine]:
+def _machines(plan: PlanDocument) -> Iterator[RentedMachine]:
     for number, rental in enumerate(plan.rentals):
         used = {s.machine for replica in plan.replicas for s in replica.stages if s.rental == number}
-        yield from (Machine(machine_name(number, index), rental, index) for index in sorted(used))
+        yield from (RentedMachine(machine_name(number, index), rental, index) for index in sorted(used))
 
 
-def _servings(plan: PlanDocument, machines: Mapping[str, Machine]) -> Iterator[Serving]:
+def _servings(plan: PlanDocument, machines: Mapping[str, RentedMachine]) -> Iterator[Serving]:
     names = dns_labels(replica.id for replica in plan.replicas)
     heads: dict[str, int] = {}
     for replica in plan.replicas:
@@ -151,7 +154,7 @@ def _servings(plan: PlanDocument, machines: Mapping[str, Machine]) -> Iterator[S
 
 
 def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
-    """Requests name the model as the problem does, so that all its replicas answer to the same name."""
+    """Returns vLLM's arguments; requests name the model as the problem does, whichever replica they go to."""
     given = {name: value for name, value in replica.engine_args.items() if name != "model"}
     sizes = {"tensor_parallel_size": replica.stages[0].tensor_parallel, "pipeline_parallel_size": len(replica.stages)}
     if replica.data_parallel > 1:
@@ -159,7 +162,7 @@ def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
     return tuple({"served_model_name": replica.model, **sizes, **dict(role_args(replica.role)), **given}.items())
 
 
-def _processes(replica: ReplicaDocument, machines: Mapping[str, Machine]) -> tuple[Process, ...]:
+def _processes(replica: ReplicaDocument, machines: Mapping[str, RentedMachine]) -> tuple[Process, ...]:
     runs = [list(run) for _, run in groupby(replica.stages, key=lambda stage: (stage.rental, stage.machine))]
     places = {(stage.rental, stage.machine) for stage in replica.stages}
     if len(runs) > len(places) or len({len(run) for run in runs}) > 1:
@@ -167,7 +170,7 @@ def _processes(replica: ReplicaDocument, machines: Mapping[str, Machine]) -> tup
     return tuple(Process(rank, _machine_of(run[0], machines), _gpus(run)) for rank, run in enumerate(runs))
 
 
-def _machine_of(stage: StageDocument, machines: Mapping[str, Machine]) -> Machine:
+def _machine_of(stage: StageDocument, machines: Mapping[str, RentedMachine]) -> RentedMachine:
     return machines[machine_name(stage.rental, stage.machine)]
 
 
@@ -206,7 +209,7 @@ def _warnings_of(replicas: Iterable[ReplicaDocument]) -> Iterator[str]:
 
 
 def obstacle_of(replica: ReplicaDocument) -> str | None:
-    """Why no server of ours can run a replica, with what to do; or None."""
+    """Says why no server of ours can run a replica, with what to do; or None."""
     sizes = [stage.tensor_parallel for stage in replica.stages]
     if replica.engine == "tensorrt-llm":
         return (

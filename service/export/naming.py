@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Final
 
 LONGEST_NAME: Final = 40  # leaves room for what Kubernetes appends within its 63 characters
-_LONGEST_VALUE: Final = 63
+_LONGEST_VALUE: Final = 63  # of a label, by Kubernetes
 
 
 def dns_labels(texts: Iterable[str]) -> dict[str, str]:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sutler.service.export.layout import Layout, Serving
+from sutler.service.export.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ReplicaAddress:
     """Where a replica answers, and to which model name."""
 
     model: str
@@ -22,18 +22,18 @@ def router_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
     return router_json(layout, machine_endpoints(layout)), ()
 
 
-def router_json(layout: Layout, endpoints: Mapping[str, Endpoint]) -> str:
+def router_json(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) -> str:
     """The weights and these endpoints, by replica id, as indented JSON."""
     return json.dumps(routing_document(layout, endpoints), indent=2) + "\n"
 
 
-def machine_endpoints(layout: Layout) -> dict[str, Endpoint]:
-    """By replica id, those that run, on the ports of the layout."""
-    return {serving.replica.id: _endpoint(serving) for serving in layout.servings}
+def machine_endpoints(layout: Layout) -> dict[str, ReplicaAddress]:
+    """Returns where the replicas that run listen, by id, on the ports of the layout."""
+    return {s.replica.id: ReplicaAddress(s.replica.model, s.head.machine.name, s.port) for s in layout.servings}
 
 
-def routing_document(layout: Layout, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
-    """Weights exactly as planned, those of a workload summing to 1; `replicas` says where those that run listen.
+def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) -> dict[str, Any]:
+    """Returns the weights as planned, those of a workload summing to 1; `replicas` says where those that run listen.
 
     `hand_over`: by model, workload and prefill replica, which share of all requests goes on to which decode replica.
     """
@@ -52,7 +52,3 @@ def routing_document(layout: Layout, endpoints: Mapping[str, Endpoint]) -> dict[
         **({"hand_over": hand_over} if hand_over else {}),
         "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
     }
-
-
-def _endpoint(serving: Serving) -> Endpoint:
-    return Endpoint(model=serving.replica.model, host=serving.head.machine.name, port=serving.port)

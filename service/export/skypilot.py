@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from sutler.service.export import sglang
 from sutler.service.export.command import VLLM_VERSION, Reference, describe_machine, heading_of
-from sutler.service.export.layout import Layout, Machine, Serving, refuse
+from sutler.service.export.layout import Layout, RentedMachine, Serving, refuse
 from sutler.service.export.naming import dns_labels
 from sutler.service.export.power import cap_lines
 from sutler.service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
 from sutler.service.export.skypilot_names import CLOUDS, NO_SPOT, ONE_NODE_ONLY, accelerator_of
-from sutler.service.export.yaml_text import Block, yaml_documents
+from sutler.service.export.yaml_text import LiteralBlock, yaml_documents
 
 USAGE: Final = (
     "Usage: csplit -z -f task- -b %02d.yaml THIS_FILE '/^---$/' '{*}', which leaves this heading in task-00.yaml,",
@@ -33,7 +33,7 @@ class _Task:
     """Replicas and the machines that they share with nobody else; the machines are SkyPilot's nodes, in order."""
 
     servings: tuple[Serving, ...]
-    machines: tuple[Machine, ...]
+    machines: tuple[RentedMachine, ...]
 
     @property
     def title(self) -> str:
@@ -59,8 +59,8 @@ def skypilot_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
 
 
 def _tasks(layout: Layout) -> list[_Task]:
-    """Connected groups of replicas and machines, in the plan's order."""
-    groups: list[tuple[list[Serving], list[Machine]]] = []
+    """Returns connected groups of replicas and machines, in the plan's order."""
+    groups: list[tuple[list[Serving], list[RentedMachine]]] = []
     for serving in layout.servings:
         mine = list(dict.fromkeys(process.machine for process in serving.processes))
         touching = [group for group in groups if any(machine in group[1] for machine in mine)]
@@ -110,7 +110,7 @@ def _document(layout: Layout, task: _Task, name: str) -> dict[str, Any]:
         "num_nodes": len(task.machines),
         "secrets": {"HF_TOKEN": "", "VLLM_API_KEY": ""},
         "setup": f"pip install {_PACKAGES[task.servings[0].server]}{' nixl' if task.hands_over else ''}",
-        "run": Block("\n".join(_run(layout, task)) + "\n"),
+        "run": LiteralBlock("\n".join(_run(layout, task)) + "\n"),
     }
 
 
@@ -128,7 +128,7 @@ def _resources(task: _Task) -> dict[str, Any]:
 
 
 def _run(layout: Layout, task: _Task) -> Iterator[str]:
-    """Every node runs the same text; its rank is its place among the task's machines."""
+    """Yields the script: every node runs the same text; its rank is its place among the task's machines."""
     yield "set -euo pipefail"
     yield 'mapfile -t nodes <<< "$SKYPILOT_NODE_IPS"'
     yield from ALL_OR_NONE

@@ -27,46 +27,31 @@ CLOUDS: Final[Mapping[str, str]] = {
 ONE_NODE_ONLY: Final = frozenset({"vast", "runpod", "shadeform", "verda", "hyperbolic"})
 NO_SPOT: Final = frozenset({"lambda", "shadeform", "cudo", "hyperbolic"})
 
+_IN_CAPITALS: Final = (
+    *("b200", "b300", "gh200", "h100-nvl", "h200-nvl", "l4", "l40", "l40s"),
+    *("a10", "a10g", "a16", "a30", "a40", "t4", "mi300x"),
+)
+_WITHOUT_DASHES: Final = (
+    *("rtx-a4000", "rtx-a4500", "rtx-a5000", "rtx-a6000"),
+    *("rtx-5090", "rtx-5080", "rtx-4090", "rtx-4080", "rtx-3090", "rtx-3080"),
+)
 _GENERAL: Final[Mapping[str, str]] = {
-    "b200": "B200",
-    "b300": "B300",
-    "gh200": "GH200",
     "h100-sxm": "H100",
     "h100-pcie": "H100",
-    "h100-nvl": "H100-NVL",
     "h200-sxm": "H200",
-    "h200-nvl": "H200-NVL",
     "a100-sxm4-80gb": "A100-80GB",
     "a100-pcie-80gb": "A100-80GB",
     "a100-sxm4-40gb": "A100",
     "a100-pcie-40gb": "A100",
-    "l4": "L4",
-    "l40": "L40",
-    "l40s": "L40S",
-    "a10": "A10",
-    "a10g": "A10G",
-    "a16": "A16",
-    "a30": "A30",
-    "a40": "A40",
-    "rtx-a4000": "RTXA4000",
-    "rtx-a4500": "RTXA4500",
-    "rtx-a5000": "RTXA5000",
-    "rtx-a6000": "RTXA6000",
     "rtx-6000-ada": "RTX6000-Ada",
     "rtx-5000-ada": "RTX5000-Ada",
     "rtx-4000-ada": "RTX4000-Ada",
     "rtx-2000-ada": "RTX2000-Ada",
-    "rtx-5090": "RTX5090",
-    "rtx-5080": "RTX5080",
-    "rtx-4090": "RTX4090",
-    "rtx-4080": "RTX4080",
-    "rtx-3090": "RTX3090",
-    "rtx-3080": "RTX3080",
-    "t4": "T4",
     "v100-sxm2-16gb": "V100",
     "v100-pcie-16gb": "V100",
     "v100-sxm2-32gb": "V100-32GB",
-    "mi300x": "MI300X",
+    **{slug: slug.upper() for slug in _IN_CAPITALS},
+    **{slug: slug.upper().replace("-", "") for slug in _WITHOUT_DASHES},
 }
 _OF_CLOUD: Final[Mapping[str, Mapping[str, str]]] = {
     "runpod": {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sutler.service.export.command import Reference, describe_machine, heading_of, processes_on
-from sutler.service.export.layout import Layout, Machine, Serving
+from sutler.service.export.layout import Layout, RentedMachine, Serving
 from sutler.service.export.power import cap_lines
 from sutler.service.export.shell import ALL_OR_NONE, WAIT, indented, shell_start
 
@@ -25,7 +25,7 @@ def script_text(layout: Layout) -> tuple[str, tuple[str, ...]]:
     return "\n".join(lines) + "\n", ()
 
 
-def address_variable(machine: Machine) -> str:
+def address_variable(machine: RentedMachine) -> str:
     """The variable that holds the address of a machine where the head of a multi-node replica runs."""
     return f"{machine.name.upper().replace('-', '_')}_ADDRESS"
 
@@ -45,7 +45,7 @@ def _addresses(layout: Layout) -> tuple[str, ...]:
     )
 
 
-def _function(layout: Layout, machine: Machine) -> Iterator[str]:
+def _function(layout: Layout, machine: RentedMachine) -> Iterator[str]:
     yield f"# {describe_machine(machine)}"
     yield f"{_function_name(machine)}() {{"
     yield from indented(cap_lines(layout, machine))
@@ -54,7 +54,7 @@ def _function(layout: Layout, machine: Machine) -> Iterator[str]:
     yield "}"
 
 
-def _function_name(machine: Machine) -> str:
+def _function_name(machine: RentedMachine) -> str:
     return f"start_{machine.name.replace('-', '_')}"
 
 

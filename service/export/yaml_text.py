@@ -12,10 +12,10 @@ import yaml
 # Letters first, no blank, no colon at the end: neither a number nor an indicator in any version of YAML.
 _PLAIN: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9._/@:-]*[A-Za-z0-9])?")
 _WORDS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
-_NEVER_FOLDED: Final = 1_000_000_000
+_NEVER_FOLDED: Final = 1_000_000_000  # PyYAML has no other way to say so
 
 
-class Block(str):
+class LiteralBlock(str):
     """Text of several lines to write as a block, for people to read."""
 
     __slots__ = ()
@@ -42,12 +42,12 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
 
 
-def _block(dumper: yaml.SafeDumper, text: Block) -> yaml.ScalarNode:
+def _block(dumper: yaml.SafeDumper, text: LiteralBlock) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
 _Dumper.add_representer(str, _text)
-_Dumper.add_representer(Block, _block)
+_Dumper.add_representer(LiteralBlock, _block)
 
 
 def _dumped(document: Any) -> str:

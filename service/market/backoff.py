@@ -9,10 +9,10 @@ from typing import Final
 
 from sutler.adapters.base import Poll
 
-LONGEST_BACKOFF_S: Final = 1800.0
+LONGEST_BACKOFF_S: Final = 1800.0  # chosen: a cloud that is back is noticed within half an hour
 SETUP_BACKOFF_S: Final = 300.0  # a wrong key stays wrong until somebody corrects it
 LONGEST_SILENT_WAIT_S: Final = 10.0  # longer waits are told to callers, also after an answer
-LONGEST_DOUBLING: Final = 10
+LONGEST_DOUBLING: Final = 10  # so many doublings are past LONGEST_BACKOFF_S; without an end the power would overflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 RELIABILITY_DIGITS: Final = 3
 MEASURED_DIGITS: Final = 2
 MOST_OFFERS_PER_ROW: Final = 10  # a row that says "none" may end so many offers of a feed: a type in all its places
-LONGEST_RAW_CHARACTERS: Final = 65_536
+LONGEST_RAW_CHARACTERS: Final = 65_536  # chosen: whole rows are kept, and a cloud gone wrong cannot fill the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Changes:
 
 
 def changes(poll: Poll, held: Collection[OpenOffer], *, suspected_before: Collection[str]) -> Changes:
-    """What `poll` says against what is held.
+    """Compares what `poll` says with what is held.
 
     An answer that leaves nothing of a feed that has offers, with no readable row or next to none, is not believed the
     first time: the feed stays as it is, and only a second such answer in a row empties it. Where there were rows and
@@ -85,7 +85,7 @@ def _is_covered(offer: OpenOffer, covered: Iterable[Coverage]) -> bool:
 
 
 def state_of(offer: Offer) -> bytes:
-    """A digest of what planning reads, 16 bytes."""
+    """Returns a digest of what planning reads, 16 bytes."""
     read = (
         offer.feed,
         offer.gpu,
@@ -110,7 +110,7 @@ def state_of(offer: Offer) -> bytes:
 
 
 def _measured(value: float | None) -> float | None:
-    """Down to two digits: 812.4 is 810."""
+    """Rounds down to two digits: 812.4 is 810."""
     if not value:
         return value
     unit = 10.0 ** (math.floor(math.log10(value)) - MEASURED_DIGITS + 1)
@@ -126,7 +126,7 @@ class RejectedKey:
 
 
 def rejected_by_key(rejected: Iterable[RejectedRow]) -> dict[RejectedKey, RejectedRow]:
-    """Distinct rejected rows; of several with one key the first."""
+    """Returns distinct rejected rows; of several with one key the first."""
     found: dict[RejectedKey, RejectedRow] = {}
     for row in rejected:
         digest = hashlib.blake2b(row.raw.encode(), digest_size=16).hexdigest()

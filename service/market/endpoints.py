@@ -10,10 +10,11 @@ from fastapi import APIRouter, Query
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.documents.fields import PRINTABLE
-from sutler.service.market.repository import ProviderReport, StoredPoll
-from sutler.service.market.resources import HistoryResource, LastPollResource, OffersPage, ProviderResource
-from sutler.service.market.selection import Selection, contract_named, gpu_slug, instant, provider_names
+from sutler.service.market.repository import ProviderReport
+from sutler.service.market.resources import HistoryResource, OffersPage, ProviderResource
+from sutler.service.market.selection import OfferFilter, contract_named, gpu_slug, instant, provider_names
 from sutler.service.market.service import MarketService
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.paging import Cursor, Page, bad_cursor, decode_cursor, encode_cursor
 from sutler.service.web.problems import responses
@@ -26,8 +27,8 @@ AsOf = Annotated[
     str | None,
     Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
 ]
-MOST_POINTS = 1_000
-MOST_OFFERS = 1_000
+MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question to the store
+MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
 
 
 class HistoryPage(Page[HistoryResource]):
@@ -55,7 +56,7 @@ def list_offers(
     cursor: Cursor = None,
 ) -> OffersPage:
     """What is for rent, now or at any past time; the cheapest GPU-hour first."""
-    selection = Selection.of(
+    wanted = OfferFilter(
         gpus=gpu,
         providers=provider,
         regions=region,
@@ -64,8 +65,9 @@ def list_offers(
         max_age_s=max_age_s,
         list_prices=list_prices,
     )
-    at, position = _where(cursor, _instant(as_of, services.now()))
-    market = selection.of_market(services.part(MarketService).read(as_of=at, providers=selection.providers))
+    at = None if as_of is None else instant(as_of, field="as_of", now=services.now())
+    at, position = _where(cursor, at)
+    market = wanted.of_market(services.part(MarketService).read(as_of=at, providers=wanted.providers))
     kept = market.offers[position : position + limit]
     following = position + len(kept)
     more = following < len(market.offers)
@@ -73,12 +75,8 @@ def list_offers(
     return OffersPage(taken_at=market.taken_at, items=list(kept), next=following_cursor)
 
 
-def _instant(as_of: str | None, now: datetime) -> datetime | None:
-    return None if as_of is None else instant(as_of, field="as_of", now=now)
-
-
 def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, int]:
-    """Later pages show the instant of the first."""
+    """Returns the instant and the position: later pages show the instant of the first."""
     if cursor is None:
         return at, 0
     taken_at, position = decode_cursor(cursor, parts=2)
@@ -113,9 +111,7 @@ def get_history(
         points=points,
         providers=provider_names(provider),
     )
-    items = [
-        HistoryResource(**{name: getattr(point, name) for name in HistoryResource.model_fields}) for point in found
-    ]
+    items = [mapped(HistoryResource, point) for point in found]
     return HistoryPage(gpu=slug, contract=wanted, items=items, next=None)
 
 
@@ -123,21 +119,10 @@ def get_history(
 def list_providers(services: Service, _reader: Reader) -> Page[ProviderResource]:
     """Each cloud that is set up: its last poll, how old its market is, when it is due."""
     now = services.now()
-    return Page(
-        items=[_provider(report, now) for report in services.part(MarketService).provider_reports()], next=None
-    )
+    reports = services.part(MarketService).provider_reports()
+    return Page(items=[_provider(report, now) for report in reports], next=None)
 
 
 def _provider(report: ProviderReport, now: datetime) -> ProviderResource:
     age_s = None if report.last_seen_at is None else max(0.0, (now - report.last_seen_at).total_seconds())
-    names = ("provider", "offers", "last_seen_at", "next_poll_at", "failures_in_a_row")
-    return ProviderResource(
-        **{name: getattr(report, name) for name in names},
-        age_s=age_s,
-        fresh=age_s is not None and age_s <= STORE_MAX_AGE_S,
-        last_poll=None if report.last_poll is None else _last_poll(report.last_poll),
-    )
-
-
-def _last_poll(poll: StoredPoll) -> LastPollResource:
-    return LastPollResource(**{name: getattr(poll, name) for name in LastPollResource.model_fields})
+    return mapped(ProviderResource, report, age_s=age_s, fresh=age_s is not None and age_s <= STORE_MAX_AGE_S)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sutler.service.db.engine import connected
 from sutler.service.db.tables import OFFERED_AT
 
-USUAL_SILENCE: Final = timedelta(hours=1)
+USUAL_SILENCE: Final = timedelta(hours=1)  # chosen: some failed polls leave no gap
 
 # One statement per index: joined in one, PostgreSQL would read the whole table for each instant.
 OFFERED: Final = " UNION ALL ".join(f"SELECT * FROM offer WHERE {one.format(at='i.at')}" for one in OFFERED_AT)
@@ -98,7 +98,7 @@ def price_history(
     providers: Sequence[str] = (),
     silence: timedelta = USUAL_SILENCE,
 ) -> list[HistoryPoint]:
-    """`points` samples from `since` to `until`, both included. Raises DatabaseError.
+    """Takes `points` samples from `since` to `until`, both included. Raises DatabaseError.
 
     What a provider said holds for `silence`; after that it is unknown.
     """
@@ -117,7 +117,7 @@ def price_history(
 
 
 def kept_in_full_since(connection: Connection) -> datetime | None:
-    """The end of what was rolled up; None where nothing was yet."""
+    """Returns the end of what was rolled up; None where nothing was yet."""
     found: datetime | None = connection.scalar(text("SELECT max(hour) + interval '1 hour' FROM polled_hour"))
     return found
 

@@ -26,9 +26,9 @@ from sutler.service.market.backoff import LONGEST_BACKOFF_S, next_poll
 from sutler.service.market.changes import changes
 from sutler.service.settings import Pace, variable
 
-LOCK_PATIENCE_S: Final = 60.0
-LOCK_RETRY_S: Final = 0.2
-RECORD_ATTEMPTS: Final = 4
+LOCK_PATIENCE_S: Final = 60.0  # chosen: a poll that is under way is waited for, one that hangs is told of
+LOCK_RETRY_S: Final = 0.2  # chosen: asks the database a few times a second, and nobody notices the wait
+RECORD_ATTEMPTS: Final = 4  # chosen: with the pauses between them, a short restart of the database loses no poll
 RECORD_RETRY_S: Final = 1.5
 LONGEST_WAIT: Final = timedelta(days=2)  # no cloud is left alone for longer than a day
 
@@ -63,7 +63,7 @@ class Poller:
     sleep: Callable[[float], None] = time.sleep
 
     def interval_s(self, provider: Provider) -> float:
-        """The operator's interval, but never shorter than the cloud's limits bear."""
+        """Returns the operator's interval, but never shorter than the cloud's limits bear."""
         own = self._pace(provider).poll_interval_s
         wanted = own or self.poll_interval_s or provider.poll_interval_s
         return max(wanted, provider.least_poll_interval_s)
@@ -98,24 +98,25 @@ class Poller:
         return due_at is None or due_at <= self.now()
 
     def next_poll_at(self, provider: Provider) -> datetime | None:
-        """When this provider may be polled; None where it never was."""
+        """Returns when this provider may be polled; None where it never was."""
         due_at, spent_until = self._waits(provider)[0], self._budget_spent_until(provider)
         return due_at if spent_until is None else max(due_at or spent_until, spent_until)
 
     def _left_alone(self, provider: Provider) -> PollReport | None:
-        """A report instead of a poll, where there is a reason for patience."""
+        """Returns a report instead of a poll, where there is a reason for patience."""
         now = self.now()
         asked_until, spent_until = self._waits(provider)[1], self._budget_spent_until(provider)
         if asked_until is not None and asked_until > now:
             detail = f"{provider.title} has asked to be left alone until {asked_until:%Y-%m-%d %H:%M:%S} UTC"
             return _not_asked(provider, "retry", detail, now=now, until=asked_until)
         if spent_until is not None:
-            detail = f"the day's budget of requests to {provider.title} is spent ({_budget_setting(provider)})"
+            setting = variable(provider.name, "requests_per_day")
+            detail = f"the day's budget of requests to {provider.title} is spent ({setting})"
             return _not_asked(provider, "quota", detail, now=now, until=spent_until)
         return None
 
     def _budget_spent_until(self, provider: Provider) -> datetime | None:
-        """The end of the UTC day, where the requests of the day have used the budget up."""
+        """Returns the end of the UTC day, where the requests of the day have used the budget up."""
         budget = self._pace(provider).requests_per_day
         if budget is None:
             return None
@@ -125,7 +126,9 @@ class Poller:
         return midnight + timedelta(days=1) if spent >= budget else None
 
     def _waits(self, provider: Provider) -> tuple[datetime | None, datetime | None]:
-        """A time that is further ahead than any wait was stored by a clock that has been set back since: no wait."""
+        """Returns when the provider is due, and until when it asked to be left alone.
+
+        A time that is further ahead than any wait was stored by a clock that has been set back since: no wait."""
         with connected(self.engine) as connection:
             due_at, asked_until = repository.next_poll_at(connection, provider.name)
         now = self.now()
@@ -169,7 +172,7 @@ class Poller:
         raise AssertionError("unreachable")
 
     def _record(self, provider: Provider, poll: Poll, *, poll_id: UUID, at: datetime, seconds: float) -> PollReport:
-        """One transaction; `poll_id` makes a repetition after a lost connection harmless."""
+        """Writes one transaction; `poll_id` makes a repetition after a lost connection harmless."""
         with transaction(self.engine) as connection:
             state = repository.lock_provider(connection, provider.name)
             earlier = repository.recorded_poll(connection, poll_id)
@@ -206,12 +209,8 @@ def _not_asked(provider: Provider, outcome: Outcome, detail: str, *, now: dateti
     return PollReport(provider.name, now, 0.0, poll, {}, until, 0, 0)
 
 
-def _budget_setting(provider: Provider) -> str:
-    return variable(provider.name, "requests_per_day")
-
-
 def _release(connection: Connection, name: str) -> None:
-    """Where the database cannot be told, the end of the session frees the lock, a moment later."""
+    """Frees the lock; where the database cannot be told, the end of the session does, a moment later."""
     try:
         is_free = not connection.invalidated and repository.unlock(connection, name)
     except (SQLAlchemyError, DatabaseError):

@@ -17,9 +17,10 @@ from sutler.adapters.base import USABLE_OUTCOMES, Coverage, Offer, Poll, Rejecte
 from sutler.service.db.tables import OFFERED_AT, OfferRow, PollRow, ProviderRow, RejectedRowRow
 from sutler.service.market.backoff import NextPoll
 from sutler.service.market.changes import LONGEST_RAW_CHARACTERS, Changes, OpenOffer, RejectedKey, rejected_by_key
+from sutler.service.market.resources import LastPollResource
 
-POLLS_LOOKED_BACK: Final = 20
-LONGEST_LOOK_BACK: Final = timedelta(days=7)
+POLLS_LOOKED_BACK: Final = 20  # chosen: usually all feeds are in them; `earlier_coverage` asks further back
+LONGEST_LOOK_BACK: Final = timedelta(days=7)  # chosen: an offer that no poll spoke of for a week is as old as its row
 USABLE: Final = tuple(sorted(USABLE_OUTCOMES))
 SEEN: Final = ("ok", "partial")
 OFFER_FIELDS: Final = tuple(Offer.__slots__)
@@ -31,8 +32,6 @@ class ProviderState:
     """A provider's row, locked for the transaction."""
 
     id: int
-    next_poll_at: datetime | None
-    asked_to_wait_until: datetime | None
     failures_in_a_row: int
     suspected_feeds: tuple[str, ...]
     last_poll_at: datetime | None
@@ -48,22 +47,18 @@ class SeenPoll:
 
 
 def lock_provider(connection: Connection, name: str) -> ProviderState:
-    """The provider's row, made where there is none; other writers of this provider wait."""
+    """Returns the provider's row, made where there is none; other writers of this provider wait."""
     add_provider(connection, name)
     row = connection.execute(select(ProviderRow).where(ProviderRow.name == name).with_for_update()).one()
     last = connection.scalar(select(func.max(PollRow.at)).where(PollRow.provider_id == row.id))
-    return ProviderState(
-        row.id,
-        row.next_poll_at,
-        row.asked_to_wait_until,
-        row.failures_in_a_row,
-        tuple(row.suspected_feeds),
-        last,
-    )
+    return ProviderState(row.id, row.failures_in_a_row, tuple(row.suspected_feeds), last)
 
 
 def add_provider(connection: Connection, name: str) -> None:
-    """Looks first: an insert that conflicts would use up an id of the table at every poll."""
+    """Makes the row where there is none.
+
+    It looks first: an insert that conflicts would use up an id of the table at every poll.
+    """
     if connection.scalar(select(ProviderRow.id).where(ProviderRow.name == name)) is None:
         connection.execute(upsert(ProviderRow).values(name=name).on_conflict_do_nothing())
 
@@ -82,37 +77,36 @@ def recorded_poll(connection: Connection, poll_id: UUID) -> Row[Any] | None:
 
 
 def open_offers(connection: Connection, provider_id: int) -> list[OpenOffer]:
-    """What is held as for rent."""
+    """Lists what is held as for rent."""
     held = OfferRow
     columns = (held.id, held.offer_id, held.contract, held.feed, held.price_usd_per_hour, held.state)
     statement = select(*columns).where(held.provider_id == provider_id, IS_OPEN)
-    return [
-        OpenOffer(row.id, row.offer_id, row.contract, row.feed, row.price_usd_per_hour, row.state)
-        for row in connection.execute(statement)
-    ]
+    return [OpenOffer(*row) for row in connection.execute(statement)]
 
 
 def write_offers(connection: Connection, provider_id: int, found: Changes, *, at: datetime) -> None:
     """Ends and begins offers at the same instant."""
-    if found.ended:
-        connection.execute(
-            update(OfferRow)
-            .where(OfferRow.id == func.any(list(found.ended)))
-            .values(valid=func.tstzrange(func.lower(OfferRow.valid), at))
-        )
-    if found.begun:
+    begun = [
+        {"provider_id": provider_id, "state": state, **{name: getattr(offer, name) for name in OFFER_FIELDS}}
+        for offer, state in found.begun
+    ]
+    _replace(connection, OfferRow, ended=found.ended, begun=begun, at=at)
+
+
+def _replace(
+    connection: Connection,
+    table: type[OfferRow] | type[RejectedRowRow],
+    *,
+    ended: Sequence[int],
+    begun: Sequence[Mapping[str, Any]],
+    at: datetime,
+) -> None:
+    if ended:
+        until = func.tstzrange(func.lower(table.valid), at)
+        connection.execute(update(table).where(table.id == func.any(list(ended))).values(valid=until))
+    if begun:
         valid = Range(at, None, bounds="[)")
-        rows = [
-            {**_values(offer), "provider_id": provider_id, "valid": valid, "state": state}
-            for offer, state in found.begun
-        ]
-        connection.execute(insert(OfferRow), rows)
-
-
-def _values(offer: Offer) -> dict[str, Any]:
-    values = {name: getattr(offer, name) for name in OFFER_FIELDS}
-    values["gpu_ids"] = None if offer.gpu_ids is None else list(offer.gpu_ids)
-    return values
+        connection.execute(insert(table), [{**row, "valid": valid} for row in begun])
 
 
 def write_rejected(
@@ -128,14 +122,9 @@ def write_rejected(
     )
     rows = {RejectedKey(row.row_key, row.reason): row.id for row in held}
     ended = [row for key, row in rows.items() if key not in found] if is_complete else []
-    if ended:
-        connection.execute(
-            update(table).where(table.id == func.any(ended)).values(valid=func.tstzrange(func.lower(table.valid), at))
-        )
-    new = [
+    begun = [
         {
             "provider_id": provider_id,
-            "valid": Range(at, None, bounds="[)"),
             "row_key": key.row_key,
             "reason": key.reason,
             "offer_id": row.offer_id,
@@ -145,8 +134,7 @@ def write_rejected(
         for key, row in found.items()
         if key not in rows
     ]
-    if new:
-        connection.execute(insert(table), new)
+    _replace(connection, table, ended=ended, begun=begun, at=at)
 
 
 def write_poll(
@@ -162,7 +150,7 @@ def write_poll(
     flags: Mapping[str, int],
     then: NextPoll,
 ) -> None:
-    """The poll's own row, and when the provider is polled next."""
+    """Writes the poll's own row, and when the provider is polled next."""
     connection.execute(
         insert(PollRow).values(
             id=poll_id,
@@ -209,12 +197,12 @@ def offers_at(connection: Connection, at: datetime | None, providers: Sequence[s
 
 
 def _was_valid(at: datetime) -> ColumnElement[bool]:
-    """In the words of the indexes, which `valid @> at` would not use."""
+    """Is the condition in the words of the indexes, which `valid @> at` would not use."""
     return or_(*(text(f"({condition.format(at=':at')})").bindparams(at=at) for condition in OFFERED_AT))
 
 
 def polls_before(connection: Connection, at: datetime | None) -> dict[str, list[SeenPoll]]:
-    """By provider, the last polls up to `at` that brought something, newest first."""
+    """Returns, by provider, the last polls up to `at` that brought something, newest first."""
     latest = (
         select(PollRow.at, PollRow.ended_at, PollRow.covered)
         .where(PollRow.provider_id == ProviderRow.id, PollRow.outcome.in_(USABLE))
@@ -236,7 +224,7 @@ def polls_before(connection: Connection, at: datetime | None) -> dict[str, list[
 
 
 def earlier_coverage(connection: Connection, provider: str, *, before: datetime) -> list[SeenPoll]:
-    """Further back, for each coverage that there was within a week, the last poll that had it; newest first."""
+    """Returns the last poll with each coverage that there was within a week before; newest first."""
     rows = connection.execute(
         select(PollRow.covered, func.max(PollRow.at).label("at"), func.max(PollRow.ended_at).label("ended_at"))
         .join_from(PollRow, ProviderRow, PollRow.provider_id == ProviderRow.id)
@@ -252,25 +240,11 @@ def _seen_poll(row: Row[Any]) -> SeenPoll:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPoll:
-    """How a poll went, as stored: kept and counted like the adapter's `Poll`."""
-
-    ended_at: datetime
-    outcome: str
-    kept: int
-    rejected: Mapping[str, int]
-    not_available: Mapping[str, int]
-    flags: Mapping[str, int]
-    retry_at: datetime | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class ProviderReport:
     """A provider's last poll, and when the last one that says what is for rent ended."""
 
     provider: str
-    last_poll: StoredPoll | None
+    last_poll: LastPollResource | None
     last_seen_at: datetime | None
     next_poll_at: datetime | None
     failures_in_a_row: int
@@ -293,15 +267,15 @@ def provider_reports(connection: Connection) -> list[ProviderReport]:
     ]
 
 
-def _last_poll(connection: Connection, provider_id: int) -> StoredPoll | None:
-    columns = [getattr(PollRow, name) for name in StoredPoll.__slots__]
+def _last_poll(connection: Connection, provider_id: int) -> LastPollResource | None:
+    columns = [getattr(PollRow, name) for name in LastPollResource.model_fields]
     polls = select(*columns).where(PollRow.provider_id == provider_id).order_by(PollRow.at.desc()).limit(1)
     row = connection.execute(polls).one_or_none()
-    return None if row is None else StoredPoll(**row._mapping)
+    return None if row is None else LastPollResource(**row._mapping)
 
 
 def _last_seen_at(connection: Connection, provider_id: int) -> datetime | None:
-    """Of answers that speak of more than list prices."""
+    """Returns the time of the last answer that speaks of more than list prices."""
     polls = select(PollRow.ended_at).where(PollRow.provider_id == provider_id, PollRow.outcome.in_(SEEN))
     return connection.scalar(polls.order_by(PollRow.at.desc()).limit(1))
 
@@ -312,7 +286,7 @@ def _offers_for_rent(connection: Connection, provider_id: int) -> int:
 
 
 def requests_since(connection: Connection, name: str, since: datetime) -> int:
-    """Requests that polls of this provider made since then."""
+    """Counts the requests that polls of this provider made since then."""
     requests = select(func.coalesce(func.sum(PollRow.requests), 0)).join_from(PollRow, ProviderRow)
     of_the_day = requests.where(ProviderRow.name == name, PollRow.ended_at >= since, PollRow.at >= since)
     found = connection.scalar(of_the_day)
@@ -320,7 +294,7 @@ def requests_since(connection: Connection, name: str, since: datetime) -> int:
 
 
 def try_lock(connection: Connection, name: str) -> bool:
-    """The advisory lock on polling this provider, held until the connection closes."""
+    """Takes the advisory lock on polling this provider, held until the connection closes."""
     statement = text("SELECT pg_try_advisory_lock(:space, hashtext(:name))")
     return bool(connection.scalar(statement, {"space": POLL_LOCK_SPACE, "name": name}))
 
@@ -331,9 +305,9 @@ def unlock(connection: Connection, name: str) -> bool:
     return bool(connection.scalar(statement, {"space": POLL_LOCK_SPACE, "name": name}))
 
 
-POLL_LOCK_SPACE: Final = 0x5E71
+POLL_LOCK_SPACE: Final = 0x5E71  # any number: it keeps these advisory locks apart from others
 
 
 def just_after(at: datetime, last: datetime | None) -> datetime:
-    """Polls of a provider take effect one after another, whatever the wall clock does."""
+    """Returns a time after `last`: polls of a provider take effect one after another, whatever the clock does."""
     return at if last is None or at > last else last + timedelta(microseconds=1)

@@ -13,9 +13,9 @@ from sutler.service.db.engine import connected, transaction
 from sutler.service.market.history import KNOWN, SUPPLY, USUAL_SILENCE, kept_in_full_since
 from sutler.service.market.repository import POLLS_LOOKED_BACK, USABLE
 
-SAMPLES_PER_HOUR: Final = 4
-HOURS_AT_ONCE: Final = 24
-HOURS_KEPT: Final = timedelta(days=730)
+SAMPLES_PER_HOUR: Final = 4  # chosen: what was scarce for a quarter of an hour still shows in an hour's mean
+HOURS_AT_ONCE: Final = 24  # one transaction a day of history: short enough to be interrupted
+HOURS_KEPT: Final = timedelta(days=730)  # chosen: two years, so that every season can be compared with its last
 
 OLDEST: Final = """
 SELECT date_trunc('hour', least((SELECT min(lower(valid)) FROM offer), (SELECT min(at) FROM poll)))
@@ -86,7 +86,7 @@ def prune(engine: Engine, *, now: datetime, history_days: float, silence: timede
 
 
 def _start(engine: Engine) -> datetime | None:
-    """The first hour that is not rolled up yet, or None where nothing was ever polled."""
+    """Returns the first hour that is not rolled up yet, or None where nothing was ever polled."""
     with connected(engine) as connection:
         kept_since = kept_in_full_since(connection)
         oldest: datetime | None = connection.scalar(text(OLDEST))

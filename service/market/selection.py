@@ -4,8 +4,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Final, get_args
 
+from sutler.adapters.base import Contract
 from sutler.adapters.gpu_names import known_gpus
 from sutler.adapters.registry import PROVIDERS
 from sutler.service.documents.errors import DocumentError
@@ -13,47 +14,36 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.translation.market_source import in_regions
 from sutler.service.translation.stored_market import StoredMarket
 
-CONTRACTS: Final = ("on_demand", "interruptible", "reserved")
-_ALSO_CALLED: Final = {"spot": "interruptible"}
+CONTRACTS: Final = get_args(Contract)
 _AGO: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)\s*([smhdw])(?: ago)?", re.ASCII)
-CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)  # chosen: a caller's clock may be so much ahead of ours
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Offers that are wanted; an empty collection wants all."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferFilter:
+    """Offers that are wanted, in the words of people; an empty collection wants all.
+
+    Raises DocumentError and UnknownNameError for words that mean nothing.
+    """
 
     gpus: Collection[str]
     providers: Sequence[str]
-    regions: tuple[str, ...]
+    regions: Sequence[str]
     contracts: Collection[str]
     most_usd_per_gpu_hour: float | None
     max_age_s: float | None
     list_prices: bool
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        gpus: Sequence[str],
-        providers: Sequence[str],
-        regions: Sequence[str],
-        contracts: Sequence[str],
-        most_usd_per_gpu_hour: float | None,
-        max_age_s: float | None,
-        list_prices: bool,
-    ) -> Self:
-        """Raises DocumentError and UnknownNameError for words that mean nothing."""
-        return cls(
-            frozenset(gpu_slug(name) for name in gpus),
-            provider_names(providers),
-            tuple(name.lower() for name in regions),
-            frozenset(contract_named(name) for name in contracts),
-            most_usd_per_gpu_hour,
-            max_age_s,
-            list_prices,
-        )
+    def __post_init__(self) -> None:
+        plain = {
+            "gpus": frozenset(map(gpu_slug, self.gpus)),
+            "providers": provider_names(self.providers),
+            "regions": tuple(name.lower() for name in self.regions),
+            "contracts": frozenset(map(contract_named, self.contracts)),
+        }
+        for name, values in plain.items():
+            object.__setattr__(self, name, values)
 
     def of_market(self, market: StoredMarket) -> StoredMarket:
         """The wanted offers, the cheapest GPU-hour first."""
@@ -88,7 +78,7 @@ def gpu_slug(name: str) -> str:
 
 
 def provider_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Raises DocumentError for a name that no cloud has."""
+    """Returns the clouds' own names. Raises DocumentError for a name that no cloud has."""
     plain = tuple(name.strip().lower() for name in names)
     unknown = [name for name in plain if name not in PROVIDERS]
     if unknown:
@@ -98,9 +88,9 @@ def provider_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def contract_named(name: str) -> str:
-    """Raises DocumentError."""
+    """Returns the contract that a word means. Raises DocumentError."""
     plain = name.strip().lower().replace("-", "_")
-    plain = _ALSO_CALLED.get(plain, plain)
+    plain = "interruptible" if plain == "spot" else plain
     if plain not in CONTRACTS:
         raise DocumentError.of("contract", f"must be {', '.join(CONTRACTS)}", value=name)
     return plain
@@ -110,7 +100,11 @@ def instant(text: str, *, field: str, now: datetime) -> datetime:
     """A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d, 1w. Raises DocumentError."""
     ago = _AGO.fullmatch(text.strip())
     try:
-        found = now - _length(ago) if ago is not None else datetime.fromisoformat(text.strip())
+        found = (
+            datetime.fromisoformat(text.strip())
+            if ago is None
+            else now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        )
     except (ValueError, OverflowError):
         found = None
     if found is None or found.tzinfo is None:
@@ -119,7 +113,3 @@ def instant(text: str, *, field: str, now: datetime) -> datetime:
     if found > now + CLOCK_TOLERANCE:
         raise DocumentError.of(field, f"is in the future: it is {now:%Y-%m-%dT%H:%M:%SZ} now", value=text)
     return found.astimezone(UTC)
-
-
-def _length(ago: re.Match[str]) -> timedelta:
-    return timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])

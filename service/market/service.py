@@ -23,7 +23,7 @@ from sutler.service.market.snapshot import read_market
 from sutler.service.settings import MarketSettings
 from sutler.service.translation.stored_market import StoredMarket
 
-MOST_POLLS_AT_ONCE: Final = 8
+MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class MarketService:
         return self.read()
 
     def polled(self, providers: Sequence[str]) -> StoredMarket:
-        """Polls first; what a cloud does not answer stays as old as it is."""
+        """Polls, then reads; what a cloud does not answer stays as old as it is."""
         pollable = [name.lower() for name in providers if name.lower() in PROVIDERS]
         if pollable or not providers:
             self.poll(self.providers(pollable))
@@ -119,5 +119,5 @@ class MarketService:
 
     @property
     def _silence(self) -> timedelta:
-        """Slow polling is no silence."""
+        """What counts as silence: slow polling does not."""
         return max(USUAL_SILENCE, 3 * timedelta(seconds=self.settings.poll_interval_s or 0.0))

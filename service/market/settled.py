@@ -8,11 +8,12 @@ from sqlalchemy import Connection, text
 
 from sutler.service.db.tables import DAY_BEGUN, LONGEST_BRIEF
 from sutler.service.documents.market import OfferDocument
+from sutler.service.market.repository import OFFER_FIELDS
 
 OfferId = tuple[str, str, str]
 """(provider, offer_id, contract)."""
 
-SLACK_S: Final = 1.0
+SLACK_S: Final = 1.0  # chosen: more than the rounding of instants loses, less than the pause between polls
 
 # Three conditions for three indexes, as in OFFERED_AT: what is for rent now, what was over within the hour, the rest.
 _SETTLED: Final = text(f"""
@@ -30,11 +31,12 @@ _SETTLED: Final = text(f"""
     GROUP BY p.name, o.offer_id, o.contract HAVING bool_or(upper(o.valid) IS NULL)
 """)
 
+# Without its machine and cards: what was rented names none, since nobody else can take a slice of it.
+_KEY_AND_PLACE: Final = ("offer_id", "contract", "feed", "machine_id", "machine_gpus", "gpu_ids")
+_FIGURES: Final = ", ".join(f"o.{name}" for name in OFFER_FIELDS if name not in _KEY_AND_PLACE)
 # One of uq_offer_open, or the newest of ix_offer_past where there is none: never the whole history.
 _LAST_KNOWN: Final = text(f"""
-    SELECT asked.provider, asked.offer_id, asked.contract, o.gpu, o.gpus, o.available, o.price_usd_per_hour,
-        o.divisible, o.site, o.region, o.reliability_fraction, o.intra_machine_gb_per_s, o.inter_machine_gb_per_s,
-        o.disk_gb, o.disk_included_gb, o.disk_usd_per_gb_month, o.inet_down_gb_per_s
+    SELECT asked.provider, asked.offer_id, asked.contract, {_FIGURES}
     FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[]))
         AS asked (provider, offer_id, contract)
     JOIN provider p ON p.name = asked.provider
@@ -52,7 +54,7 @@ _LAST_KNOWN: Final = text(f"""
 
 
 def settled(connection: Connection, *, since: datetime, until: datetime) -> dict[OfferId, tuple[float, float, int]]:
-    """(highest, lowest USD per GPU and hour, least available) of every offer that was for rent all that time."""
+    """Returns what was for rent all that time: highest and lowest USD per GPU and hour, least available."""
     length_s = (until - since).total_seconds()
     rows: Any = connection.execute(_SETTLED, {"since": since, "until": until})
     return {
@@ -63,7 +65,7 @@ def settled(connection: Connection, *, since: datetime, until: datetime) -> dict
 
 
 def last_known(connection: Connection, offers: Collection[OfferId]) -> dict[OfferId, OfferDocument]:
-    """The offers as they were when they were last for rent; without those that never were."""
+    """Returns the offers as they were when they were last for rent; without those that never were."""
     if not offers:
         return {}
     providers, ids, contracts = zip(*sorted(set(offers)), strict=True)

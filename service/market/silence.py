@@ -64,7 +64,7 @@ class _Clock:
         return (self.now - at).total_seconds() > self.stale_after_s
 
     def has_been_awake(self) -> bool:
-        """A start that is yet to come was read from a clock that has been set back since."""
+        """Whether this runs long enough; a start that is yet to come is of a clock that was set back since."""
         return self.awake_since is None or self.awake_since > self.now or self.is_long_ago(self.awake_since)
 
 
@@ -77,7 +77,7 @@ async def look(
     providers: Sequence[str],
     awake_since: datetime | None = None,
 ) -> int:
-    """In a transaction: announces `market.stale` and `market.fresh` where that is news; returns how many.
+    """Announces `market.stale` and `market.fresh` where that is news; returns how many.
 
     A provider is stale once its last usable answer, or its first poll where it never gave one, is longer ago than
     `stale_after_s`, whether it failed or was not asked. Nothing is said of providers that were never polled: they
@@ -113,7 +113,7 @@ def _news(state: _State, clock: _Clock) -> Event | None:
 
 
 async def _tell(connection: AsyncConnection, queue: Queue, state: _State, event: Event, clock: _Clock) -> bool:
-    """Whether it was news still."""
+    """Announces the event and returns whether it was news still."""
     is_stale = event == "market.stale"
     since = (state.usable_at or state.first_at) if is_stale else None
     marked = await connection.execute(_MARK, {"id": state.id, "stale_since": since, "was_fresh": is_stale})

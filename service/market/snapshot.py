@@ -24,7 +24,6 @@ from sutler.service.translation.stored_market import StoredMarket
 
 logger = logging.getLogger("sutler.market")
 
-NOT_IN_THE_DOCUMENT = frozenset({"feed"})
 Fields = dict[str, Any]
 
 
@@ -58,7 +57,7 @@ def _check_is_kept(connection: Connection, as_of: datetime | None) -> None:
 
 
 def _documents(described: Iterable[Fields]) -> Iterator[OfferDocument]:
-    """One row that breaks the contract must not cost the whole market: it is left out, and the log says so."""
+    """Makes documents; one row that breaks the contract must not cost the market: the log says what is left out."""
     for fields in described:
         try:
             yield OfferDocument(**fields)
@@ -68,14 +67,11 @@ def _documents(described: Iterable[Fields]) -> Iterator[OfferDocument]:
 
 
 def _described(rows: Sequence[Row[Any]], polls: Mapping[str, Sequence[SeenPoll]]) -> Iterable[Fields]:
-    """The documents' fields, with what no single row knows: the machine's free GPUs, and when it was last seen."""
+    """Yields the documents' fields, with what no single row knows: its machine's free GPUs, when it was last seen."""
     machines = _machines(rows)
-    names = [name for name in repository.OFFER_FIELDS if name not in NOT_IN_THE_DOCUMENT]
+    known = OfferDocument.model_fields
     for row in rows:
-        values = row._mapping
-        fields: Fields = {name: values[name] for name in names}
-        fields["provider"] = row.provider
-        fields["gpu_ids"] = None if row.gpu_ids is None else tuple(row.gpu_ids)
+        fields: Fields = {name: value for name, value in row._mapping.items() if name in known}
         fields["observed_at"] = _observed_at(row, polls.get(row.provider, ())) or row.since
         if row.machine_id is not None:
             by_gpu = machines[row.provider, row.machine_id]
@@ -86,13 +82,13 @@ def _described(rows: Sequence[Row[Any]], polls: Mapping[str, Sequence[SeenPoll]]
 
 
 def _half_of(machine_id: str, gpu: str) -> str:
-    """The name of a machine's cards of one type; a digest where the machine's own name leaves no room."""
+    """Names a machine's cards of one type; a digest where the machine's own name leaves no room."""
     name = f"{machine_id}/{gpu}"
     return name if len(name) <= LONGEST_NAME else f"{blake2b(machine_id.encode(), digest_size=16).hexdigest()}/{gpu}"
 
 
 def _machines(rows: Iterable[Row[Any]]) -> dict[tuple[str, str], dict[str, int]]:
-    """By machine and GPU type, the GPUs that can be rented: distinct cards over all offers, never their sum.
+    """Counts, by machine and GPU type, the GPUs that can be rented: distinct cards over all offers, never their sum.
 
     A number that the provider states for the machine holds where it is smaller; where an offer does not name its
     cards, the machine has the most that any of its offers states. Cards of two types in one machine count as
@@ -113,7 +109,7 @@ def _gpus_of(offers: Sequence[Row[Any]]) -> int:
 
 
 def _observed_at(row: Row[Any], polls: Iterable[SeenPoll]) -> datetime | None:
-    """When the last poll that spoke of this offer ended; None where these polls do not go back far enough."""
+    """Returns when the last poll that spoke of this offer ended; None where these polls do not go back far enough."""
     since: datetime = row.since
     for poll in polls:
         if poll.at < since:

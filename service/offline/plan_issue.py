@@ -35,7 +35,8 @@ from sutler.service.offline.plan_schema import (
     StageModel,
 )
 from sutler.service.offline.translate import OfflineTranslation
-from sutler.service.translation.to_plan import architecture_of, gpu_figures
+from sutler.service.translation.mapping import mapped
+from sutler.service.translation.to_plan import architecture_of
 from sutler.solver.offline.application import Application, Node
 from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.plan import OfflinePlan
@@ -173,7 +174,7 @@ def hardware_document(hardware: Hardware) -> PlannedHardware:
         islands=tuple(IslandDocument(host=i.host, gpus=i.gpus, gb_per_s=i.gb_per_s) for i in hardware.islands),
         across_gb_per_s=hardware.across_gb_per_s,
         loading=_loading(hardware.loading),
-        figures=GpuDocument(**gpu_figures(hardware.gpu)),
+        figures=mapped(GpuDocument, hardware.gpu),
     )
 
 

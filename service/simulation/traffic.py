@@ -6,7 +6,7 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.documents.traces import TraceRequests
+from sutler.service.documents.traces import RequestTrace
 from sutler.solver.simulation.requests import RequestKind, Requests, joined, poisson, requests_of, sampled
 
 DEFAULT_DURATION_S: Final = 600.0  # chosen: ten minutes show what the queues of usual rates grow to
@@ -17,7 +17,7 @@ MOST_REQUESTS: Final = 5_000_000  # chosen: each is held with all its times, so 
 class TraceTraffic:
     """Recorded requests by model, as they came; `at_rated_load`: faster or slower, at the plan's own mean rate."""
 
-    traces: Mapping[str, TraceRequests]
+    traces: Mapping[str, RequestTrace]
     at_rated_load: bool = False
     load_multiple: float = 1.0
 
@@ -29,10 +29,10 @@ class PoissonTraffic:
     duration_s: float = DEFAULT_DURATION_S
     load_multiple: float = 1.0
     seed: int = 0
-    lengths: Mapping[str, TraceRequests] | None = None
+    lengths: Mapping[str, RequestTrace] | None = None
 
 
-def traffic_of(models: Sequence[str], traces: Mapping[str, TraceRequests]) -> TraceTraffic | PoissonTraffic:
+def traffic_of(models: Sequence[str], traces: Mapping[str, RequestTrace]) -> TraceTraffic | PoissonTraffic:
     """What to try a plan on: what was recorded, at the plan's rate, where all models have it; else random arrivals,
     with recorded lengths where there are any."""
     if traces and all(model in traces for model in models):

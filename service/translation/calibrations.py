@@ -24,7 +24,7 @@ from sutler.solver.calibration.factors import (
 )
 
 Entry = TypeVar("Entry", Factors, GpuClass, EngineFactors)
-MOST_MOVED: Final = 1000.0
+MOST_MOVED: Final = 1000.0  # chosen: no serving stack is so far from the shipped factors
 FACTORS: Final = tuple(field.name for field in fields(Factors))
 
 
@@ -43,7 +43,10 @@ def fitted_parts(calibration: Calibration) -> dict[str, object]:
 
 
 def calibration_of(document: CalibrationDocument, *, field: str = "throughput.calibration") -> Calibration:
-    """Raises DocumentError where it names factors, classes or engines that this sutler does not have."""
+    """Returns the calibration of a document.
+
+    Raises DocumentError where it names factors, classes or engines that this sutler does not have.
+    """
     shipped = shipped_calibration()
     correlation = Correlation(**document.correlation.model_dump())
     engines = {

@@ -28,7 +28,7 @@ ADDED_COLUMNS: Final = (
     "error",
 )
 _REQUIRED: Final = ("gpu", "model", "precision", "tp", "input_tokens", "output_tokens", "concurrency")
-_DIGITS: Final = 6
+_DIGITS: Final = 6  # more than any estimate is worth: nothing is lost by rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,10 @@ class Predictions:
 
 
 def predict_table(content: bytes, calibration: Calibration | None = None) -> Predictions:
-    """Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column."""
+    """Predicts every row.
+
+    Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column.
+    """
     table = read_csv(content, columns=_REQUIRED, field="csv")
     header, rows = table.header, table.rows
     places = _places(table.names)
@@ -76,7 +79,7 @@ def _places(plain: list[str]) -> dict[str, int]:
 
 
 def _added(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Columns of an earlier prediction that are overwritten, and the names of those that are appended."""
+    """Returns columns of an earlier prediction, which are overwritten, and the names of those that are appended."""
     if ADDED_COLUMNS[0] in header:
         replaced = {name: header.index(name) for name in ADDED_COLUMNS if name in header}
         return replaced, [name for name in ADDED_COLUMNS if name not in replaced]

@@ -22,25 +22,15 @@ MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 1_000_000
 MOST_GPUS: Final = 1024
 
-_PRECISION_SPELLINGS: Final[Mapping[str, Precision]] = MappingProxyType(
-    {
-        **{name: name for name in PRECISIONS},
-        "bfloat16": "bf16",
-        "float16": "fp16",
-        "half": "fp16",
-        "float8": "fp8",
-        "fp8e4m3": "fp8",
-        "fp8block": "fp8",
-        "w8a8fp8": "fp8",
-        "w8a8": "int8",
-        "w8a8int8": "int8",
-        "w4a16": "int4",
-        "awq": "int4",
-        "gptq": "int4",
-        "nvfp4": "fp4",
-        "mxfp4": "fp4",
-    }
-)
+_ALSO_WRITTEN: Final[Mapping[Precision, tuple[str, ...]]] = {
+    "bf16": ("bfloat16",),
+    "fp16": ("float16", "half"),
+    "fp8": ("float8", "fp8e4m3", "fp8block", "w8a8fp8"),
+    "int8": ("w8a8", "w8a8int8"),
+    "int4": ("w4a16", "awq", "gptq"),
+    "fp4": ("nvfp4", "mxfp4"),
+}
+_PRECISIONS: Final = {text: name for name, others in _ALSO_WRITTEN.items() for text in (name, *others)}
 _ENGINE_SPELLINGS: Final = MappingProxyType({"tensorrtllm": "trtllm", "tensorrt": "trtllm"})
 
 
@@ -62,7 +52,7 @@ class Configuration:
 
 
 def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
-    """From texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
+    """Reads texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
     concurrency (the largest batch), kv_precision (what engines choose) and engine (vllm). An empty text counts as
     absent. `spec`: the model, in place of its name.
 
@@ -71,10 +61,7 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
     gpu = resolve_gpu(_required(values, "gpu"))
     spec = spec or resolve_model(_required(values, "model"))
     precision = precision_of("precision", _required(values, "precision"))
-    kv_text = values.get("kv_precision", "").strip()
-    stages, ranks = (
-        _whole(values, name, most=MOST_GPUS) if values.get(name, "").strip() else 1 for name in ("pp", "dp")
-    )
+    stages, ranks = (_whole(values, name, most=MOST_GPUS) if _given(values, name) else 1 for name in ("pp", "dp"))
     if ranks > 1 and stages > 1:
         raise DocumentError.of("dp", "attention data parallelism goes with one pipeline stage", value=ranks)
     if stages > spec.layers:
@@ -83,14 +70,12 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
         gpu=gpu,
         spec=spec,
         precision=precision,
-        kv_precision=_kv_precision(kv_text, spec, precision),
+        kv_precision=_kv_precision(_given(values, "kv_precision"), spec, precision),
         tensor_parallel=_whole(values, "tp", most=MOST_GPUS),
         pipeline_parallel=stages,
         input_tokens=_tokens(values, "input_tokens"),
         output_tokens=_tokens(values, "output_tokens"),
-        concurrency=_whole(values, "concurrency", most=MOST_REQUESTS)
-        if values.get("concurrency", "").strip()
-        else None,
+        concurrency=_whole(values, "concurrency", most=MOST_REQUESTS) if _given(values, "concurrency") else None,
         engine=engine_of(values.get("engine", "")),
         data_parallel=ranks,
     )
@@ -117,9 +102,9 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
 def precision_of(field: str, text: str) -> Precision:
     """The precision that a spelling means. Raises DocumentError."""
     plain = "".join(char for char in text.lower() if char.isalnum())
-    if plain not in _PRECISION_SPELLINGS:
+    if plain not in _PRECISIONS:
         raise DocumentError.of(field, f"use one of {', '.join(PRECISIONS)}", value=text)
-    return _PRECISION_SPELLINGS[plain]
+    return _PRECISIONS[plain]
 
 
 def engine_of(text: str) -> str:
@@ -135,8 +120,12 @@ def _kv_precision(text: str, spec: ModelSpec, precision: Precision) -> Precision
     return precision_of("kv_precision", text)
 
 
+def _given(values: Mapping[str, str], name: str) -> str:
+    return values.get(name, "").strip()
+
+
 def _required(values: Mapping[str, str], name: str) -> str:
-    text = values.get(name, "").strip()
+    text = _given(values, name)
     if not text:
         raise DocumentError.of(name, "is empty; give a value")
     return text

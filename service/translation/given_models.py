@@ -10,26 +10,22 @@ from typing import Any, Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.model import ConfigDocument, ModelSpecDocument
 from sutler.service.documents.reading import read_document
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import resolve_path
 from sutler.solver.catalog import load_models, resolve_model, spec_of_config, with_repository
-from sutler.solver.catalog.entries import (
-    LatentAttention,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelSpec,
-    SlidingWindow,
-    SparseAttention,
-)
+from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.catalog.parameters import count_parameters
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
-UNLIMITED_CONTEXT_TOKENS: Final = 10_000_000
+UNLIMITED_CONTEXT_TOKENS: Final = 10_000_000  # as many as a workload may have (documents/fields.py, Tokens)
 
 
 def given_spec(
     field: str, name: str, given: str | ConfigDocument | ModelSpecDocument, folder: Path | None, notes: list[str]
 ) -> ModelSpec:
-    """`name` is the caller's own; paths are relative to `folder` (None: refused). `notes` gets how it was read.
+    """Returns the model that is given; `name` is the caller's own, paths are relative to `folder` (None: refused).
+
+    `notes` gets how it was read.
 
     Raises DocumentError, InvalidProblemError and UnknownNameError naming the field.
     """
@@ -60,7 +56,7 @@ def config_in(path: Path, *, field: str) -> dict[str, Any]:
 
 
 def with_content(field: str, given: ConfigDocument, folder: Path | None) -> ConfigDocument:
-    """With what its path leads to. Raises DocumentError."""
+    """Returns it with what its path leads to. Raises DocumentError."""
     if given.config_file is None:
         return given
     at = f"{field}.config_file"
@@ -77,7 +73,7 @@ def _config_spec(field: str, name: str, given: ConfigDocument, folder: Path | No
 
 
 def how_read(spec: ModelSpec) -> str:
-    """What a reader can compare with the model card."""
+    """Says what a reader can compare with the model card."""
     active = f", {spec.active_params / PARAMETERS_PER_BILLION:.3g} active," if spec.moe else ""
     native = f", published at {spec.native_precision}" if spec.native_precision else ""
     return (
@@ -87,28 +83,15 @@ def how_read(spec: ModelSpec) -> str:
 
 def inline_spec(name: str, given: ModelSpecDocument) -> ModelSpec:
     """An architecture that is described, with what it leaves out counted from the rest."""
-    spec = ModelSpec(
+    spec = mapped(
+        ModelSpec,
+        given,
         id=name,
-        layers=given.layers,
-        hidden_size=given.hidden_size,
-        heads=given.heads,
         kv_heads=given.kv_heads or given.heads,
         head_dim=given.head_dim or given.hidden_size // given.heads,
-        intermediate_size=given.intermediate_size,
-        vocab_size=given.vocab_size,
         max_context_tokens=given.max_context_tokens or UNLIMITED_CONTEXT_TOKENS,
         total_params=0.0,
         active_params=0.0,
-        tied_embeddings=given.tied_embeddings,
-        moe=MixtureOfExperts(**given.moe.model_dump()) if given.moe else None,
-        mla=LatentAttention(**given.mla.model_dump()) if given.mla else None,
-        sliding_window=SlidingWindow(**given.sliding_window.model_dump()) if given.sliding_window else None,
-        hf_id=given.hf_id,
-        linear_attention=LinearAttention(**given.linear_attention.model_dump()) if given.linear_attention else None,
-        sparse_attention=SparseAttention(**given.sparse_attention.model_dump()) if given.sparse_attention else None,
-        gated_attention=given.gated_attention,
-        checkpoints=tuple(given.checkpoints.items()),
-        kv_schemes=tuple(given.kv_schemes.items()),
     )
     counted = count_parameters(spec)
     total = given.total_params or counted.total

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.errors import FieldProblem, short_repr
-from sutler.service.translation.market_source import MarketView
+from sutler.service.translation.mapping import mapped
+from sutler.service.translation.market_source import FilteredMarket
 from sutler.solver.catalog import load_gpus, resolve_gpu
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.errors import UnknownNameError
@@ -18,7 +19,7 @@ class GpuChoice:
 
     def __init__(self, document: ProblemDocument) -> None:
         self._document = document
-        self._own = {slug: Gpu(slug=slug, **gpu.model_dump()) for slug, gpu in document.gpus.items()}
+        self._own = {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()}
         self._catalog = load_gpus(document.catalog)
         self._known: Mapping[str, Gpu] = {**self._catalog, **self._own}
 
@@ -26,7 +27,7 @@ class GpuChoice:
         """Raises DocumentError for every name in the problem that no GPU has."""
         self._raise_unknown(self._named_in_problem())
 
-    def used(self, market: MarketView, rented: Iterable[str] = ()) -> dict[str, Gpu]:
+    def used(self, market: FilteredMarket, rented: Iterable[str] = ()) -> dict[str, Gpu]:
         """Every GPU that an offer or a measured rate names or that is rented, in the order of their slugs.
 
         Raises DocumentError for unknown names, and for GPUs of the caller's own without the figures that this

@@ -12,38 +12,28 @@ from pathlib import Path
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
-from sutler.service.documents.market import MarketDocument, OfferDocument
+from sutler.service.documents.market import MarketDocument, OfferDocument, ProviderUsed
 from sutler.service.documents.problem_parts import FilterDocument, MarketSourceDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 
-STORE_MAX_AGE_S: Final = 900.0
+STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a market, and prices are recent
 STALE: Final = "filter.max_age_s"
 
 Test = Callable[[OfferDocument], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderView:
-    """What a provider adds to a market: offers that count, when its newest was seen, and whether any was too old."""
-
-    provider: str
-    offers: int
-    last_seen_at: datetime
-    stale: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MarketView:
+class FilteredMarket:
     """The offers that count: (position in the snapshot, offer). `path` is what the snapshot is called in errors."""
 
     path: str
     taken_at: datetime
     offers: tuple[tuple[int, OfferDocument], ...]
     notes: tuple[str, ...]
-    providers: tuple[ProviderView, ...] = ()
+    providers: tuple[ProviderUsed, ...] = ()
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -52,7 +42,7 @@ class MarketView:
 
 def read_market(
     source: MarketSourceDocument, *, folder: Path | None, now: datetime, store: MarketStore | None = None
-) -> MarketView:
+) -> FilteredMarket:
     """The filtered market that a problem names; paths are relative to `folder` (None: paths are refused).
 
     Raises NoMarketDataError when there is nothing to plan with, DocumentError when the snapshot is wrong.
@@ -75,7 +65,7 @@ def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
 
 
 def path_refused(field: str, text: str) -> DocumentError:
-    """What callers of the API hear of a path."""
+    """Returns what callers of the API hear of a path."""
     return DocumentError.of(field, "paths are for the command line only: give the content itself", value=text)
 
 
@@ -91,8 +81,8 @@ def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, M
         raise DocumentError(FieldProblem(prefix + p.field, p.value, p.remedy) for p in error.problems) from None
 
 
-def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> MarketView:
-    """List prices are history, not offers; what counts as stale has a default here."""
+def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> FilteredMarket:
+    """Filters the store's market, without list prices, which are history; what is stale has a default here."""
     offers = tuple(offer for offer in market.offers if offer.availability_basis != "list")
     if not offers:
         known = ", ".join(market.last_seen) or "none of the providers"
@@ -105,7 +95,7 @@ def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> Ma
     return replace(view, taken_at=oldest)
 
 
-def _filtered(path: str, snapshot: MarketDocument, wanted: FilterDocument, now: datetime) -> MarketView:
+def _filtered(path: str, snapshot: MarketDocument, wanted: FilterDocument, now: datetime) -> FilteredMarket:
     kept, stale, dropped = [], [], Counter[str]()
     tests = _tests(wanted, snapshot, now)
     for position, offer in enumerate(snapshot.offers):
@@ -126,7 +116,7 @@ def _filtered(path: str, snapshot: MarketDocument, wanted: FilterDocument, now: 
         *ages.stale_notes(stale, wanted),
         *_clock_note(snapshot, now),
     )
-    return MarketView(path, snapshot.taken_at, tuple(kept), notes, ages.providers(snapshot.offers, used, stale))
+    return FilteredMarket(path, snapshot.taken_at, tuple(kept), notes, ages.providers(snapshot.offers, used, stale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +145,17 @@ class _Ages:
 
     def providers(
         self, offers: Iterable[OfferDocument], used: Iterable[OfferDocument], stale: Iterable[OfferDocument]
-    ) -> tuple[ProviderView, ...]:
-        """By name: offers that count, and when the newest of all was seen."""
+    ) -> tuple[ProviderUsed, ...]:
+        """Says of each provider how many of its offers count, and when the newest of all was seen."""
         newest: dict[str, datetime] = {}
         for offer in offers:
             newest[offer.provider] = max(self.seen_at(offer), newest.get(offer.provider, self.seen_at(offer)))
         counts = Counter(offer.provider for offer in used)
         names_stale = {offer.provider for offer in stale}
-        return tuple(ProviderView(name, counts[name], newest[name], name in names_stale) for name in sorted(newest))
+        return tuple(
+            ProviderUsed(provider=name, offers=counts[name], last_seen_at=newest[name], stale=name in names_stale)
+            for name in sorted(newest)
+        )
 
 
 def _tests(wanted: FilterDocument, snapshot: MarketDocument, now: datetime) -> dict[str, Test]:
@@ -187,12 +180,12 @@ def _tests(wanted: FilterDocument, snapshot: MarketDocument, now: datetime) -> d
 
 
 def _has_free_gpus(offer: OfferDocument) -> bool:
-    """A slice that is larger than what is left of its machine cannot be rented now."""
+    """Whether what is left of the machine is large enough: else the slice cannot be rented now."""
     return offer.divisible or offer.machine_gpus is None or offer.gpus <= offer.machine_gpus
 
 
-def in_regions(region: str | None, wanted: tuple[str, ...]) -> bool:
-    """`us` holds for US and for US-TX."""
+def in_regions(region: str | None, wanted: Sequence[str]) -> bool:
+    """Whether the region is one of these or part of one: `us` holds for US and for US-TX."""
     return region is not None and any(f"{region.lower()}-".startswith(f"{name}-") for name in wanted)
 
 

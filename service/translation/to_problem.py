@@ -11,15 +11,15 @@ from pathlib import Path
 
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.problem import ProblemDocument, context_rule
-from sutler.service.documents.problem_parts import MinCost, MinPower, ModelDocument, SloDocument, TraceDocument
+from sutler.service.documents.problem_parts import ModelDocument, SloDocument, TraceDocument
 from sutler.service.documents.traces import bucket_trace_file
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.translation.calibrations import calibration_of
 from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import GpuChoice
-from sutler.service.translation.market_source import MarketView, path_refused, read_market, resolve_path
+from sutler.service.translation.mapping import mapped
+from sutler.service.translation.market_source import FilteredMarket, path_refused, read_market, resolve_path
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog.entries import ModelSpec, usual_kv_precision
 from sutler.solver.errors import UnknownNameError
@@ -29,7 +29,6 @@ from sutler.solver.problem import (
     LatencyMetric,
     Limits,
     MeasuredRate,
-    MeasuredStage,
     Objective,
     Offer,
     Problem,
@@ -49,7 +48,7 @@ class Translation:
     """A problem ready to solve, the market it rests on, and how the input was read."""
 
     problem: Problem
-    market: MarketView
+    market: FilteredMarket
     notes: tuple[str, ...]
     calibration: CalibrationDocument | None = None
 
@@ -73,14 +72,14 @@ def to_problem(
     models = _models(document, gpus, folder, notes)
     market = read_market(document.market, folder=folder, now=now, store=store)
     problem = Problem(
-        objective=_objective(document),
+        objective=mapped(Objective, document.objective),
         models=models,
-        offers=tuple(_offer(offer) for _, offer in market.offers),
+        offers=tuple(mapped(Offer, offer) for _, offer in market.offers),
         gpus=gpus.used(market, rented_gpus),
         budget_usd_per_hour=document.budget_usd_per_hour,
-        limits=Limits(**document.limits.model_dump()),
-        search=Search(**document.search.model_dump()),
-        options=SolveOptions(**document.solver.model_dump()),
+        limits=mapped(Limits, document.limits),
+        search=mapped(Search, document.search),
+        options=mapped(SolveOptions, document.solver),
         measured=_measured(document),
         measured_only=document.throughput.only,
         calibration=None if calibration is None else calibration_of(calibration),
@@ -90,7 +89,7 @@ def to_problem(
 
 
 def check_names(document: ProblemDocument) -> None:
-    """What can be said of a problem before its market is known; paths are refused.
+    """Checks what can be checked of a problem before its market is known; paths are refused.
 
     Raises DocumentError and UnknownNameError for fields that are wrong.
     """
@@ -102,7 +101,7 @@ def check_names(document: ProblemDocument) -> None:
 
 
 def _calibration(document: ProblemDocument) -> CalibrationDocument | None:
-    """Names and files have become calibrations before (service/profiles/references.py)."""
+    """Returns the calibration itself: names and files became one before (service/profiles/references.py)."""
     given = document.throughput.calibration
     if isinstance(given, CalibrationFile):
         raise path_refused("throughput.calibration.file", given.file)
@@ -128,27 +127,10 @@ def _models(
     return models
 
 
-def _objective(document: ProblemDocument) -> Objective:
-    objective = document.objective
-    headroom = objective.headroom_fraction if isinstance(objective, MinCost | MinPower) else 0.0
-    return Objective(objective.kind, headroom, objective.give_up_fraction, objective.robust)
-
-
-def _offer(offer: OfferDocument) -> Offer:
-    return Offer(**offer.model_dump(include=set(Offer.__slots__)))
-
-
 def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:
     first = {model.name: model.precisions[0] for model in document.models}
     return tuple(
-        MeasuredRate(
-            row.model,
-            tuple(MeasuredStage(s.gpu, s.tensor_parallel) for s in row.stages),
-            row.rps,
-            row.role,
-            row.precision or first[row.model],
-        )
-        for row in document.throughput.table
+        mapped(MeasuredRate, row, precision=row.precision or first[row.model]) for row in document.throughput.table
     )
 
 
@@ -165,18 +147,15 @@ def _model(
         raise DocumentError.of(f"{at}.max_context_tokens", remedy, value=model.max_context_tokens)
     caches = (model.kv_precision or usual_kv_precision(spec, weights) for weights in model.precisions)
     first, *others = zip(model.precisions, caches, strict=True)
-    return ServedModel(
-        name=model.name,
+    return mapped(
+        ServedModel,
+        model,
         spec=spec,
         precision=first[0],
         kv_precision=first[1],
         workloads=_workloads(at, model, document, folder, notes),
         slo=latency_limits(model.slo),
-        prefix_cache_hit_fraction=model.prefix_cache_hit_fraction,
-        prefill_share_fraction=model.prefill_share_fraction,
         engine=model.engine or document.engine,
-        max_context_tokens=model.max_context_tokens,
-        max_utilisation_fraction=model.max_utilisation_fraction,
         more_precisions=tuple(others),
     )
 
@@ -193,13 +172,13 @@ def _spec(
 
 
 def latency_limits(slo: SloDocument) -> tuple[LatencyLimit, ...]:
-    """Those that are set."""
+    """Lists the limits that are set."""
     limits = ((metric, at, getattr(slo, f"{metric}_p{at}_s")) for metric in METRICS for at in PERCENTILES)
     return tuple(LatencyLimit(metric, at, seconds) for metric, at, seconds in limits if seconds is not None)
 
 
 def own_limits(model: SloDocument, workload: SloDocument | None) -> tuple[LatencyLimit, ...] | None:
-    """All limits of a workload; None: those of its model.
+    """Lists all limits of a workload; None: those of its model.
 
     What it says of a metric, be it that there is no limit, replaces what the model says of it.
     """
@@ -221,13 +200,7 @@ def _workloads(
             raise DocumentError(too_long)
         return found
     return tuple(
-        Workload(
-            w.name,
-            w.input_tokens,
-            w.output_tokens,
-            w.requests if is_batch else w.rate_rps,  # type: ignore[arg-type]
-            own_limits(model.slo, w.slo),
-        )
+        mapped(Workload, w, demand=w.requests if is_batch else w.rate_rps, slo=own_limits(model.slo, w.slo))
         for w in model.workloads or ()
     )
 
@@ -240,14 +213,11 @@ def _trace_workloads(
         raise DocumentError.of(f"{at}.file", "is no ordinary file: name a CSV file", value=trace.file)
     bucketed = bucket_trace_file(path, buckets=trace.buckets, duration_s=trace.duration_s, field=at)
     notes.append(f"{at}: {bucketed.description}")
-    return tuple(
-        Workload(b.name, b.input_tokens, b.output_tokens, float(b.requests) if is_batch else b.rate_rps)
-        for b in bucketed.buckets
-    )
+    return tuple(mapped(Workload, b, demand=float(b.requests) if is_batch else b.rate_rps) for b in bucketed.buckets)
 
 
 def _check_measured_workloads(document: ProblemDocument, models: Iterable[ServedModel]) -> None:
-    """Rows for the buckets of a trace can be checked only now that the trace is read."""
+    """Checks the rows for the buckets of a trace, which only its reading has shown."""
     known: Mapping[str, set[str]] = {model.name: {w.name for w in model.workloads} for model in models}
     problems = [
         FieldProblem(

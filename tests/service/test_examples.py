@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import Plan, solve
 from sutler.solver.catalog import list_prices_usd_per_hour

@@ -13,9 +13,9 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.export import exported
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.corrections import deratings
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, configuration_of, simulated

@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem, short_repr
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver.errors import InvalidProblemError
 from tests.service.builders import NOW, Path, a_model, a_problem, a_workload, an_inline_model, changed

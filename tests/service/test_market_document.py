@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import MarketDocument
 from tests.service.builders import DELETE, Path, a_snapshot, an_offer, changed
 
 WHOLE_OFFER: dict[str, Any] = {

@@ -10,16 +10,16 @@ import pytest
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
-from sutler.service.translation.market_source import MarketView, read_market
+from sutler.service.translation.market_source import FilteredMarket, read_market
 from tests.service.builders import NOW, a_snapshot, an_offer
 
 
-def view_of(*offers: dict[str, Any], **filters: Any) -> MarketView:
+def view_of(*offers: dict[str, Any], **filters: Any) -> FilteredMarket:
     source = validate(MarketSourceDocument, {"offers": a_snapshot(*offers), "filter": filters})
     return read_market(source, folder=None, now=NOW)
 
 
-def kept(view: MarketView) -> list[str]:
+def kept(view: FilteredMarket) -> list[str]:
     return [offer.offer_id for _, offer in view.offers]
 
 

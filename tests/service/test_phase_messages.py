@@ -6,8 +6,8 @@ import pytest
 
 from sutler.service.cli.views.wording import unit_words
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import Plan, solve
 from tests.service.builders import NOW

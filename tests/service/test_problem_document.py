@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from tests.service.builders import (
     DELETE,
     Path,

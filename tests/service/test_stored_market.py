@@ -11,7 +11,7 @@ from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
-from sutler.service.translation.market_source import MarketView, read_market
+from sutler.service.translation.market_source import FilteredMarket, read_market
 from sutler.service.translation.stored_market import StoredMarket
 from tests.service.builders import NOW, an_offer
 
@@ -39,11 +39,11 @@ def seen(seconds_ago: float, provider: str = "vastai", **others: Any) -> dict[st
     return an_offer(offer_id=f"{provider}-{seconds_ago:g}", provider=provider, observed_at=at.isoformat(), **others)
 
 
-def view_of(store: Store, **source: Any) -> MarketView:
+def view_of(store: Store, **source: Any) -> FilteredMarket:
     return read_market(validate(MarketSourceDocument, source), folder=None, now=NOW, store=store)
 
 
-def kept(view: MarketView) -> list[str]:
+def kept(view: FilteredMarket) -> list[str]:
     return [offer.offer_id for _, offer in view.offers]
 
 

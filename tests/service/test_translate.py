@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
 from sutler.solver.problem import LatencyLimit, MeasuredStage, Objective, ObjectiveKind

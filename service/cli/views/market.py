@@ -13,7 +13,8 @@ from sutler.service.cli.views.wording import age, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.polling import PollReport
-from sutler.service.market.repository import ProviderReport, StoredPoll
+from sutler.service.market.repository import ProviderReport
+from sutler.service.market.resources import LastPollResource
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
 
@@ -170,7 +171,7 @@ def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:
     return [{**_named(report, own), "last_poll": _poll_record(report.last_poll)} for report in reports]
 
 
-def _poll_record(poll: StoredPoll | None) -> dict[str, Any] | None:
+def _poll_record(poll: LastPollResource | None) -> dict[str, Any] | None:
     names = ("outcome", "kept", "rejected", "not_available", "flags", "retry_at", "detail")
     return None if poll is None else {"at": poll.ended_at, **_named(poll, names)}
 

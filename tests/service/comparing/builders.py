@@ -5,8 +5,8 @@ from typing import Any
 
 from sutler.service.comparing.compared import comparison_of
 from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, ObjectiveKind, Problem

@@ -14,9 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.export import exported
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve

@@ -6,9 +6,9 @@ import pytest
 
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.export import exported
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.simulated import Choices, simulated
 from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.translation.from_plan import issue_plan, plan_json

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.service.documents.yaml_loader import load_yaml
-from sutler.service.export.yaml_text import Block, yaml_document, yaml_documents
+from sutler.service.export.yaml_text import LiteralBlock, yaml_document, yaml_documents
 
 TEXTS = st.text() | st.sampled_from(["---", "...", "<<", "*a", "&a", "!!python/name:os.system", "{{x}}", "# x", "? "])
 NODES: st.SearchStrategy[Any] = st.recursive(
@@ -33,7 +33,7 @@ def test_documents_stay_apart(texts: list[str]) -> None:
 
 @given(TEXTS)
 def test_blocks_are_text_too(text: str) -> None:
-    assert yaml.safe_load(yaml_document({"x": Block(text)}, heading=[])) == {"x": text}
+    assert yaml.safe_load(yaml_document({"x": LiteralBlock(text)}, heading=[])) == {"x": text}
 
 
 # YAML 1.1 or 1.2, or a parser of Go, reads these as something else than text where they are not quoted.

@@ -8,8 +8,8 @@ import pytest
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.simulated import Choices, simulated
 from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.service.simulation.validation import validated

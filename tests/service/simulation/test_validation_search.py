@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import ProblemDocument
 from sutler.service.simulation.corrections import between, on_top, stricter
 from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Configuration, configuration_of
