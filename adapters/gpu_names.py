@@ -126,5 +126,5 @@ def _known(slug: str, entry: Mapping[str, Any]) -> KnownGpu:
 
 @lru_cache
 def _table() -> Mapping[str, Any]:
-    text = resources.files("adapters").joinpath("gpu_names.toml").read_text(encoding="utf-8")
+    text = resources.files("sutler.adapters").joinpath("gpu_names.toml").read_text(encoding="utf-8")
     return MappingProxyType(tomllib.loads(text))
