@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -28,6 +28,9 @@ from sutler.adapters.bodies import (
 )
 from sutler.adapters.errors import AnswerError, FetchError, SetupError, TryLaterError
 from sutler.adapters.stated_waits import spent_windows_s, stated_wait_s
+from sutler.adapters.values import short
+
+T = TypeVar("T")
 
 _WHOLE: Final = frozenset({200, 201})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -51,7 +54,7 @@ class HttpPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A successful answer: header names in lower case, `data` as parsed from JSON."""
 
     status: int
@@ -124,11 +127,11 @@ class HttpClient:
         self._retries_left = self.policy.most_retries
         self._deadline = self.clock.monotonic() + self.policy.poll_time_limit_s
 
-    def get(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> Answer:
+    def get(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> HttpAnswer:
         """GET as JSON; see `request`."""
         return self.request("GET", path, params=params, **options)
 
-    def post(self, path: str, body: object, **options: Any) -> Answer:
+    def post(self, path: str, body: object, **options: Any) -> HttpAnswer:
         """POST a JSON body, answer as JSON; see `request`."""
         return self.request("POST", path, body=body, **options)
 
@@ -141,9 +144,9 @@ class HttpClient:
         body: object = None,
         headers: Mapping[str, str] | None = None,
         classify: Classify | None = None,
-        check: Callable[[Answer], None] | None = None,
+        check: Callable[[HttpAnswer], None] | None = None,
         least_interval_s: float = 0.0,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """One request with its retries. `least_interval_s` keeps requests to the same path that far apart.
 
         `check` may raise for an answer that says yes and holds none, so that it is retried like any other failure.
@@ -199,7 +202,7 @@ class HttpClient:
         body: object,
         headers: Mapping[str, str] | None,
         classify: Classify | None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         all_headers = {"Accept": "application/json", "User-Agent": "sutler", **self.headers, **(headers or {})}
         try:
             with self._send(method, self.base_url + path, params, body, all_headers) as response:
@@ -213,7 +216,7 @@ class HttpClient:
         if status not in _WHOLE:
             raise AnswerError("bad_body", f"{self._host()} answers {status}: no whole answer", http_status=status)
         data = json_of(content, found.get("content-type", ""), host=self._host(), http_status=status)
-        return Answer(status, found, data)
+        return HttpAnswer(status, found, data)
 
     def _no_answer(self, error: Exception) -> FetchError:
         """Hosts that cannot exist raise errors of urllib3 and of codecs, too; all of them are ValueErrors."""
@@ -297,6 +300,13 @@ def wrong_shape(what: str, *, http_status: int | None = None) -> AnswerError:
     """An answer whose shape is not the documented one."""
     detail = f"{what}: the API may have changed; look for a newer sutler"
     return AnswerError("bad_shape", detail, http_status=http_status)
+
+
+def of_shape(found: object, kind: type[T], *, sent: object, cloud: str, what: str) -> T:
+    """What was found in an answer, where it is of the documented kind. Raises AnswerError (bad_shape)."""
+    if not isinstance(found, kind):
+        raise wrong_shape(f"{cloud} sent {short(sent)} in place of {what}", http_status=200)
+    return found
 
 
 def message_of(refusal: Refusal) -> str:

@@ -21,7 +21,7 @@ from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
 from sutler.adapters.fake.clouds.vastai import SEARCH_PATH
 from sutler.adapters.fake.market import MachineState, Market
 from sutler.adapters.fake.wire import Request
-from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, Search
+from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, SearchAnswer
 
 DAY_S: Final = 86_400.0
 MACHINES: Final = 320
@@ -164,7 +164,7 @@ class _OfTypes(Market):
 def _vastai(view: View) -> Iterator[ForRent]:
     request = Request("POST", SEARCH_PATH, {}, {}, json.dumps(_SEARCH).encode())
     answer = json.loads(VASTAI.routes["POST", SEARCH_PATH](request, view).body)
-    search = Search("on_demand", tuple(answer["offers"]), is_cut=False)
+    search = SearchAnswer("on_demand", tuple(answer["offers"]), is_cut=False)
     for offer in vastai.parse((search,), price_band=USUAL_PRICE_BAND, now_s=view.at_s).offers:
         yield ForRent("vastai", offer)
 
