@@ -6,6 +6,7 @@ of (`Poll.covered`) stays as it was: a failed poll has no coverage, so it can ne
 
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -152,10 +153,7 @@ class Poll:
 
     @property
     def rejected_by_reason(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for row in self.rejected:
-            counts[row.reason] = counts.get(row.reason, 0) + 1
-        return counts
+        return dict(Counter(row.reason for row in self.rejected))
 
 
 @dataclass(frozen=True, slots=True)

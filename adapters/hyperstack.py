@@ -199,6 +199,5 @@ PROVIDER: Final = Provider(
     base_url="https://infrahub-api.nexgencloud.com",
     fetch=fetch,
     headers=key_in("api_key"),
-    poll_interval_s=120.0,
     least_poll_interval_s=30.0,
 )

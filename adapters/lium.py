@@ -111,6 +111,5 @@ PROVIDER: Final = Provider(
     fetch=fetch,
     secrets=(),
     needs_key=False,
-    poll_interval_s=120.0,
     least_poll_interval_s=30.0,
 )

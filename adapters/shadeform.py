@@ -194,6 +194,4 @@ PROVIDER: Final = Provider(
     fetch=fetch,
     headers=key_in("X-API-KEY"),
     options=(LEAVE_OUT,),
-    poll_interval_s=120.0,
-    least_poll_interval_s=60.0,
 )

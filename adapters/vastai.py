@@ -276,6 +276,4 @@ PROVIDER: Final = Provider(
     headers=bearer,
     needs_key=False,
     options=(CONTRACTS,),
-    poll_interval_s=120.0,
-    least_poll_interval_s=60.0,
 )

@@ -266,6 +266,5 @@ PROVIDER: Final = Provider(
     base_url="https://api.verda.com",
     fetch=fetch,
     secrets=SECRETS,
-    poll_interval_s=120.0,
     least_poll_interval_s=30.0,
 )

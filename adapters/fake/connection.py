@@ -18,13 +18,13 @@ _LOOK_S: Final = 0.1
 _LENGTH: Final = re.compile("[0-9]{1,12}")
 _BODILESS: Final = frozenset({204, 304})
 
-Answer = Callable[[Request], Reply]
+Responder = Callable[[Request], Reply]
 
 
 class Listener:
     """Serves in a thread of its own from birth until `close`. Raises OSError where the address is taken."""
 
-    def __init__(self, address: tuple[str, int], answer: Answer, *, drip_pause_s: float) -> None:
+    def __init__(self, address: tuple[str, int], answer: Responder, *, drip_pause_s: float) -> None:
         self._server = _Server(address, answer, drip_pause_s)
         self.address: tuple[str, int] = (address[0], self._server.server_port)
         self._thread = threading.Thread(
@@ -46,7 +46,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], answer: Answer, drip_pause_s: float) -> None:
+    def __init__(self, address: tuple[str, int], answer: Responder, drip_pause_s: float) -> None:
         self.answer, self.drip_pause_s = answer, drip_pause_s
         self.closing = threading.Event()
         self._open: set[socket.socket] = set()

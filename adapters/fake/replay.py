@@ -29,7 +29,7 @@ class Entry:
     reply: Reply = field(repr=False)
 
 
-class Replay:
+class ReplayFolder:
     """The answers of a folder, read once. Raises ReplayError."""
 
     def __init__(self, folder: Path | str) -> None:

@@ -49,6 +49,4 @@ PROVIDER: Final = Provider(
     headers=bearer,
     options=(API, CLOUDS),
     marks=("api",),
-    poll_interval_s=120.0,
-    least_poll_interval_s=60.0,
 )

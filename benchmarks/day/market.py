@@ -14,7 +14,7 @@ from typing import Final
 
 from sutler.adapters import lium, vastai
 from sutler.adapters.base import USUAL_PRICE_BAND, Contract, Offer
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.clouds.lium import CLOUD as LIUM
 from sutler.adapters.fake.clouds.lium import NODES_PATH
 from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
@@ -85,7 +85,7 @@ class DayMarket:
 
     def _told(self, at_s: float) -> tuple[ForRent, ...]:
         now_s = self.starts_s + at_s
-        view = View(self._market, now_s, now_s)
+        view = MarketInstant(self._market, now_s, now_s)
         found = (*_vastai(view), *_lium(view))
         wanted = (each for each in found if each.offer.gpu in self._gpus and each.offer.contract == "on_demand")
         return tuple(each for each in wanted if not self.is_down(each.machine, at_s))
@@ -161,7 +161,7 @@ class _OfTypes(Market):
         return tuple(state for machine in wanted if (state := self.state(machine, t_s)) is not None)
 
 
-def _vastai(view: View) -> Iterator[ForRent]:
+def _vastai(view: MarketInstant) -> Iterator[ForRent]:
     request = Request("POST", SEARCH_PATH, {}, {}, json.dumps(_SEARCH).encode())
     answer = json.loads(VASTAI.routes["POST", SEARCH_PATH](request, view).body)
     search = SearchAnswer("on_demand", tuple(answer["offers"]), is_cut=False)
@@ -169,7 +169,7 @@ def _vastai(view: View) -> Iterator[ForRent]:
         yield ForRent("vastai", offer)
 
 
-def _lium(view: View) -> Iterator[ForRent]:
+def _lium(view: MarketInstant) -> Iterator[ForRent]:
     answer = LIUM.routes["GET", NODES_PATH](Request("GET", NODES_PATH, {}, {}), view)
     for offer in lium.parse(json.loads(answer.body), price_band=USUAL_PRICE_BAND).offers:
         yield ForRent("lium", offer)

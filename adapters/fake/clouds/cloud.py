@@ -17,7 +17,7 @@ _SAME_INSTANT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MarketInstant:
     """The market at one instant, which it is `wall_s` for the caller; both in epoch seconds."""
 
     market: Market
@@ -37,7 +37,7 @@ class View:
         return math.ceil((self.wall_s - self.at_s - _SAME_INSTANT_S) / DAY_S) * DAY_S
 
 
-Handler = Callable[[Request, View], Reply]
+Handler = Callable[[Request, MarketInstant], Reply]
 Refuse = Callable[[str, int, str], Reply]
 
 
