@@ -16,6 +16,7 @@ from typing import Any, Final
 from sutler.adapters.errors import RowError
 from sutler.adapters.values import short
 
+# Chosen: clouds state GB or GiB, 7 % apart, while cards of one name differ in memory by more.
 MEMORY_TOLERANCE_FRACTION: Final = 0.08
 _VENDOR_WORDS: Final = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|generation|graphics|gpu|gen)\b")
 _STATED_MEMORY: Final = re.compile(r"\b\d+gb\b")

@@ -45,7 +45,7 @@ from sutler.adapters.values import (
 
 NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
-TIME_LIMIT_S: Final = 60.0
+TIME_LIMIT_S: Final = 60.0  # chosen: gpuhunt has no limit of its own, and the catalogue is large
 COMMAND: Final = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
 FIELDS: Final = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot", "disk_size")
 # Which form the instances of a cloud have, by its own instance names: cloud, gpuhunt's GPU name, instance, form.

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -40,7 +41,11 @@ _BUSY: Final = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy:
-    """How patient a poll is; seconds, bytes and tries per poll."""
+    """How patient a poll is; seconds, bytes and tries per poll.
+
+    Chosen: a poll ends well before the next is due, for most clouds a minute later at the earliest; two retries
+    outlast a short stumble, and longer waits are left to whoever plans the next poll. Bytes bound memory.
+    """
 
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 15.0
@@ -128,11 +133,11 @@ class HttpClient:
         self._deadline = self.clock.monotonic() + self.policy.poll_time_limit_s
 
     def get(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> HttpAnswer:
-        """GET as JSON; see `request`."""
+        """Sends a GET and reads JSON; see `request`."""
         return self.request("GET", path, params=params, **options)
 
     def post(self, path: str, body: object, **options: Any) -> HttpAnswer:
-        """POST a JSON body, answer as JSON; see `request`."""
+        """Sends a JSON body by POST and reads JSON; see `request`."""
         return self.request("POST", path, body=body, **options)
 
     def request(
@@ -147,16 +152,18 @@ class HttpClient:
         check: Callable[[HttpAnswer], None] | None = None,
         least_interval_s: float = 0.0,
     ) -> HttpAnswer:
-        """One request with its retries. `least_interval_s` keeps requests to the same path that far apart.
+        """Makes one request with its retries. `least_interval_s` keeps requests to the same path that far apart.
 
         `check` may raise for an answer that says yes and holds none, so that it is retried like any other failure.
         Raises TryLaterError, QuotaError, AnswerError or SetupError.
         """
+        all_headers = {"Accept": "application/json", "User-Agent": "sutler", **self.headers, **(headers or {})}
+        send = partial(self._send, method, self.base_url + path, params, body, all_headers)
         attempt = 0
         while True:
             self._pace(path, least_interval_s)
             try:
-                answer = self._once(method, path, params=params, body=body, headers=headers, classify=classify)
+                answer = self._once(send, classify)
                 if check is not None:
                     check(answer)
                 return answer
@@ -193,19 +200,9 @@ class HttpClient:
         """Doubles with each attempt; between half and all of it, so that many clients do not return as one."""
         return self.policy.backoff_s * 2.0**attempt * (0.5 + 0.5 * self.clock.chance())
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        body: object,
-        headers: Mapping[str, str] | None,
-        classify: Classify | None,
-    ) -> HttpAnswer:
-        all_headers = {"Accept": "application/json", "User-Agent": "sutler", **self.headers, **(headers or {})}
+    def _once(self, send: Callable[[], requests.Response], classify: Classify | None) -> HttpAnswer:
         try:
-            with self._send(method, self.base_url + path, params, body, all_headers) as response:
+            with send() as response:
                 content = blanked(body_of(response, self._body_limits()), self.secrets)
                 found = {name.lower(): blanked_text(value, self.secrets) for name, value in response.headers.items()}
                 status = response.status_code
@@ -226,7 +223,7 @@ class HttpClient:
         return TryLaterError(f"{self._host()} does not answer: {kind_of(error)}")
 
     def _send(
-        self, method: str, url: str, params: Mapping[str, str] | None, body: object, headers: Mapping[str, str]
+        self, method: str, url: str, params: Mapping[str, str] | None, body: object, headers: dict[str, str]
     ) -> requests.Response:
         for _ in range(self.policy.most_redirects + 1):
             left_s = self.left_s
@@ -238,7 +235,7 @@ class HttpClient:
                 url,
                 params=params,
                 json=body,
-                headers=dict(headers),
+                headers=headers,
                 timeout=(min(self.policy.connect_timeout_s, left_s), min(self.policy.read_timeout_s, left_s)),
                 stream=True,
                 allow_redirects=False,
@@ -252,7 +249,7 @@ class HttpClient:
         raise SetupError("config_error", f"{self._host()} redirects in circles: correct the base URL")
 
     def _same_host(self, status: int, url: str, target: str) -> str:
-        """Where a redirect leads. One that carries a secret is refused too: URLs end up in logs."""
+        """Tells where a redirect leads. One that carries a secret is refused too: URLs end up in logs."""
         try:
             there = urljoin(url, target)
             stays = _origin(there) == _origin(self.base_url)

@@ -150,7 +150,7 @@ def _counts(configurations: Row) -> dict[int, int]:
 
 
 def _beyond_larger(counts: Mapping[int, int]) -> dict[int, int]:
-    """Of each size, the machines beyond those that fit into the larger ones already stated."""
+    """Counts of each size the machines beyond those that fit into the larger ones already stated."""
     stated: dict[int, int] = {}
     for size in sorted(counts, reverse=True):
         beyond = counts[size] - sum(machines * (larger // size) for larger, machines in stated.items())

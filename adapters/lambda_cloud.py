@@ -34,7 +34,7 @@ from sutler.adapters.values import (
 
 NAME: Final = "lambda"
 TYPES_PATH: Final = "/api/v1/instance-types"
-LEAST_REQUEST_INTERVAL_S: Final = 1.0
+LEAST_REQUEST_INTERVAL_S: Final = 1.0  # what Lambda asks for
 GB_PER_GIB: Final = 1.073741824
 _COUNTED: Final = re.compile(r"(?:([0-9]{1,3})\s*x\s+)?(.+)", re.IGNORECASE | re.DOTALL)
 _MEMORY: Final = re.compile(r"\(\s*([0-9]{1,4})\s*GB\b", re.IGNORECASE)

@@ -30,6 +30,7 @@ from sutler.adapters.values import (
 
 NODES_PATH: Final = "/api/public/v1/nodes"
 FEED: Final = "nodes"
+# Chosen: both and the dash between them stay within a name.
 LONGEST_COUNTRY: Final = 20
 LONGEST_REGION: Final = 100
 

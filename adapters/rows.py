@@ -44,7 +44,7 @@ class Collected:
         return True
 
     def keep(self, offer: Offer) -> None:
-        """Of two offers with one key the dearer stays, and the conflict is flagged."""
+        """Keeps an offer. Of two with one key the dearer stays, and the conflict is flagged."""
         earlier = self.offers.get(offer.key)
         if earlier is not None and earlier.price_usd_per_hour != offer.price_usd_per_hour:
             self.flags["duplicate_conflict"] += 1
@@ -81,7 +81,7 @@ class Collected:
 
 
 def _shortened(row_id: str) -> str:
-    """As long as a name may be, and still another for each row."""
+    """Cuts the id to the length of a name, and still makes another for each row."""
     if len(row_id) <= LONGEST_NAME:
         return row_id
     digest = hashlib.blake2b(row_id.encode("utf-8", errors="replace"), digest_size=8).hexdigest()

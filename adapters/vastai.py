@@ -44,12 +44,13 @@ from sutler.adapters.vastai_searches import (
 
 K = TypeVar("K")
 
-HOURS_PER_MONTH: Final = 720.0
+HOURS_PER_MONTH: Final = 720.0  # 30 days, as Vast.ai adds storage to a total
 MIB_PER_GIB: Final = 1024.0
 MBIT_PER_S_PER_GB_PER_S: Final = 8000.0
-MOST_PORTS: Final = 65_536
+MOST_PORTS: Final = 65_536  # as many as an address has
 # GB/s, one direction, by PCIe generation and lane: 16 GT/s x 16 lanes of generation 4 carry about 32 GB/s.
 PCIE_LANE_GB_PER_S: Final = {3.0: 1.0, 4.0: 2.0, 5.0: 4.0, 6.0: 8.0}
+# Chosen where a host states less: half a slot of generation 4 is sure, a whole one is the most to believe.
 USUAL_PCIE_GB_PER_S: Final = 16.0
 FASTEST_UNSTATED_PCIE_GB_PER_S: Final = 32.0
 MOST_PCIE_LANES: Final = 16
@@ -65,7 +66,7 @@ CONTRACTS: Final = ProviderOption(
 
 
 def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
-    """One search per contract, and further ones where an answer was cut. Raises FetchError where all fail."""
+    """Searches once per contract, and further where an answer was cut. Raises FetchError where all fail."""
     contracts = tuple(name for name in SEARCH_TYPES if name in config.chosen(CONTRACTS))
     searches = Searches(http)
     for contract in contracts:
@@ -197,7 +198,7 @@ def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
 
 
 def _price_usd_per_hour(row: Row) -> float:
-    """The stated total, or GPU price and storage added up, as the total is."""
+    """Returns the stated total, or GPU price and storage added up, as the total is."""
     total, base, storage = number(row, "dph_total"), number(row, "dph_base"), number(row, "storage_cost")
     if total is not None:
         return total

@@ -14,10 +14,11 @@ from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wr
 from sutler.adapters.values import as_row, inside, number, optional_identifier, whole
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
-ALLOCATED_STORAGE_GB: Final = 8.0
-MOST_OFFERS: Final = 3000
+ALLOCATED_STORAGE_GB: Final = 8.0  # the documented default of a search, said because prices depend on it
+MOST_OFFERS: Final = 3000  # chosen: asked for per search, so that an answer stays within the time of a poll
 LEAST_SEARCH_INTERVAL_S: Final = 3.5
 SECONDS_PER_DAY: Final = 86_400.0
+# Chosen: with two first searches that leaves two of the ten per minute, and fits into the time of a poll.
 MOST_FURTHER_SEARCHES: Final = 6
 # A further search waits for its turn, and its answer takes a while.
 LEAST_TIME_FOR_A_SEARCH_S: Final = LEAST_SEARCH_INTERVAL_S + 2.0
@@ -144,7 +145,7 @@ class Merged:
 
 
 def merged_by_contract(searches: Iterable[SearchAnswer]) -> list[Merged]:
-    """One per contract: its first answer, with the parts that it was asked for again in place of its own rows."""
+    """Makes one per contract: its first answer, with the parts that were asked for again in place of its rows."""
     by_contract: dict[SearchedContract, list[SearchAnswer]] = {}
     for search in searches:
         by_contract.setdefault(search.contract, []).append(search)
@@ -157,7 +158,7 @@ def _merged(contract: SearchedContract, first: SearchAnswer, *parts: SearchAnswe
 
 
 def _is_suspect(part: SearchAnswer, first: SearchAnswer) -> bool:
-    """Nothing, where there has just been something."""
+    """Whether a part has nothing where there has just been something."""
     return not part.rows and any(part.sizes is None or part.sizes.include(row) for row in first.rows)
 
 
@@ -171,7 +172,7 @@ def _rows(first: SearchAnswer, parts: Collection[SearchAnswer]) -> tuple[Any, ..
 
 
 def _certain_up_to(first: SearchAnswer, parts: Collection[SearchAnswer]) -> float | None:
-    """USD per hour up to which the answers are whole, None where they are altogether."""
+    """The USD per hour up to which the answers are whole, None where they are altogether."""
     if not first.is_cut:
         return None
     certain = _cut_after(first.rows)
@@ -182,7 +183,7 @@ def _certain_up_to(first: SearchAnswer, parts: Collection[SearchAnswer]) -> floa
 
 
 def _cut_after(rows: Iterable[Any]) -> float:
-    """USD per hour up to which a cut answer is whole. It comes cheapest first, and more may cost what its last does.
+    """Finds the USD per hour up to which a cut answer is whole. It comes cheapest first, and more may cost its last.
 
     Where a row is cheaper than the one before it, others of its price or above may be missing as well.
     """

@@ -185,7 +185,7 @@ def _collect_contracts(
     collected: Collected,
     price_band: PriceBand,
 ) -> None:
-    """Each way to rent the type on its own; one that is not for rent needs no price."""
+    """Collects each way to rent the type on its own; one that is not for rent needs no price."""
     errors: list[RowError] = []
     for contract in PRICE_FIELDS:
         found = places.get(contract) or Places(tally.Told(collected, contract))

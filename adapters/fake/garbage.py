@@ -51,7 +51,7 @@ def _emptied(data: Any) -> Any:
 
 
 def _spoilt(rows: list[Any], shape: RowShape) -> Iterator[tuple[str, Any]]:
-    """Each from a good row that has what is to be spoilt."""
+    """Makes each kind from a good row that has what is to be spoilt."""
     fit = [row for row in rows if isinstance(row, dict) and isinstance(at_path(row, shape.gpu), str)]
     if not fit:
         return
@@ -70,7 +70,7 @@ def _spoilt(rows: list[Any], shape: RowShape) -> Iterator[tuple[str, Any]]:
 
 
 def _with(template: Row, paths: tuple[Path, ...], value: Any) -> Row:
-    """A copy with this value wherever the template has one."""
+    """Copies the row, with this value wherever the template has one."""
     row = copy.deepcopy(template)
     for path in paths:
         holder = at_path(row, path[:-1])
@@ -92,7 +92,7 @@ def _dearer(template: Row, shape: RowShape) -> Row:
 
 
 def _renamed(row: Any, kind: str, shape: RowShape) -> Any:
-    """Under an id of its own, but for the duplicate; a number stays a number."""
+    """Gives the row an id of its own, but for the duplicate; a number stays a number."""
     if kind == "duplicate" or shape.id is None or not isinstance(row, dict):
         return row
     own = row.get(shape.id)

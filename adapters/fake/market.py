@@ -18,8 +18,8 @@ from sutler.adapters.fake.errors import FakeSetupError
 from sutler.adapters.fake.gpus import GPUS, SOLD_BY, GpuModel, Kind
 from sutler.adapters.fake.places import PLACES, Place
 
-LEAST_MACHINES: Final = 50
-MOST_MACHINES: Final = 20_000
+LEAST_MACHINES: Final = 50  # chosen: the smallest cloud, with 4 % of them, still has one or two
+MOST_MACHINES: Final = 20_000  # chosen: bounds the time of an answer, which grows with them
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 
@@ -118,7 +118,7 @@ class Market:
         return tuple(state for state in states if state is not None)
 
     def state(self, machine: FakeMachine, t_s: float) -> MachineState | None:
-        """None while the machine is switched off or not listed."""
+        """Returns the machine as it is at `t_s`, None while it is switched off or not listed."""
         key = (self.seed, machine.number)
         if uniform(*key, _UPTIME, step_at(t_s, 10 * HOUR_S, *key, _UPTIME)) < 0.03:
             return None
@@ -149,7 +149,7 @@ class Market:
         return round(gpu.usd_per_gpu_hour * _LIST_FACTORS[f"{provider}/{tier}"] * math.exp(drift), 2)
 
     def counts(self, t_s: float) -> dict[str, dict[str, Count]]:
-        """By cloud and GPU slug: what is truly there, whatever the clouds tell of it."""
+        """Counts by cloud and GPU slug what is truly there, whatever the clouds tell of it."""
         return {provider: dict(self._counts(provider, t_s)) for provider in _SHARES}
 
     def _counts(self, provider: str, t_s: float) -> Iterator[tuple[str, Count]]:
@@ -172,7 +172,7 @@ class Market:
         return tuple(card for card, value in enumerate(values) if share_below(value) >= demand)
 
     def _prices(self, machine: FakeMachine, t_s: float) -> tuple[float, float]:
-        """On demand and least bid. A host revises its price every few hours, after the demand at that moment."""
+        """Returns the price on demand and the least bid. Hosts revise theirs every few hours, by the demand."""
         key = (self.seed, machine.number, _PRICE)
         period_s = between(3.0, 12.0, *key, -2) * HOUR_S
         revised_s = (step_at(t_s, period_s, *key) - uniform(*key, -1)) * period_s

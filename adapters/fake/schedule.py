@@ -19,7 +19,7 @@ class PlannedFailure:
 
 
 class FailureSchedule:
-    """At most one failure per cloud; safe for several threads."""
+    """Holds at most one failure per cloud; it is safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -28,7 +28,7 @@ from sutler.adapters.fake.schedule import FailureSchedule
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 USUAL_FLOOD_BYTES: Final = 80 * 1024 * 1024  # more than any client should take
-MOST_REQUESTS_REMEMBERED: Final = 10_000
+MOST_REQUESTS_REMEMBERED: Final = 10_000  # chosen: bounds the memory of a fake that runs for days
 _CONTROL: Final = "/_fake/"
 
 
@@ -67,7 +67,7 @@ class FakeCloud:
 
     @classmethod
     def replay(cls, folder: Path | str, **options: Any) -> Self:
-        """One that plays back a folder. Raises FakeSetupError."""
+        """Makes one that plays back a folder. Raises FakeSetupError."""
         return cls(replayed=ReplayFolder(folder), **options)
 
     def start(self) -> None:

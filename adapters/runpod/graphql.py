@@ -28,10 +28,10 @@ from sutler.adapters.runpod.tally import Tally
 from sutler.adapters.values import Row, inside, number, short, text, whole
 
 GRAPHQL_PATH: Final = "/graphql"
-PRICE_TOLERANCE_FRACTION: Final = 0.2
+PRICE_TOLERANCE_FRACTION: Final = 0.2  # chosen: a list price and a lowest price further apart are worth a flag
 _KEY_CODES: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
 _QUERY_CODES: Final = frozenset({"GRAPHQL_VALIDATION_FAILED", "GRAPHQL_PARSE_FAILED", "BAD_USER_INPUT"})
-_LONGEST_MESSAGE: Final = 300
+_LONGEST_MESSAGE: Final = 300  # chosen: a message stays readable in a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) 
 
 
 def _query(cloud: Cloud) -> str:
-    """All GPU types, with what one free GPU of them costs in this cloud."""
+    """Writes the query for all GPU types, with what one free GPU of them costs in this cloud."""
     names = FIELDS[cloud]
     return (
         f"query {{ gpuTypes {{ id memoryInGb {names.is_offered} {names.price} {names.most_gpus} "

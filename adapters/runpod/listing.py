@@ -13,7 +13,7 @@ Cloud = Literal["SECURE", "COMMUNITY"]
 Cause = Literal["no_stock", "unknown_stock", "not_offered"]
 
 SOMEWHERE: Final = ""
-LONGEST_TYPE_ID: Final = 100
+LONGEST_TYPE_ID: Final = 100  # chosen with LONGEST_DATA_CENTER_ID: ids of both stay within a name
 _IN_STOCK: Final = frozenset({"LOW", "MEDIUM", "HIGH"})
 _OUT_OF_STOCK: Final = frozenset({"NONE", "OUT"})
 
@@ -61,7 +61,7 @@ def may_have_offers(type_id: str) -> bool:
 
 
 def list_price(price: float | None, name: str, band: PriceBand) -> float:
-    """USD per GPU and hour. Raises RowError where the field of this name holds none that can be."""
+    """Returns USD per GPU and hour. Raises RowError where the field of this name holds none that can be."""
     return checked_price(stated(price, name, "no_on_demand_price"), gpus=1, band=band, name=name)
 
 
@@ -74,7 +74,7 @@ def if_readable(price: Callable[[], float]) -> float | None:
 
 
 def why_not_in_stock(row: Row, name: str) -> Cause | None:
-    """None for the words that mean stock, in any case; words that nobody documented never do."""
+    """Returns None for the words that mean stock, in any case; words that nobody documented never do."""
     word = (text(row, name) or "").upper()
     if word in _IN_STOCK:
         return None

@@ -28,7 +28,7 @@ from sutler.adapters.values import Row, inside, number, optional_identifier, sho
 
 CATALOG_PATH: Final = "/v2/catalog/gpus"
 COUNTS: Final = (1, 2, 4, 8)
-LONGEST_DATA_CENTER_ID: Final = 64
+LONGEST_DATA_CENTER_ID: Final = 64  # chosen with LONGEST_TYPE_ID: ids of both stay within a name
 
 
 def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) -> None:

@@ -39,7 +39,7 @@ class GpuTypeTally:
     is_price_contradicted: bool = False
 
     def add(self, listing: Listing) -> None:
-        """Of several sizes at one place the largest holds."""
+        """Adds a row; of several sizes at one place the largest holds."""
         for place, gpus in listing.gpus_at.items():
             self.gpus_at[place] = max(gpus, self.gpus_at.get(place, 0))
         if listing.usd_per_gpu_hour is not None:
@@ -94,7 +94,7 @@ class CloudTally:
 
     @property
     def has_unknown_types(self) -> bool:
-        """Where more names are strange than known, it is the names that have changed, not the types."""
+        """Whether rows may be of any type: with more names strange than known, it is the names that have changed."""
         return self.has_nameless_rows or len(self.strangers) > len(self.types)
 
     def add(self, listing: Listing) -> None:
@@ -162,7 +162,7 @@ class CloudTally:
         )
 
     def covered(self) -> Iterator[Coverage]:
-        """Where nothing is known of stock, only the list prices."""
+        """Yields what is covered: only the list prices where nothing is known of stock."""
         priced = {type_id for type_id, found in self.types.items() if found.has_known_price}
         yield from self._covered(f"list/{self.side}/", priced, read={t for t in priced if self.types[t].prices})
         if self.has_only_prices:
@@ -174,7 +174,7 @@ class CloudTally:
         yield from self._covered(f"at_least/{self.side}/", told, read=read)
 
     def _covered(self, prefix: str, known: Collection[str], *, read: Collection[str]) -> Iterator[Coverage]:
-        """The whole feed, or type by type where of some types too little is known to close their offers.
+        """Yields the whole feed, or type by type where of some types too little is known to close their offers.
 
         `read`: the types of which something of this feed could be read.
         """

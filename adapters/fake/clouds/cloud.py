@@ -33,7 +33,7 @@ class MarketInstant:
 
     @property
     def shift_s(self) -> float:
-        """Whole days that bring a date of the market into the caller's calendar, and never into its past."""
+        """The whole days that bring a date of the market into the caller's calendar, and never into its past."""
         return math.ceil((self.wall_s - self.at_s - _SAME_INSTANT_S) / DAY_S) * DAY_S
 
 

@@ -14,7 +14,7 @@ from sutler.adapters.fake.wire import Reply, Request, json_reply
 STOCKS_PATH: Final = "/v1/core/stocks"
 FLAVORS_PATH: Final = "/v1/core/flavors"
 PRICEBOOK_PATH: Final = "/v1/pricebook"
-MOST_SHOWN: Final = 200
+MOST_SHOWN: Final = 200  # Hyperstack shows "200+" beyond
 _NAMES: Final = {
     "h200-sxm": "H200-141G-SXM5",
     "h100-sxm": "H100-80G-SXM5",

@@ -9,6 +9,7 @@ from sutler.adapters.fake.market import FakeMachine, MachineState
 from sutler.adapters.fake.places import Place
 
 INSTANCE_SIZES: Final = (1, 2, 4, 8)
+# Invented, as RunPod does not say what its words mean in numbers.
 FEW_PODS: Final = 3
 MANY_PODS: Final = 12
 

@@ -18,7 +18,7 @@ _DAY_S: Final = 86_400.0
 
 
 def rows(view: MarketInstant, *, is_bid: bool, storage_gb: float) -> Iterator[dict[str, Any]]:
-    """All slices that can be rented, and one row for each machine that is fully rented."""
+    """Yields all slices that can be rented, and one row for each machine that is fully rented."""
     for state in view.states("vastai"):
         fixed = _fixed_fields(state, view)
         if not state.free:
@@ -87,7 +87,7 @@ def _row(
 
 
 def offer_id(state: MachineState, cards: tuple[int, ...]) -> int:
-    """Another one with each listing of the machine: at Vast.ai offers come and go, machines stay."""
+    """Makes another id with each listing of the machine: at Vast.ai offers come and go, machines stay."""
     slice_number = SLICES.index(len(cards)) * 8 + cards[0] if len(cards) in SLICES else 99
     return (1 + state.listing % 900) * 2_000_000 + state.machine.number * 100 + slice_number
 

@@ -98,7 +98,7 @@ def _test(read: Callable[[Row], Any], compare: Callable[[Any, Any], bool], wante
 
 
 def _reader(name: str, known_fields: frozenset[str]) -> Callable[[Row], Any]:
-    """Some filters are no fields of the answer, or go by another name there."""
+    """Reads the field of a filter: some filters are no fields of the answer, or go by another name there."""
     virtual: Mapping[str, Callable[[Row], Any]] = {
         "verified": lambda row: row["verification"] == "verified",
         "datacenter": lambda row: row["hosting_type"] == 1,

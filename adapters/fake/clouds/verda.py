@@ -16,7 +16,7 @@ TYPES_PATH: Final = "/v1/instance-types"
 AVAILABILITY_PATH: Final = "/v1/instance-availability"
 LOCATIONS_PATH: Final = "/v1/locations"
 TOKEN: Final = "fake-verda-access-token"
-EUR_PER_USD: Final = 0.9
+EUR_PER_USD: Final = 0.9  # invented, as is the next
 SPOT_FACTOR: Final = 0.4
 _NAMES: Final = {
     "b200": ("B200", "B200 SXM6 180GB", 30),
