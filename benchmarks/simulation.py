@@ -93,7 +93,7 @@ def missed(report: Report) -> list[str]:
 
 
 def text_of(report: Report) -> str:
-    """For people."""
+    """Writes the report for people."""
     machine = report["machine"]
     lines = [
         f"Simulation of {report['replicas']} replicas of llama-3-8b on l40, one core",

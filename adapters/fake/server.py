@@ -166,7 +166,7 @@ class FakeCloud:
                     given = _object(request)
                     self.failures.plan(_text(given, "provider"), _text(given, "kind"), given.get("times"))
                 case ("DELETE", "failures"):
-                    self.failures.clear(request.query.get("provider"))
+                    self.heal(request.query.get("provider"))
                 case ("POST", "replay"):
                     self.select(_text(_object(request), "file"))
                 case _:

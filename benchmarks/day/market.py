@@ -91,7 +91,7 @@ class DayMarket:
         return tuple(each for each in wanted if not self.is_down(each.machine, at_s))
 
     def fails_at(self, machine: MachineKey) -> float | None:
-        """Seconds into the day at which this machine is lost, if it is."""
+        """The seconds into the day at which this machine is lost, if it is."""
         return fails_at(self.seed, machine)
 
     def is_down(self, machine: MachineKey, at_s: float) -> bool:

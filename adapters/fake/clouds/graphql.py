@@ -4,7 +4,7 @@ Objects are mappings of fields; a field that takes arguments is a function of th
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ _TOKEN: Final = re.compile(
 _DEEPEST: Final = 12  # chosen: no query of these types is half as deep
 
 Fields = Mapping[str, Any]
-Resolver = Callable[[Mapping[str, Any]], Any]
 
 
 class QueryError(Exception):
