@@ -6,6 +6,7 @@ of (`Poll.covered`) stays as it was: a failed poll has no coverage, so it can ne
 
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -16,13 +17,14 @@ Contract = Literal["on_demand", "interruptible", "reserved"]
 AvailabilityBasis = Literal["count", "lower_bound", "list"]
 
 USABLE_OUTCOMES: Final = frozenset({"ok", "partial", "prices_only"})
-LONGEST_NAME: Final = 200
+LONGEST_NAME: Final = 200  # characters, as the market snapshot takes them
 UNPRINTABLE: Final = re.compile(r"[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 MOST_GPUS: Final = 64  # no cloud rents out a larger machine
+# Limits of the market snapshot: far beyond any offer, they only keep out what is no figure.
 MOST_GPUS_OF_AN_OFFER: Final = 1024
 MOST_AVAILABLE: Final = 10_000
 DEAREST_USD_PER_HOUR: Final = 1e7
-LARGEST_STORED_CARD_ID: Final = 2**63 - 1
+LARGEST_STORED_CARD_ID: Final = 2**63 - 1  # what a database column of eight bytes holds
 # What the market snapshot takes: outside of these it could not be read back from the store.
 OFFER_LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "gpus": (1, MOST_GPUS_OF_AN_OFFER),
@@ -152,15 +154,15 @@ class Poll:
 
     @property
     def rejected_by_reason(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for row in self.rejected:
-            counts[row.reason] = counts.get(row.reason, 0) + 1
-        return counts
+        return dict(Counter(row.reason for row in self.rejected))
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBand:
-    """USD per GPU and hour that can be meant; what lies outside is a slip of the cloud or of its host."""
+    """The USD per GPU and hour that can be meant; what lies outside is a slip of the cloud or of its host.
+
+    Chosen: the cheapest cards are let for some cents, the dearest for less than ten dollars.
+    """
 
     least_usd_per_gpu_hour: float = 0.01
     most_usd_per_gpu_hour: float = 50.0

@@ -13,8 +13,8 @@ from sutler.adapters.values import integer_of_digits
 
 SHORTEST_SECRET: Final = 6  # blanking shorter texts out would garble ordinary words
 BLANKED: Final = "[secret]"
-LONGEST_LINE: Final = 300
-_CHUNK_BYTES: Final = 65_536
+LONGEST_LINE: Final = 300  # chosen: a message stays readable in a log
+_CHUNK_BYTES: Final = 65_536  # chosen: as much as is read between two looks at limits and clock
 _JSON_TYPE: Final = re.compile(r"application/([a-z0-9.+-]+\+)?json\b", re.IGNORECASE)
 
 

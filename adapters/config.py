@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import urlsplit
 
-from sutler.adapters.adapter import Adapter
-from sutler.adapters.base import USUAL_PRICE_BAND, PriceBand
+from sutler.adapters.base import USUAL_PRICE_BAND, Poll, PriceBand
 from sutler.adapters.errors import SetupError
+from sutler.adapters.http import HttpClient
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ProviderOption:
     """A setting of one cloud, `SUTLER_<PROVIDER>_<NAME>`.
 
     `several`: a comma-separated choice of them; no choices: any text. `also_called`: other words for some of them.
@@ -33,7 +34,7 @@ class ProviderConfig:
     options: Mapping[str, str] = field(default_factory=dict)
     price_band: PriceBand = USUAL_PRICE_BAND
 
-    def chosen(self, option: Option) -> tuple[str, ...]:
+    def chosen(self, option: ProviderOption) -> tuple[str, ...]:
         """The value, or values, of an option. Raises SetupError for one that the cloud does not know."""
         given = self.options.get(option.name) or option.default
         parts = [part.strip() for part in given.split(",") if part.strip()] if option.several else [given.strip()]
@@ -43,6 +44,10 @@ class ProviderConfig:
             remedy = f"{option.name} is {given!r}: must be {' or '.join(option.choices)}"
             raise SetupError("config_error", f"{remedy}{', comma-separated' if option.several else ''}")
         return tuple(dict.fromkeys(by_lower[part.lower()] for part in parts))
+
+    def text(self, option: ProviderOption) -> str:
+        """The text that an option without choices was given, or its default."""
+        return self.options.get(option.name, option.default).strip()
 
     def secret(self, name: str) -> str | None:
         """A secret fit for a header. Raises SetupError, without its value, for one that is not."""
@@ -71,6 +76,7 @@ class ProviderConfig:
 class Provider:
     """A cloud that can be polled. `needs_key`: it answers nobody without `secrets`.
 
+    `fetch` asks the cloud once and parses what it says, or raises FetchError where there is no answer to parse.
     `poll_interval_s` is a polite default and `least_poll_interval_s` what its limits bear. A cloud counts as set up
     when one of its secrets, its base URL or one of the options in `marks` is given.
     """
@@ -78,22 +84,24 @@ class Provider:
     name: str
     title: str
     base_url: str
-    build: Callable[[ProviderConfig], Adapter]
-    headers: Callable[[ProviderConfig], Mapping[str, str]]
+    fetch: Callable[[ProviderConfig, HttpClient], Poll]
+    headers: Callable[[ProviderConfig], Mapping[str, str]] = lambda _: {}
     secrets: tuple[str, ...] = ("api_key",)
     needs_key: bool = True
-    options: tuple[Option, ...] = ()
+    options: tuple[ProviderOption, ...] = ()
     marks: tuple[str, ...] = ()
     poll_interval_s: float = 120.0
     least_poll_interval_s: float = 60.0
 
 
-def bearer(config: ProviderConfig) -> Mapping[str, str]:
-    """`Authorization: Bearer` with the API key, or nothing where there is none."""
-    key = config.secret("api_key")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def key_in(header: str, scheme: str = "") -> Callable[[ProviderConfig], Mapping[str, str]]:
+    """Headers with the API key in one of them, or none where there is no key."""
+
+    def headers(config: ProviderConfig) -> Mapping[str, str]:
+        key = config.secret("api_key")
+        return {header: f"{scheme}{key}"} if key else {}
+
+    return headers
 
 
-def no_headers(_: ProviderConfig) -> Mapping[str, str]:
-    """For clouds that want no key in the headers of every request."""
-    return {}
+bearer: Final = key_in("Authorization", "Bearer ")

@@ -56,16 +56,16 @@ class FetchError(AdapterError):
 class TryLaterError(FetchError):
     """The cloud is busy, throttles or cannot be reached. `wait_s` is None where it did not say for how long."""
 
+    kind: Outcome = "retry"
+
     def __init__(self, detail: str, *, http_status: int | None = None, wait_s: float | None = None) -> None:
-        super().__init__("retry", detail, http_status=http_status, wait_s=wait_s)
+        super().__init__(self.kind, detail, http_status=http_status, wait_s=wait_s)
 
 
 class QuotaError(TryLaterError):
     """A quota is spent until its reset, `wait_s` from now; asking earlier is useless."""
 
-    def __init__(self, detail: str, *, http_status: int | None = None, wait_s: float | None = None) -> None:
-        super().__init__(detail, http_status=http_status, wait_s=wait_s)
-        self.outcome = "quota"
+    kind = "quota"
 
 
 class AnswerError(FetchError):

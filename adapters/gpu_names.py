@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from types import MappingProxyType
 from typing import Any, Final
 
 from sutler.adapters.errors import RowError
 from sutler.adapters.values import short
 
+# Chosen: clouds state GB or GiB, 7 % apart, while cards of one name differ in memory by more.
 MEMORY_TOLERANCE_FRACTION: Final = 0.08
 _VENDOR_WORDS: Final = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|generation|graphics|gpu|gen)\b")
 _STATED_MEMORY: Final = re.compile(r"\b\d+gb\b")
@@ -29,10 +29,10 @@ class KnownGpu:
 
     slug: str
     memory_gb: float
-    watts: float | None
-    nvlink: bool | None
-    usual: bool
-    needs_memory: bool
+    watts: float | None = None
+    nvlink: bool | None = None
+    usual: bool = False
+    needs_memory: bool = False
 
     def has_memory(self, memory_gb: float) -> bool:
         return abs(memory_gb - self.memory_gb) <= MEMORY_TOLERANCE_FRACTION * self.memory_gb
@@ -98,7 +98,7 @@ def fold(name: str) -> str:
 @lru_cache
 def known_gpus() -> Mapping[str, KnownGpu]:
     """Every GPU of the table, by slug."""
-    return MappingProxyType({slug: _known(slug, entry) for slug, entry in _table()["gpus"].items()})
+    return {slug: _known(slug, **entry) for slug, entry in _table()["gpus"].items()}
 
 
 @lru_cache
@@ -110,21 +110,14 @@ def _by_name(provider: str) -> Mapping[str, tuple[KnownGpu, ...]]:
             found[name] = (*found.get(name, ()), gpus[slug])
     own = table.get("provider", {}).get(provider, {})
     found.update({fold(name): tuple(gpus[slug] for slug in slugs) for name, slugs in own.items()})
-    return MappingProxyType(found)
+    return found
 
 
-def _known(slug: str, entry: Mapping[str, Any]) -> KnownGpu:
-    return KnownGpu(
-        slug,
-        float(entry["memory_gb"]),
-        entry.get("watts"),
-        entry.get("nvlink"),
-        entry.get("usual", False),
-        entry.get("needs_memory", False),
-    )
+def _known(slug: str, *, names: list[str], **stated: Any) -> KnownGpu:
+    return KnownGpu(slug, **stated)
 
 
 @lru_cache
 def _table() -> Mapping[str, Any]:
     text = resources.files("sutler.adapters").joinpath("gpu_names.toml").read_text(encoding="utf-8")
-    return MappingProxyType(tomllib.loads(text))
+    return tomllib.loads(text)

@@ -17,33 +17,36 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
-from sutler.adapters.config import Option, Provider, ProviderConfig, no_headers
+from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, FetchError, RowError, SetupError, TryLaterError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
-from sutler.adapters.rows import Collected, as_row
-from sutler.adapters.tally import joined, poll_of, reject, stated_id
+from sutler.adapters.rows import Collected
+from sutler.adapters.tally import joined
 from sutler.adapters.values import (
     Row,
+    as_row,
     checked_price,
     count,
     flag,
     identifier,
     nonnegative,
     number,
+    optional_identifier,
     short,
+    stated,
     text,
     whole,
 )
 
 NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
-TIME_LIMIT_S: Final = 60.0
+TIME_LIMIT_S: Final = 60.0  # chosen: gpuhunt has no limit of its own, and the catalogue is large
+COMMAND: Final = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
 FIELDS: Final = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot", "disk_size")
 # Which form the instances of a cloud have, by its own instance names: cloud, gpuhunt's GPU name, instance, form.
 # Sources: the clouds' pages on GPU machine types, as of November 2026.
@@ -70,58 +73,51 @@ FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("verda", "V100", r"[0-9]+V100\..*", "SXM2"),
 )
 NAMES_OF_SEVERAL_CARDS: Final = frozenset(name for _, name, _, _ in FORMS)
-WANTED: Final = Option("clouds", choices=CLOUDS, default=",".join(CLOUDS), help="whose price lists", several=True)
-CATALOG_DIR: Final = Option("catalog_dir", choices=(), default="", help="a folder with <cloud>.csv files")
+WANTED: Final = ProviderOption(
+    "clouds", choices=CLOUDS, default=",".join(CLOUDS), help="whose price lists", several=True
+)
+CATALOG_DIR: Final = ProviderOption("catalog_dir", choices=(), default="", help="a folder with <cloud>.csv files")
 
 
-@dataclass(frozen=True, slots=True)
-class FolderAdapter:
-    """Reads `<cloud>.csv` files of gpuhunt's format."""
-
-    folder: Path
-    clouds: tuple[str, ...]
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        """`http` is not used. Raises AnswerError where no file can be read; else one is left out."""
-        rows: dict[str, list[Any]] = {}
-        failure: FetchError | None = None
-        for cloud in self.clouds:
-            try:
-                rows[cloud] = list(_file_rows(self.folder / f"{cloud}.csv"))
-            except FetchError as error:
-                failure = error
-        if failure is not None and not rows:
-            raise failure
-        return parse(rows, price_band=self.price_band, failure=failure)
+def fetch(config: ProviderConfig, _: HttpClient) -> Poll:
+    """Reads the price lists from a folder or from gpuhunt; nothing is asked by sutler itself. Raises FetchError."""
+    clouds = config.chosen(WANTED)
+    failure = None
+    if folder := config.text(CATALOG_DIR):
+        rows, failure = _folder_rows(Path(folder), clouds)
+    else:
+        require_installed("gpuhunt")
+        rows = rows_of_command(COMMAND, clouds)
+    return parse(rows, price_band=config.price_band, failure=failure)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuhuntAdapter:
-    """Runs gpuhunt in a process of its own; `command` prints a JSON object of rows by cloud."""
-
-    clouds: tuple[str, ...]
-    price_band: PriceBand
-    command: tuple[str, ...] = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
-    time_limit_s: float = TIME_LIMIT_S
-
-    def fetch(self, http: HttpClient) -> Poll:
-        """`http` is not used. Raises TryLaterError or AnswerError."""
+def _folder_rows(folder: Path, clouds: tuple[str, ...]) -> tuple[dict[str, list[Any]], FetchError | None]:
+    """Rows of `<cloud>.csv` files by cloud, and why the last that is left out cannot be read, which all must not."""
+    rows: dict[str, list[Any]] = {}
+    failure: FetchError | None = None
+    for cloud in clouds:
         try:
-            done = subprocess.run(
-                [*self.command, *self.clouds], capture_output=True, timeout=self.time_limit_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise TryLaterError(f"gpuhunt took longer than {self.time_limit_s:g} s") from None
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", errors="replace").strip().splitlines() or ["nothing"]
-            raise TryLaterError(f"gpuhunt failed: {said[-1][:200]}")
-        return parse(_printed_rows(done.stdout), price_band=self.price_band)
+            rows[cloud] = list(_file_rows(folder / f"{cloud}.csv"))
+        except FetchError as error:
+            failure = error
+    if failure is not None and not rows:
+        raise failure
+    return rows, failure
 
 
-def _printed_rows(printed: bytes) -> dict[str, Any]:
+def rows_of_command(
+    command: tuple[str, ...], clouds: tuple[str, ...], *, time_limit_s: float = TIME_LIMIT_S
+) -> dict[str, Any]:
+    """The JSON object of rows by cloud that a command prints. Raises TryLaterError or AnswerError."""
     try:
-        rows = json.loads(printed)
+        done = subprocess.run([*command, *clouds], capture_output=True, timeout=time_limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise TryLaterError(f"gpuhunt took longer than {time_limit_s:g} s") from None
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", errors="replace").strip().splitlines() or ["nothing"]
+        raise TryLaterError(f"gpuhunt failed: {said[-1][:200]}")
+    try:
+        rows = json.loads(done.stdout)
     except ValueError:
         raise AnswerError("bad_body", "gpuhunt printed no JSON; check the version that is installed") from None
     if not isinstance(rows, dict):
@@ -153,13 +149,7 @@ def parse(rows: Mapping[str, Any], *, price_band: PriceBand, failure: FetchError
             covered.append(Coverage(f"list/{cloud}/", None, read))
     if not covered:
         raise AnswerError("bad_shape", f"gpuhunt has no prices of {', '.join(rows) or 'any cloud'}")
-    return poll_of(
-        collected,
-        covered=tuple(covered),
-        outcome="prices_only",
-        detail=str(failure) if failure else "",
-        http_status=None,
-    )
+    return collected.poll(*covered, outcome="prices_only", failure=failure, http_status=None)
 
 
 def _collect(cloud: str, value: object, collected: Collected, price_band: PriceBand) -> bool:
@@ -170,16 +160,15 @@ def _collect(cloud: str, value: object, collected: Collected, price_band: PriceB
             return False
         collected.keep(_offer(cloud, row, price_band))
     except RowError as error:
-        reject(collected, {"cloud": cloud, "row": value}, error, cloud, *_ids(value))
+        collected.reject({"cloud": cloud, "row": value}, error, cloud, *_ids(value))
         return False
     return True
 
 
 def _ids(value: object) -> tuple[str | None, ...]:
     """What tells the rows of a cloud apart, which a price that changes does not."""
-    row = value if isinstance(value, dict) else {}
-    kind = "interruptible" if flag(row, "spot") else "on_demand"
-    return (stated_id(row, "location"), stated_id(row, "instance_name"), kind)
+    kind = "interruptible" if isinstance(value, dict) and flag(value, "spot") else "on_demand"
+    return (optional_identifier(value, "location"), optional_identifier(value, "instance_name"), kind)
 
 
 def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
@@ -187,9 +176,7 @@ def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
     instance, location = identifier(row, "instance_name"), identifier(row, "location")
     gpus = count(row, "gpu_count", most=MOST_GPUS)
     gpu = identify(_with_form(cloud, row, instance), provider=NAME, memory_gb=number(row, "gpu_memory"))
-    price = number(row, "price")
-    if price is None:
-        raise RowError("no_on_demand_price", "price: is missing")
+    price = stated(number(row, "price"), "price", "no_on_demand_price")
     is_spot = _is_spot(row)
     return Offer(
         offer_id=joined(cloud, location, instance),
@@ -241,21 +228,11 @@ def require_installed(module: str) -> None:
         raise SetupError("config_error", f"{module} is not installed: {remedy}")
 
 
-def _build(config: ProviderConfig) -> FolderAdapter | GpuhuntAdapter:
-    clouds = config.chosen(WANTED)
-    folder = config.options.get(CATALOG_DIR.name, CATALOG_DIR.default).strip()
-    if folder:
-        return FolderAdapter(Path(folder), clouds, config.price_band)
-    require_installed("gpuhunt")
-    return GpuhuntAdapter(clouds, config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="gpuhunt price lists",
     base_url="http://localhost",  # never asked by sutler itself
-    build=_build,
-    headers=no_headers,
+    fetch=fetch,
     secrets=(),
     needs_key=False,
     options=(WANTED, CATALOG_DIR),

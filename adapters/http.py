@@ -9,7 +9,8 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -28,6 +29,9 @@ from sutler.adapters.bodies import (
 )
 from sutler.adapters.errors import AnswerError, FetchError, SetupError, TryLaterError
 from sutler.adapters.stated_waits import spent_windows_s, stated_wait_s
+from sutler.adapters.values import short
+
+T = TypeVar("T")
 
 _WHOLE: Final = frozenset({200, 201})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -37,7 +41,11 @@ _BUSY: Final = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy:
-    """How patient a poll is; seconds, bytes and tries per poll."""
+    """How patient a poll is; seconds, bytes and tries per poll.
+
+    Chosen: a poll ends well before the next is due, for most clouds a minute later at the earliest; two retries
+    outlast a short stumble, and longer waits are left to whoever plans the next poll. Bytes bound memory.
+    """
 
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 15.0
@@ -51,7 +59,7 @@ class HttpPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A successful answer: header names in lower case, `data` as parsed from JSON."""
 
     status: int
@@ -124,12 +132,12 @@ class HttpClient:
         self._retries_left = self.policy.most_retries
         self._deadline = self.clock.monotonic() + self.policy.poll_time_limit_s
 
-    def get(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> Answer:
-        """GET as JSON; see `request`."""
+    def get(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> HttpAnswer:
+        """Sends a GET and reads JSON; see `request`."""
         return self.request("GET", path, params=params, **options)
 
-    def post(self, path: str, body: object, **options: Any) -> Answer:
-        """POST a JSON body, answer as JSON; see `request`."""
+    def post(self, path: str, body: object, **options: Any) -> HttpAnswer:
+        """Sends a JSON body by POST and reads JSON; see `request`."""
         return self.request("POST", path, body=body, **options)
 
     def request(
@@ -141,19 +149,21 @@ class HttpClient:
         body: object = None,
         headers: Mapping[str, str] | None = None,
         classify: Classify | None = None,
-        check: Callable[[Answer], None] | None = None,
+        check: Callable[[HttpAnswer], None] | None = None,
         least_interval_s: float = 0.0,
-    ) -> Answer:
-        """One request with its retries. `least_interval_s` keeps requests to the same path that far apart.
+    ) -> HttpAnswer:
+        """Makes one request with its retries. `least_interval_s` keeps requests to the same path that far apart.
 
         `check` may raise for an answer that says yes and holds none, so that it is retried like any other failure.
         Raises TryLaterError, QuotaError, AnswerError or SetupError.
         """
+        all_headers = {"Accept": "application/json", "User-Agent": "sutler", **self.headers, **(headers or {})}
+        send = partial(self._send, method, self.base_url + path, params, body, all_headers)
         attempt = 0
         while True:
             self._pace(path, least_interval_s)
             try:
-                answer = self._once(method, path, params=params, body=body, headers=headers, classify=classify)
+                answer = self._once(send, classify)
                 if check is not None:
                     check(answer)
                 return answer
@@ -190,19 +200,9 @@ class HttpClient:
         """Doubles with each attempt; between half and all of it, so that many clients do not return as one."""
         return self.policy.backoff_s * 2.0**attempt * (0.5 + 0.5 * self.clock.chance())
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        body: object,
-        headers: Mapping[str, str] | None,
-        classify: Classify | None,
-    ) -> Answer:
-        all_headers = {"Accept": "application/json", "User-Agent": "sutler", **self.headers, **(headers or {})}
+    def _once(self, send: Callable[[], requests.Response], classify: Classify | None) -> HttpAnswer:
         try:
-            with self._send(method, self.base_url + path, params, body, all_headers) as response:
+            with send() as response:
                 content = blanked(body_of(response, self._body_limits()), self.secrets)
                 found = {name.lower(): blanked_text(value, self.secrets) for name, value in response.headers.items()}
                 status = response.status_code
@@ -213,7 +213,7 @@ class HttpClient:
         if status not in _WHOLE:
             raise AnswerError("bad_body", f"{self._host()} answers {status}: no whole answer", http_status=status)
         data = json_of(content, found.get("content-type", ""), host=self._host(), http_status=status)
-        return Answer(status, found, data)
+        return HttpAnswer(status, found, data)
 
     def _no_answer(self, error: Exception) -> FetchError:
         """Hosts that cannot exist raise errors of urllib3 and of codecs, too; all of them are ValueErrors."""
@@ -223,7 +223,7 @@ class HttpClient:
         return TryLaterError(f"{self._host()} does not answer: {kind_of(error)}")
 
     def _send(
-        self, method: str, url: str, params: Mapping[str, str] | None, body: object, headers: Mapping[str, str]
+        self, method: str, url: str, params: Mapping[str, str] | None, body: object, headers: dict[str, str]
     ) -> requests.Response:
         for _ in range(self.policy.most_redirects + 1):
             left_s = self.left_s
@@ -235,7 +235,7 @@ class HttpClient:
                 url,
                 params=params,
                 json=body,
-                headers=dict(headers),
+                headers=headers,
                 timeout=(min(self.policy.connect_timeout_s, left_s), min(self.policy.read_timeout_s, left_s)),
                 stream=True,
                 allow_redirects=False,
@@ -249,7 +249,7 @@ class HttpClient:
         raise SetupError("config_error", f"{self._host()} redirects in circles: correct the base URL")
 
     def _same_host(self, status: int, url: str, target: str) -> str:
-        """Where a redirect leads. One that carries a secret is refused too: URLs end up in logs."""
+        """Tells where a redirect leads. One that carries a secret is refused too: URLs end up in logs."""
         try:
             there = urljoin(url, target)
             stays = _origin(there) == _origin(self.base_url)
@@ -297,6 +297,13 @@ def wrong_shape(what: str, *, http_status: int | None = None) -> AnswerError:
     """An answer whose shape is not the documented one."""
     detail = f"{what}: the API may have changed; look for a newer sutler"
     return AnswerError("bad_shape", detail, http_status=http_status)
+
+
+def of_shape(found: object, kind: type[T], *, sent: object, cloud: str, what: str) -> T:
+    """What was found in an answer, where it is of the documented kind. Raises AnswerError (bad_shape)."""
+    if not isinstance(found, kind):
+        raise wrong_shape(f"{cloud} sent {short(sent)} in place of {what}", http_status=200)
+    return found
 
 
 def message_of(refusal: Refusal) -> str:

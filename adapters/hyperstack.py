@@ -13,17 +13,17 @@ interruptible; whether it shares its cards with the model without that ending is
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sutler.adapters import credentials, tally
 from sutler.adapters.base import MOST_AVAILABLE, MOST_GPUS, AvailabilityBasis, Offer, Poll, PriceBand
-from sutler.adapters.config import Provider, ProviderConfig
+from sutler.adapters.config import Provider, ProviderConfig, key_in
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
-from sutler.adapters.http import HttpClient, wrong_shape
-from sutler.adapters.rows import Collected, as_row
-from sutler.adapters.values import Row, checked_price, identifier, number, optional_identifier, short, text, whole
+from sutler.adapters.http import HttpClient, of_shape, wrong_shape
+from sutler.adapters.rows import Collected
+from sutler.adapters.values import Row, as_row, identifier, inside, number, optional_identifier, short, text, whole
 
 NAME: Final = "hyperstack"
 STOCKS_PATH: Final = "/v1/core/stocks"
@@ -36,27 +36,24 @@ _SIZE: Final = re.compile(r"([1-9][0-9]?)\s*x", re.IGNORECASE | re.ASCII)
 _AT_LEAST: Final = re.compile(r"([0-9]{1,9})\s*(\+?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class HyperstackAdapter:
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        refused = credentials.refused(NAME, "api_key")
-        stocks = http.get(STOCKS_PATH, classify=refused)
-        prices = http.get(PRICES_PATH, classify=refused)
-        return tally.as_asked(parse(stocks.data, prices.data, price_band=self.price_band), http, [stocks, prices])
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Asks for stocks, then for prices. Raises FetchError."""
+    credentials.require(config, NAME, "api_key")
+    refused = credentials.refused(NAME, "api_key")
+    stocks = http.get(STOCKS_PATH, classify=refused)
+    prices = http.get(PRICES_PATH, classify=refused)
+    return tally.as_asked(parse(stocks.data, prices.data, price_band=config.price_band), http, [stocks, prices])
 
 
 def parse(stocks: Any, pricebook: Any, *, price_band: PriceBand) -> Poll:
     """What stocks and price book say together. Raises AnswerError (bad_shape) for other shapes."""
-    regions = stocks.get("stocks") if isinstance(stocks, dict) else None
-    if not isinstance(regions, list):
-        raise wrong_shape(f"Hyperstack sent {short(stocks)} in place of a list of stocks", http_status=200)
+    regions = of_shape(inside(stocks, "stocks"), list, sent=stocks, cloud="Hyperstack", what="a list of stocks")
     prices = _price_rows(pricebook)
-    collected, told = Collected(), tally.Told()
-    for region, models in _regions(regions, told, collected):
+    collected = Collected()
+    told = tally.Told(collected)
+    for region, models in _regions(regions, told):
         for model in models:
-            _collect(region, model, prices, told, collected, price_band)
+            _collect(region, model, prices, told, price_band)
     return tally.poll_of_types(collected, told)
 
 
@@ -84,11 +81,11 @@ def _price_name(row: Any) -> str | None:
     return (text(row, "name") or "").lower() or None
 
 
-def _regions(rows: list[Any], told: tally.Told, collected: Collected) -> Iterator[tuple[str, list[Any]]]:
+def _regions(rows: list[Any], told: tally.Told) -> Iterator[tuple[str, list[Any]]]:
     """Regions with their GPU models; stocks of other things are passed over."""
     for value in rows:
-        region, kind = _region_and_kind(value)
-        try:
+        kind = text(value, "stock-type") or text(value, "stock_type") or "GPU"
+        with told.rejecting(value, optional_identifier(value, "region"), kind):
             row = as_row(value)
             if kind.upper() != "GPU":
                 continue
@@ -96,28 +93,13 @@ def _regions(rows: list[Any], told: tally.Told, collected: Collected) -> Iterato
             region = identifier(row, "region")
             if not isinstance(models, list):
                 raise RowError("bad_shape", f"models: {short(models)} is no list")
-        except RowError as error:
-            tally.reject(collected, value, error, region, kind)
-            told.doubt(error)
-        else:
             yield region, models
 
 
-def _region_and_kind(value: object) -> tuple[str | None, str]:
-    row = value if isinstance(value, dict) else {}
-    return optional_identifier(row, "region"), text(row, "stock-type") or text(row, "stock_type") or "GPU"
-
-
-def _collect(
-    region: str,
-    model: object,
-    prices: Mapping[str, Row],
-    told: tally.Told,
-    collected: Collected,
-    price_band: PriceBand,
-) -> None:
+def _collect(region: str, model: object, prices: Mapping[str, Row], told: tally.Told, price_band: PriceBand) -> None:
     """What is not for rent needs no price."""
-    try:
+    collected = told.collected
+    with told.rejecting({"region": region, "model": model}, region, optional_identifier(model, "model")):
         row = as_row(model)
         name = identifier(row, "model")
         gpu = identify(_without_spot(name), provider=NAME)
@@ -129,10 +111,6 @@ def _collect(
             for offer in (listed, *_in_region(listed, region, name, basis, machines)):
                 collected.keep(offer)
         told.add(_part(region, name))
-    except RowError as error:
-        named = tally.stated_id(model, "model")
-        tally.reject(collected, {"region": region, "model": model}, error, region, named)
-        told.doubt(error)
 
 
 def _part(region: str, name: str) -> str:
@@ -172,7 +150,7 @@ def _counts(configurations: Row) -> dict[int, int]:
 
 
 def _beyond_larger(counts: Mapping[int, int]) -> dict[int, int]:
-    """Of each size, the machines beyond those that fit into the larger ones already stated."""
+    """Counts of each size the machines beyond those that fit into the larger ones already stated."""
     stated: dict[int, int] = {}
     for size in sorted(counts, reverse=True):
         beyond = counts[size] - sum(machines * (larger // size) for larger, machines in stated.items())
@@ -187,14 +165,12 @@ def _list_offer(name: str, gpu: str, price_row: Row | None, price_band: PriceBan
     per_gpu = number(price_row, field) if price_row is not None and field is not None else None
     if per_gpu is None:
         raise RowError("no_on_demand_price", f"the price book has no price for {short(name)}")
-    return Offer(
-        offer_id=tally.joined(tally.LIST_FEED, name),
-        feed=tally.LIST_FEED,
-        gpu=gpu,
-        gpus=1,
-        available=0,
-        availability_basis="list",
-        price_usd_per_hour=checked_price(per_gpu, gpus=1, band=price_band, name=f"pricebook.{field}"),
+    return tally.list_offer(
+        name,
+        size=(gpu, 1),
+        usd_per_hour=per_gpu,
+        price_field=f"pricebook.{field}",
+        band=price_band,
         contract="interruptible" if _without_spot(name) != name else "on_demand",
     )
 
@@ -217,22 +193,11 @@ def _in_region(
         )
 
 
-def _headers(config: ProviderConfig) -> Mapping[str, str]:
-    key = config.secret("api_key")
-    return {"api_key": key} if key else {}
-
-
-def _build(config: ProviderConfig) -> HyperstackAdapter:
-    credentials.require(config, NAME, "api_key")
-    return HyperstackAdapter(config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="Hyperstack",
     base_url="https://infrahub-api.nexgencloud.com",
-    build=_build,
-    headers=_headers,
-    poll_interval_s=120.0,
+    fetch=fetch,
+    headers=key_in("api_key"),
     least_poll_interval_s=30.0,
 )

@@ -8,7 +8,7 @@ second.
 
 import re
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from sutler.adapters import credentials, tally
@@ -16,56 +16,52 @@ from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, bearer
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
-from sutler.adapters.http import HttpClient, wrong_shape
-from sutler.adapters.rows import Collected, as_row
+from sutler.adapters.http import HttpClient, of_shape
+from sutler.adapters.rows import Collected
 from sutler.adapters.values import (
     CENTS_PER_USD,
     Row,
-    checked_price,
+    as_row,
+    inside,
     nonnegative,
     number,
     optional_identifier,
     short,
+    stated,
     text,
     whole,
 )
 
 NAME: Final = "lambda"
 TYPES_PATH: Final = "/api/v1/instance-types"
-LEAST_REQUEST_INTERVAL_S: Final = 1.0
+LEAST_REQUEST_INTERVAL_S: Final = 1.0  # what Lambda asks for
 GB_PER_GIB: Final = 1.073741824
 _COUNTED: Final = re.compile(r"(?:([0-9]{1,3})\s*x\s+)?(.+)", re.IGNORECASE | re.DOTALL)
 _MEMORY: Final = re.compile(r"\(\s*([0-9]{1,4})\s*GB\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class LambdaAdapter:
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        answer = http.get(
-            TYPES_PATH,
-            classify=credentials.refused(NAME, "api_key"),
-            least_interval_s=LEAST_REQUEST_INTERVAL_S,
-        )
-        return tally.as_asked(parse(answer.data, price_band=self.price_band), http, [answer])
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Asks once. Raises FetchError."""
+    credentials.require(config, NAME, "api_key")
+    refused = credentials.refused(NAME, "api_key")
+    answer = http.get(TYPES_PATH, classify=refused, least_interval_s=LEAST_REQUEST_INTERVAL_S)
+    return tally.as_asked(parse(answer.data, price_band=config.price_band), http, [answer])
 
 
 def parse(data: Any, *, price_band: PriceBand) -> Poll:
     """What the types say. Raises AnswerError (bad_shape) where there is no object of types."""
-    types = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(types, dict):
-        raise wrong_shape(f"Lambda sent {short(data)} in place of its instance types", http_status=200)
-    collected, told = Collected(), tally.Told()
+    types = of_shape(inside(data, "data"), dict, sent=data, cloud="Lambda", what="its instance types")
+    collected = Collected()
+    told = tally.Told(collected)
     for name, entry in types.items():
-        _collect(optional_identifier({"name": name}, "name"), entry, told, collected, price_band)
-    tally.state_machine_sizes(collected)
+        _collect(optional_identifier({"name": name}, "name"), entry, told, price_band)
     return tally.poll_of_types(collected, told)
 
 
-def _collect(name: str | None, entry: object, told: tally.Told, collected: Collected, price_band: PriceBand) -> None:
+def _collect(name: str | None, entry: object, told: tally.Told, price_band: PriceBand) -> None:
     """What is not for rent needs no price; a bad region costs only itself, but leaves open where the type is."""
-    try:
+    collected = told.collected
+    with told.rejecting({"id": name, "type": entry}, name):
         if name is None:
             raise RowError("bad_shape", "data: a type has no name")
         row = as_row(entry)
@@ -87,18 +83,15 @@ def _collect(name: str | None, entry: object, told: tally.Told, collected: Colle
             told.doubt()
         else:
             told.add(name)
-    except RowError as error:
-        tally.reject(collected, {"id": name, "type": entry}, error, name)
-        told.doubt(error)
 
 
 def _size(name: str, kind: Row) -> tuple[str, int] | None:
     """GPU slug and count, or None for a type without a GPU. Raises RowError."""
-    stated = whole(_specs(kind), "gpus")
-    if stated == 0 or (stated is None and name.startswith("cpu_")):
+    gpus = whole(_specs(kind), "gpus")
+    if gpus == 0 or (gpus is None and name.startswith("cpu_")):
         return None
     gpu, counted = _gpu(kind)
-    return gpu, _count(stated, counted)
+    return gpu, _count(gpus, counted)
 
 
 def _specs(kind: Row) -> Row:
@@ -116,24 +109,11 @@ def _why_not_for_rent(size: tuple[str, int] | None, regions: object) -> str | No
 
 def _list_offer(name: str, size: tuple[str, int], kind: Row, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError."""
-    gpu, gpus = size
-    cents = number(kind, "price_cents_per_hour")
-    if cents is None:
-        raise RowError("no_on_demand_price", "price_cents_per_hour: is missing")
+    field = "price_cents_per_hour"
+    usd_per_hour = stated(number(kind, field), field, "no_on_demand_price") / CENTS_PER_USD
     storage_gib = nonnegative(_specs(kind), "storage_gib")
-    return Offer(
-        offer_id=tally.joined(tally.LIST_FEED, name),
-        feed=tally.LIST_FEED,
-        gpu=gpu,
-        gpus=gpus,
-        available=0,
-        availability_basis="list",
-        price_usd_per_hour=checked_price(
-            cents / CENTS_PER_USD, gpus=gpus, band=price_band, name="price_cents_per_hour"
-        ),
-        contract="on_demand",
-        disk_gb=None if storage_gib is None else round(storage_gib * GB_PER_GIB, 3),
-    )
+    listed = tally.list_offer(name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
+    return replace(listed, disk_gb=None if storage_gib is None else round(storage_gib * GB_PER_GIB, 3))
 
 
 def _collect_regions(listed: Offer, name: str, regions: object, collected: Collected) -> bool:
@@ -143,8 +123,7 @@ def _collect_regions(listed: Offer, name: str, regions: object, collected: Colle
         try:
             collected.keep(_in_region(listed, name, as_row(region)))
         except RowError as error:
-            place = text(region, "name") if isinstance(region, dict) else None
-            tally.reject(collected, {"id": name, "region": region}, error, name, place)
+            collected.reject({"id": name, "region": region}, error, name, text(region, "name"))
     return len(collected.rejected) == rejected_before
 
 
@@ -161,11 +140,9 @@ def _gpu(row: Row) -> tuple[str, int | None]:
     return gpu, next((int(found[1]) for found in counts if found and found[1]), None)
 
 
-def _count(stated: int | None, counted: int | None) -> int:
+def _count(specified: int | None, counted: int | None) -> int:
     """Raises RowError where the two contradict each other or neither is there."""
-    gpus = counted if stated is None else stated
-    if gpus is None:
-        raise RowError("bad_shape", "specs.gpus: is missing")
+    gpus = stated(counted if specified is None else specified, "specs.gpus")
     if not 1 <= gpus <= MOST_GPUS or counted not in {None, gpus}:
         described = "" if counted is None else f", and {counted} by the description"
         raise RowError("bad_number", f"specs.gpus: {gpus}{described}, must be one number from 1 to {MOST_GPUS}")
@@ -187,16 +164,11 @@ def _in_region(listed: Offer, name: str, region: Row) -> Offer:
     )
 
 
-def _build(config: ProviderConfig) -> LambdaAdapter:
-    credentials.require(config, NAME, "api_key")
-    return LambdaAdapter(config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="Lambda",
     base_url="https://cloud.lambda.ai",
-    build=_build,
+    fetch=fetch,
     headers=bearer,
     poll_interval_s=60.0,
     least_poll_interval_s=10.0,

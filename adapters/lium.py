@@ -5,31 +5,40 @@ order: with 1 the offer is divisible; with more it is stated whole, and with mor
 all fields only `id` is sure to be there.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
-from sutler.adapters.config import Provider, ProviderConfig, no_headers
+from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
-from sutler.adapters.http import HttpClient, wrong_shape
-from sutler.adapters.rows import Collected, as_row, is_new
-from sutler.adapters.tally import as_asked, poll_of
-from sutler.adapters.values import Row, checked_price, identifier, nonnegative, number, short, text, whole
+from sutler.adapters.http import HttpClient, of_shape
+from sutler.adapters.rows import Collected
+from sutler.adapters.tally import as_asked
+from sutler.adapters.values import (
+    Row,
+    checked_price,
+    identifier,
+    inside,
+    nonnegative,
+    number,
+    optional_identifier,
+    stated,
+    text,
+    whole,
+)
 
 NODES_PATH: Final = "/api/public/v1/nodes"
 FEED: Final = "nodes"
+# Chosen: both and the dash between them stay within a name.
 LONGEST_COUNTRY: Final = 20
 LONGEST_REGION: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class LiumAdapter:
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        answer = http.get(NODES_PATH)
-        return as_asked(parse(answer.data, price_band=self.price_band), http, [answer])
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Asks once, without a key. Raises FetchError."""
+    answer = http.get(NODES_PATH)
+    return as_asked(parse(answer.data, price_band=config.price_band), http, [answer])
 
 
 def parse(data: Any, *, price_band: PriceBand) -> Poll:
@@ -38,35 +47,18 @@ def parse(data: Any, *, price_band: PriceBand) -> Poll:
     Nodes come and go, so a node of which nothing can be read is gone as one that is absent; but a feed in which no
     node tells what is free says nothing.
     """
-    nodes = data.get("nodes") if isinstance(data, dict) else None
-    if not isinstance(nodes, list):
-        raise wrong_shape(f"Lium sent {short(data)} in place of a list of nodes", http_status=200)
+    nodes = of_shape(inside(data, "nodes"), list, sent=data, cloud="Lium", what="a list of nodes")
     collected = Collected()
-    seen: dict[str, list[Any]] = {}
-    read = sum(_collect(node, collected, price_band) for node in nodes if is_new(node, seen))
-    says_something = read or not collected.not_available["unknown"]
-    return poll_of(
-        collected,
-        covered=(Coverage("", None, read),) if says_something else (),
-        detail="" if says_something else "no node says how many of its GPUs are free",
-    )
+    offer_of = partial(_offer, price_band=price_band)
+    new = (node for node in nodes if collected.is_new(node))
+    read = sum(collected.read(node, offer_of, optional_identifier(node, "id")) for node in new)
+    unknown = collected.not_available["unknown"]
+    if unknown and read == unknown:
+        return collected.poll(detail="no node says how many of its GPUs are free")
+    return collected.poll(Coverage("", None, read - unknown))
 
 
-def _collect(node: object, collected: Collected, price_band: PriceBand) -> bool:
-    """Whether the node says what of it is for rent."""
-    try:
-        found = _offer(as_row(node), price_band)
-    except RowError as error:
-        collected.reject(node, error)
-        return False
-    if isinstance(found, Offer):
-        collected.keep(found)
-        return True
-    collected.not_available[found] += 1
-    return found != "unknown"
-
-
-def _offer(node: Row, price_band: PriceBand) -> Offer | str:
+def _offer(node: Row, *, price_band: PriceBand) -> Offer | str:
     """The offer, or the cause why nothing is for rent. Raises RowError."""
     node_id = identifier(node, "id")
     gpu = identify(text(node, "gpu_model"), provider="lium", memory_gb=number(node, "gpu_memory_gb"))
@@ -75,9 +67,7 @@ def _offer(node: Row, price_band: PriceBand) -> Offer | str:
         return "unknown"
     if free <= 0 or free < least:
         return "rented" if free <= 0 else "below_minimum"
-    per_gpu = number(node, "price_per_gpu_hour")
-    if per_gpu is None:
-        raise RowError("no_on_demand_price", "price_per_gpu_hour: is missing")
+    per_gpu = stated(number(node, "price_per_gpu_hour"), "price_per_gpu_hour", "no_on_demand_price")
     return Offer(
         offer_id=node_id,
         feed=FEED,
@@ -115,18 +105,12 @@ def _region(node: Row) -> str | None:
     return f"{code}-{region[:LONGEST_REGION]}" if region else code
 
 
-def _build(config: ProviderConfig) -> LiumAdapter:
-    return LiumAdapter(config.price_band)
-
-
 PROVIDER: Final = Provider(
     name="lium",
     title="Lium",
     base_url="https://lium.io",
-    build=_build,
-    headers=no_headers,
+    fetch=fetch,
     secrets=(),
     needs_key=False,
-    poll_interval_s=120.0,
     least_poll_interval_s=30.0,
 )

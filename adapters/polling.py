@@ -26,7 +26,7 @@ def poll(
             http.base_url = config.checked_base_url()
             http.secrets = tuple(secret for name in provider.secrets if (secret := config.secret(name)))
             http.headers = provider.headers(config)
-            return provider.build(config).fetch(http)
+            return provider.fetch(config, http)
         except FetchError as error:
             return failed(error, requests_sent=http.requests_sent)
         except Exception as error:  # one cloud's parser must not end the polling of all

@@ -1,7 +1,6 @@
 """Every cloud that can be polled, by name: adding one means a module and a line here."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from sutler.adapters import (
@@ -17,19 +16,5 @@ from sutler.adapters import (
 )
 from sutler.adapters.config import Provider
 
-PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
-    {
-        provider.name: provider
-        for provider in (
-            vastai.PROVIDER,
-            runpod.PROVIDER,
-            lium.PROVIDER,
-            lambda_cloud.PROVIDER,
-            verda.PROVIDER,
-            hyperstack.PROVIDER,
-            shadeform.PROVIDER,
-            snapshot_file.PROVIDER,
-            gpuhunt_catalog.PROVIDER,
-        )
-    }
-)
+_CLOUDS: Final = (vastai, runpod, lium, lambda_cloud, verda, hyperstack, shadeform, snapshot_file, gpuhunt_catalog)
+PROVIDERS: Final[Mapping[str, Provider]] = {cloud.PROVIDER.name: cloud.PROVIDER for cloud in _CLOUDS}

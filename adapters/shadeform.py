@@ -9,26 +9,29 @@ option `leave_out` says otherwise.
 
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from sutler.adapters import credentials, tally
 from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
-from sutler.adapters.config import Option, Provider, ProviderConfig
+from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, key_in
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
-from sutler.adapters.http import HttpClient, wrong_shape
-from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.http import HttpClient, of_shape
+from sutler.adapters.rows import Collected
 from sutler.adapters.values import (
     CENTS_PER_USD,
     Row,
-    checked_price,
+    as_row,
     count,
     flag,
     identifier,
+    inside,
     nonnegative,
     number,
+    optional_identifier,
     short,
+    stated,
     text,
     whole,
 )
@@ -47,7 +50,7 @@ RESOLD: Final[Mapping[str, str]] = {
     "vastai": "vastai",
     "verda": "verda",
 }
-LEAVE_OUT: Final = Option(
+LEAVE_OUT: Final = ProviderOption(
     "leave_out",
     choices=(NOTHING, *RESOLD),
     default=",".join(RESOLD),
@@ -56,36 +59,30 @@ LEAVE_OUT: Final = Option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ShadeformAdapter:
-    leave_out: frozenset[str]
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        answer = http.get(TYPES_PATH, classify=credentials.refused(NAME, "api_key"))
-        found = parse(answer.data, leave_out=self.leave_out, price_band=self.price_band)
-        return tally.as_asked(found, http, [answer])
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Asks once. Raises FetchError."""
+    credentials.require(config, NAME, "api_key")
+    leave_out = frozenset(config.chosen(LEAVE_OUT)) - {NOTHING}
+    answer = http.get(TYPES_PATH, classify=credentials.refused(NAME, "api_key"))
+    return tally.as_asked(parse(answer.data, leave_out=leave_out, price_band=config.price_band), http, [answer])
 
 
 def parse(data: Any, *, price_band: PriceBand, leave_out: frozenset[str] = frozenset()) -> Poll:
     """What the types say. Raises AnswerError (bad_shape) where there is no list of them."""
-    types = data.get("instance_types") if isinstance(data, dict) else None
-    if not isinstance(types, list):
-        raise wrong_shape(f"Shadeform sent {short(data)} in place of a list of instance types", http_status=200)
-    collected, told = Collected(), tally.Told()
-    seen: dict[str, list[Any]] = {}
+    found = inside(data, "instance_types")
+    types = of_shape(found, list, sent=data, cloud="Shadeform", what="a list of instance types")
+    collected = Collected()
+    told = tally.Told(collected)
     for row in types:
-        if is_new(row, seen, id_field="shade_instance_type"):
-            _collect(row, leave_out, told, collected, price_band)
-    tally.state_machine_sizes(collected)
+        if collected.is_new(row):
+            _collect(row, leave_out, told, price_band)
     return tally.poll_of_types(collected, told)
 
 
-def _collect(
-    value: object, leave_out: frozenset[str], told: tally.Told, collected: Collected, price_band: PriceBand
-) -> None:
+def _collect(value: object, leave_out: frozenset[str], told: tally.Told, price_band: PriceBand) -> None:
     """What is not for rent needs no price."""
-    try:
+    collected = told.collected
+    with told.rejecting(value, *_ids(value)):
         row = as_row(value)
         cloud, name = identifier(row, "cloud"), identifier(row, "shade_instance_type")
         if cloud.lower() in leave_out:
@@ -106,9 +103,6 @@ def _collect(
             told.add(_part(cloud, name))
         else:
             told.doubt()
-    except RowError as error:
-        tally.reject(collected, value, error, *_ids(value))
-        told.doubt(error)
 
 
 def _part(cloud: str, name: str) -> str:
@@ -116,7 +110,7 @@ def _part(cloud: str, name: str) -> str:
 
 
 def _ids(value: object) -> tuple[str | None, ...]:
-    return (tally.stated_id(value, "cloud"), tally.stated_id(value, "shade_instance_type"))
+    return (optional_identifier(value, "cloud"), optional_identifier(value, "shade_instance_type"))
 
 
 def _size(row: Row) -> tuple[str, int] | None:
@@ -163,8 +157,8 @@ def _regions(row: Row, ids: tuple[str, str], collected: Collected) -> tuple[list
                 continue
             available, region = flag(entry, "available"), identifier(entry, "region")
         except RowError as error:
-            place = tally.stated_id(value, "region")
-            tally.reject(collected, {"type": "/".join(ids), "availability": value}, error, *ids, place)
+            place = optional_identifier(value, "region")
+            collected.reject({"type": "/".join(ids), "availability": value}, error, *ids, place)
             is_known = False
             continue
         if available:
@@ -175,21 +169,10 @@ def _regions(row: Row, ids: tuple[str, str], collected: Collected) -> tuple[list
 
 def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError."""
-    gpu, gpus = size
-    cents = number(row, "hourly_price")
-    if cents is None:
-        raise RowError("no_on_demand_price", "hourly_price: is missing")
-    return Offer(
-        offer_id=tally.joined(tally.LIST_FEED, cloud, name),
-        feed=tally.LIST_FEED,
-        gpu=gpu,
-        gpus=gpus,
-        available=0,
-        availability_basis="list",
-        price_usd_per_hour=checked_price(cents / CENTS_PER_USD, gpus=gpus, band=price_band, name="hourly_price"),
-        contract="on_demand",
-        disk_gb=nonnegative(_setup(row), "storage_in_gb"),
-    )
+    field = "hourly_price"
+    usd_per_hour = stated(number(row, field), field, "no_on_demand_price") / CENTS_PER_USD
+    listed = tally.list_offer(cloud, name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
+    return replace(listed, disk_gb=nonnegative(_setup(row), "storage_in_gb"))
 
 
 def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:
@@ -204,23 +187,11 @@ def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:
     )
 
 
-def _headers(config: ProviderConfig) -> Mapping[str, str]:
-    key = config.secret("api_key")
-    return {"X-API-KEY": key} if key else {}
-
-
-def _build(config: ProviderConfig) -> ShadeformAdapter:
-    credentials.require(config, NAME, "api_key")
-    return ShadeformAdapter(frozenset(config.chosen(LEAVE_OUT)) - {NOTHING}, config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="Shadeform",
     base_url="https://api.shadeform.ai",
-    build=_build,
-    headers=_headers,
+    fetch=fetch,
+    headers=key_in("X-API-KEY"),
     options=(LEAVE_OUT,),
-    poll_interval_s=120.0,
-    least_poll_interval_s=60.0,
 )

@@ -9,28 +9,28 @@ Nothing is asked over the network.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sutler.adapters.base import MOST_GPUS_OF_AN_OFFER, Contract, Coverage, Offer, Poll, PriceBand
-from sutler.adapters.config import Option, Provider, ProviderConfig, no_headers
+from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, RowError, SetupError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import USUAL_POLICY, HttpClient
-from sutler.adapters.rows import Collected, as_row
-from sutler.adapters.tally import joined, poll_of, reject
+from sutler.adapters.rows import Collected
+from sutler.adapters.tally import joined
 from sutler.adapters.values import (
     Row,
     checked_price,
     count,
     flag,
     identifier,
+    inside,
     integer_of_digits,
     number,
     optional_identifier,
-    required_number,
     short,
+    stated,
     text,
     whole,
     whole_numbers,
@@ -44,19 +44,18 @@ CONTRACTS: Final[dict[str, Contract]] = {
     "spot": "interruptible",
     "reserved": "reserved",
 }
-PATH: Final = Option("path", choices=(), default="", help="the snapshot file, a path on this machine")
-ONLY_PROVIDER: Final = Option("provider", choices=(), default="", help="take only the offers of this provider")
+PATH: Final = ProviderOption("path", choices=(), default="", help="the snapshot file, a path on this machine")
+ONLY_PROVIDER: Final = ProviderOption(
+    "provider", choices=(), default="", help="take only the offers of this provider"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFileAdapter:
-    path: Path
-    provider: str | None
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        """Reads the file; `http` is not used. Raises AnswerError."""
-        return parse(_document(self.path), provider=self.provider, price_band=self.price_band)
+def fetch(config: ProviderConfig, _: HttpClient) -> Poll:
+    """Reads the file; nothing is asked. Raises SetupError or AnswerError."""
+    path = config.text(PATH)
+    if not path:
+        raise SetupError("config_error", "file: set SUTLER_FILE_PATH to the snapshot file to read")
+    return parse(_document(Path(path)), provider=config.text(ONLY_PROVIDER) or None, price_band=config.price_band)
 
 
 def _document(path: Path) -> Any:
@@ -77,7 +76,7 @@ def _document(path: Path) -> Any:
 
 def parse(data: Any, *, price_band: PriceBand, provider: str | None = None) -> Poll:
     """The offers of a snapshot, or of one `provider` in it. Raises AnswerError (bad_shape)."""
-    offers = data.get("offers") if isinstance(data, dict) else None
+    offers = inside(data, "offers")
     if not isinstance(offers, list) or data.get("schema") != SCHEMA:
         raise AnswerError("bad_shape", f"SUTLER_FILE_PATH: the file must hold schema {SCHEMA} and a list of offers")
     collected = Collected()
@@ -85,30 +84,22 @@ def parse(data: Any, *, price_band: PriceBand, provider: str | None = None) -> P
         row for row in offers if provider is None or not isinstance(row, dict) or row.get("provider") == provider
     ]
     machines: dict[str, tuple[str, int | None]] = {}
-    read = sum(_collect(row, machines, collected, price_band) for row in chosen)
-    taken_at = text(data, "taken_at") or "an unknown time"
-    return poll_of(collected, covered=(Coverage("", None, read),), detail=f"taken at {taken_at}", http_status=None)
 
-
-def _collect(
-    value: object, machines: dict[str, tuple[str, int | None]], collected: Collected, price_band: PriceBand
-) -> bool:
-    """Whether the row could be read; `machines` remembers what earlier rows say of each."""
-    try:
-        offer = _offer(as_row(value), price_band)
+    def offer_of(row: Row) -> Offer:
+        """The offer, which has to agree with earlier rows on its machine."""
+        offer = _offer(row, price_band)
         machine = (offer.gpu, offer.machine_gpus)
         if offer.machine_id is not None and machines.setdefault(offer.machine_id, machine) != machine:
             raise RowError("bad_shape", "gpu, machine_gpus: differ from those of another row of the machine")
-        collected.keep(offer)
-    except RowError as error:
-        reject(collected, value, error, *_ids(value))
-        return False
-    return True
+        return offer
+
+    read = sum(collected.read(row, offer_of, *_ids(row)) for row in chosen)
+    taken_at = text(data, "taken_at") or "an unknown time"
+    return collected.poll(Coverage("", None, read), detail=f"taken at {taken_at}", http_status=None)
 
 
-def _ids(value: object) -> tuple[str | None, ...]:
+def _ids(row: object) -> tuple[str | None, ...]:
     """What tells rows apart; the contract only where it is not the usual one."""
-    row = value if isinstance(value, dict) else {}
     contract = text(row, "contract")
     others = (contract,) if contract in CONTRACTS and contract != "on_demand" else ()
     return (optional_identifier(row, "provider"), optional_identifier(row, "offer_id"), *others)
@@ -120,7 +111,7 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
     offer_id = joined(provider, identifier(row, "offer_id"))
     gpu = identify(text(row, "gpu"), provider=NAME)
     gpus = count(row, "gpus", most=MOST_GPUS_OF_AN_OFFER)
-    available = _available(row)
+    available = stated(whole(row, "available"), "available")
     machine = optional_identifier(row, "machine_id")
     return Offer(
         offer_id=offer_id,
@@ -151,15 +142,8 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
 
 def _price_usd_per_hour(row: Row, gpus: int, band: PriceBand) -> float:
     """0 is a price here: whoever writes such a file says so of machines that are owned, prepaid or committed."""
-    stated = required_number(row, "price_usd_per_hour")
-    return checked_price(stated, gpus=gpus, band=band, name="price_usd_per_hour") if stated else 0.0
-
-
-def _available(row: Row) -> int:
-    available = whole(row, "available")
-    if available is None:
-        raise RowError("bad_shape", "available: is missing")
-    return available
+    price = stated(number(row, "price_usd_per_hour"), "price_usd_per_hour")
+    return checked_price(price, gpus=gpus, band=band, name="price_usd_per_hour") if price else 0.0
 
 
 def _contract(row: Row) -> Contract:
@@ -176,20 +160,11 @@ def _gpu_ids(row: Row) -> tuple[int, ...] | None:
     return cards
 
 
-def _build(config: ProviderConfig) -> SnapshotFileAdapter:
-    path = config.options.get(PATH.name, PATH.default).strip()
-    if not path:
-        raise SetupError("config_error", "file: set SUTLER_FILE_PATH to the snapshot file to read")
-    provider = config.options.get(ONLY_PROVIDER.name, ONLY_PROVIDER.default).strip()
-    return SnapshotFileAdapter(Path(path), provider or None, config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="Snapshot file",
     base_url="http://localhost",  # never asked
-    build=_build,
-    headers=no_headers,
+    fetch=fetch,
     secrets=(),
     needs_key=False,
     options=(PATH, ONLY_PROVIDER),

@@ -47,7 +47,7 @@ def wait_after(stated_s: Iterable[float | None], failure: FetchError | None) -> 
 
 
 def _retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Seconds or an HTTP date (RFC 9110, 10.2.3); anything else says nothing."""
+    """Reads seconds or an HTTP date (RFC 9110, 10.2.3); anything else says nothing."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", value):
         return float(value)
@@ -60,7 +60,7 @@ def _retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def _reset_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """`X-RateLimit-Reset` as epoch seconds, or as seconds from now where it is too small for an epoch."""
+    """Reads `X-RateLimit-Reset` as epoch seconds, or as seconds from now where it is too small for an epoch."""
     value = headers.get("x-ratelimit-reset", "").strip()
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", value):
         return None

@@ -1,16 +1,19 @@
-"""From the tally of rows to the poll: what was told of stock, types in places, names made of several parts."""
+"""From rows to the poll of clouds that list types: their list prices, and the stock that was told of, place by place.
 
-import hashlib
-from collections.abc import Sequence
+A type is listed once at its price (`list_offer`) and once more wherever some of it is for rent (`somewhere`).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sutler.adapters.base import LONGEST_NAME, Coverage, Offer, Poll, RejectedRow
+from sutler.adapters.base import LONGEST_NAME, Contract, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.errors import FetchError, Outcome, RowError
-from sutler.adapters.http import Answer, HttpClient
+from sutler.adapters.http import HttpAnswer, HttpClient
 from sutler.adapters.rows import Collected
 from sutler.adapters.stated_waits import wait_after
-from sutler.adapters.values import optional_identifier, raw_json, short
+from sutler.adapters.values import checked_price, short
 
 LIST_FEED: Final = "list"
 STOCK_FEED: Final = "stock"
@@ -23,6 +26,7 @@ class Told:
     A part whose stock could not be read is unknown, which is not the same as none: its offers are left as they are.
     """
 
+    collected: Collected
     feed: str = STOCK_FEED
     parts: set[str] = field(default_factory=set)
     has_unknown: bool = False
@@ -34,6 +38,15 @@ class Told:
     def doubt(self, error: RowError | None = None) -> None:
         """A row did not tell its stock. One of a GPU that is not known has no offers that could be lost."""
         self.has_unknown |= error is None or error.reason != "unknown_gpu"
+
+    @contextmanager
+    def rejecting(self, row: object, *parts: str | None) -> Iterator[None]:
+        """Rejects the row, under an id of these parts, for a RowError inside; its stock is in doubt then."""
+        try:
+            yield
+        except RowError as error:
+            self.collected.reject(row, error, *parts)
+            self.doubt(error)
 
     def covered(self) -> tuple[Coverage, ...]:
         """The whole feed, or only the parts that were told where others are unknown."""
@@ -47,67 +60,44 @@ def feed_of(feed: str, part: str) -> str:
     return f"{feed}/{part}/"
 
 
-def poll_of(
-    collected: Collected,
-    *,
-    covered: tuple[Coverage, ...],
-    outcome: Outcome = "ok",
-    detail: str = "",
-    http_status: int | None = 200,
-) -> Poll:
-    """The poll of an answer that was read; `kept` counts offers with something for rent, not list prices."""
-    offers = tuple(collected.offers.values())
-    return Poll(
-        outcome=outcome,
-        offers=offers,
-        kept=sum(offer.available > 0 for offer in offers),
-        rejected=tuple(collected.rejected),
-        not_available=dict(collected.not_available),
-        flags=dict(collected.flags),
-        covered=covered,
-        http_status=http_status,
-        detail=detail,
-    )
-
-
 def poll_of_types(
     collected: Collected, *told: Told, outcome: Outcome = "ok", failure: FetchError | None = None
 ) -> Poll:
     """The poll of a cloud that lists types: their stock, as far as it was told, and their list prices."""
+    _state_machine_sizes(collected)
     prices = sum(offer.available == 0 for offer in collected.offers.values())
-    stock = tuple(coverage for each in told for coverage in each.covered())
-    return poll_of(
-        collected,
-        covered=(*stock, Coverage(LIST_FEED, None, prices)),
-        outcome=outcome if stock else "prices_only",
-        detail=str(failure) if failure else "",
-    )
+    stock = [coverage for each in told for coverage in each.covered()]
+    listed = Coverage(LIST_FEED, None, prices)
+    return collected.poll(*stock, listed, outcome=outcome if stock else "prices_only", failure=failure)
 
 
-def as_asked(poll: Poll, http: HttpClient, answers: Sequence[Answer], failure: FetchError | None = None) -> Poll:
+def as_asked(poll: Poll, http: HttpClient, answers: Sequence[HttpAnswer], failure: FetchError | None = None) -> Poll:
     """The poll with what the asking adds to its answers: requests, and the wait that was asked for."""
     wait_s, is_stated = wait_after([answer.stated_wait_s for answer in answers], failure)
     return replace(poll, wait_s=wait_s, wait_is_stated=is_stated, requests=http.requests_sent)
 
 
-def reject(collected: Collected, row: object, error: RowError, *parts: str | None) -> None:
-    """Keeps the row as it came, under an id of these parts; with one of them unknown it has none."""
-    known = [part for part in parts if part is not None]
-    row_id = _shortened("/".join(known)) if known and len(known) == len(parts) else None
-    collected.rejected.append(RejectedRow(row_id, error.reason, str(error), raw_json(row)))
-
-
-def stated_id(row: object, name: str) -> str | None:
-    """An id in what may be no row at all."""
-    return optional_identifier(row, name) if isinstance(row, dict) else None
-
-
-def _shortened(row_id: str) -> str:
-    """As long as a name may be, and still another for each row."""
-    if len(row_id) <= LONGEST_NAME:
-        return row_id
-    digest = hashlib.blake2b(row_id.encode("utf-8", errors="replace"), digest_size=8).hexdigest()
-    return f"{row_id[: LONGEST_NAME - len(digest) - 1]}#{digest}"
+def list_offer(
+    *name: str,
+    size: tuple[str, int],
+    usd_per_hour: float,
+    price_field: str,
+    band: PriceBand,
+    contract: Contract = "on_demand",
+    feed: str = LIST_FEED,
+) -> Offer:
+    """A type of this size (GPU slug and count) at its list price, which `price_field` states. Raises RowError."""
+    gpu, gpus = size
+    return Offer(
+        offer_id=joined(LIST_FEED, *name),
+        feed=feed,
+        gpu=gpu,
+        gpus=gpus,
+        available=0,
+        availability_basis="list",
+        price_usd_per_hour=checked_price(usd_per_hour, gpus=gpus, band=band, name=price_field),
+        contract=contract,
+    )
 
 
 def somewhere(listed: Offer, *, offer_id: str, feed: str, place: str, site: str | None, region: str | None) -> Offer:
@@ -127,7 +117,7 @@ def somewhere(listed: Offer, *, offer_id: str, feed: str, place: str, site: str 
     )
 
 
-def state_machine_sizes(collected: Collected) -> None:
+def _state_machine_sizes(collected: Collected) -> None:
     """Gives each machine that offers name the size of the largest offer on it.
 
     For clouds that say of each size only that there is some: sizes of one GPU in one place may be cut from the same

@@ -61,11 +61,11 @@ def _watched(kind: Any, watch: Any) -> Any:
     if hasattr(kind, "is_watched"):
         return kind
 
-    class Watched(kind):  # type: ignore[misc]
+    class WatchedConnection(kind):  # type: ignore[misc]
         is_watched = True
 
         def connect(self) -> None:
             super().connect()
             watch(self.sock)
 
-    return Watched
+    return WatchedConnection

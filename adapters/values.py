@@ -9,16 +9,16 @@ import math
 import re
 import reprlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sutler.adapters.base import LONGEST_NAME, UNPRINTABLE, PriceBand
-from sutler.adapters.errors import RowError
+from sutler.adapters.errors import Reason, RowError
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
-_LONGEST_NUMBER: Final = 400
-_LONGEST_INTEGER: Final = 400
+LONGEST_NUMBER: Final = 400  # digits; chosen: the largest float has 309 of them, so nothing longer is a figure
 CENTS_PER_USD: Final = 100.0
 LARGEST_QUANTITY: Final = 1e9  # the market snapshot takes no larger one
 LARGEST_CARD_ID: Final = 2**53  # whole numbers up to here survive every JSON reader
@@ -33,11 +33,28 @@ def short(value: object) -> str:
 
 def integer_of_digits(digits: str) -> float:
     """For `json.loads(parse_int=)`: Python refuses integers of thousands of digits, which must cost no body."""
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
+    return int(digits) if len(digits) <= LONGEST_NUMBER else math.inf
 
 
-def is_row(value: object) -> bool:
-    return isinstance(value, dict)
+def as_row(value: object) -> Row:
+    """Raises RowError (bad_shape) for anything but an object."""
+    if not isinstance(value, dict):
+        raise RowError("bad_shape", f"{short(value)} is no object")
+    return value
+
+
+def inside(value: object, *names: str) -> Any:
+    """What lies at this path of names, or None where it does not lead through objects."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def stated(found: T | None, name: str, reason: Reason = "bad_shape") -> T:
+    """What a field says. Raises RowError where it says nothing."""
+    if found is None:
+        raise RowError(reason, f"{name}: is missing")
+    return found
 
 
 def number(row: Row, name: str) -> float | None:
@@ -58,16 +75,8 @@ def _finite(name: str, value: object) -> float:
 
 def _is_number(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) < _LONGEST_NUMBER and _JSON_NUMBER.fullmatch(value.strip()) is not None
+        return len(value) < LONGEST_NUMBER and _JSON_NUMBER.fullmatch(value.strip()) is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def required_number(row: Row, name: str) -> float:
-    """Raises RowError: bad_shape where the field is absent or null, bad_number where it is no number."""
-    found = number(row, name)
-    if found is None:
-        raise RowError("bad_shape", f"{name}: is missing")
-    return found
 
 
 def whole(row: Row, name: str) -> int | None:
@@ -82,9 +91,7 @@ def whole(row: Row, name: str) -> int | None:
 
 def count(row: Row, name: str, *, most: int) -> int:
     """A whole number from 1 to `most`. Raises RowError: bad_shape where it is missing, else bad_number."""
-    found = whole(row, name)
-    if found is None:
-        raise RowError("bad_shape", f"{name}: is missing")
+    found = stated(whole(row, name), name)
     if not 1 <= found <= most:
         raise RowError("bad_number", f"{name}: {short(row[name])} is not from 1 to {most}")
     return found
@@ -114,17 +121,17 @@ def identifier(row: Row, name: str) -> str:
     return found
 
 
-def optional_identifier(row: Row, name: str) -> str | None:
-    """An id as text, or None where there is none or it cannot be one."""
-    value = row.get(name)
+def optional_identifier(row: object, name: str) -> str | None:
+    """An id as text, or None where there is none or it cannot be one, be it in what is no row at all."""
+    value = inside(row, name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 10**100 else None
     return text(row, name)
 
 
-def text(row: Row, name: str) -> str | None:
+def text(row: object, name: str) -> str | None:
     """Text without unprintable characters and outer blanks, cut to the longest name; None where nothing is left."""
-    value = row.get(name)
+    value = inside(row, name)
     if not isinstance(value, str):
         return None
     return UNPRINTABLE.sub("", value[: 4 * LONGEST_NAME]).strip()[:LONGEST_NAME].strip() or None

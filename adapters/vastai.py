@@ -6,17 +6,18 @@ in vastai_searches.py.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
 
-from sutler.adapters.base import LONGEST_NAME, Coverage, Offer, Poll, PriceBand
-from sutler.adapters.config import Option, Provider, ProviderConfig, bearer
+from sutler.adapters.base import LONGEST_NAME, MOST_GPUS, OFFER_LIMITS, Coverage, Offer, Poll, PriceBand
+from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, bearer
 from sutler.adapters.errors import FetchError, RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
-from sutler.adapters.rows import Collected, as_row, is_new
-from sutler.adapters.stated_waits import wait_after
+from sutler.adapters.rows import Collected
+from sutler.adapters.tally import as_asked
 from sutler.adapters.values import (
     Row,
     checked_price,
@@ -35,26 +36,26 @@ from sutler.adapters.vastai_searches import (
     ALLOCATED_STORAGE_GB,
     SEARCH_TYPES,
     Merged,
-    Search,
+    SearchAnswer,
     SearchedContract,
     Searches,
     merged_by_contract,
 )
 
-HOURS_PER_MONTH: Final = 720.0
+K = TypeVar("K")
+
+HOURS_PER_MONTH: Final = 720.0  # 30 days, as Vast.ai adds storage to a total
 MIB_PER_GIB: Final = 1024.0
 MBIT_PER_S_PER_GB_PER_S: Final = 8000.0
-MOST_GPUS: Final = 64
-MOST_PORTS: Final = 65_536
-NEWEST_CUDA: Final = 1000.0
-DEAREST_STORAGE_USD: Final = 1e4
+MOST_PORTS: Final = 65_536  # as many as an address has
 # GB/s, one direction, by PCIe generation and lane: 16 GT/s x 16 lanes of generation 4 carry about 32 GB/s.
 PCIE_LANE_GB_PER_S: Final = {3.0: 1.0, 4.0: 2.0, 5.0: 4.0, 6.0: 8.0}
+# Chosen where a host states less: half a slot of generation 4 is sure, a whole one is the most to believe.
 USUAL_PCIE_GB_PER_S: Final = 16.0
 FASTEST_UNSTATED_PCIE_GB_PER_S: Final = 32.0
 MOST_PCIE_LANES: Final = 16
 
-CONTRACTS: Final = Option(
+CONTRACTS: Final = ProviderOption(
     "contracts",
     choices=("on_demand", "interruptible"),
     default="on_demand,interruptible",
@@ -64,38 +65,32 @@ CONTRACTS: Final = Option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class VastAdapter:
-    contracts: tuple[SearchedContract, ...]
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        searches = Searches(http)
-        for contract in self.contracts:
-            searches.make(contract)
-        if searches.failure is not None and not searches.found:
-            raise searches.failure
-        searches.split()
-        found = parse(
-            searches.found,
-            configured=self.contracts,
-            price_band=self.price_band,
-            now_s=http.clock.epoch_s(),
-            failure=searches.failure,
-            requests_sent=http.requests_sent,
-        )
-        wait_s, is_stated = wait_after(searches.waits, searches.failure)
-        return replace(found, wait_s=wait_s, wait_is_stated=is_stated)
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Searches once per contract, and further where an answer was cut. Raises FetchError where all fail."""
+    contracts = tuple(name for name in SEARCH_TYPES if name in config.chosen(CONTRACTS))
+    searches = Searches(http)
+    for contract in contracts:
+        searches.make(contract)
+    if searches.failure is not None and not searches.found:
+        raise searches.failure
+    searches.split()
+    found = parse(
+        searches.found,
+        configured=contracts,
+        price_band=config.price_band,
+        now_s=http.clock.epoch_s(),
+        failure=searches.failure,
+    )
+    return as_asked(found, http, searches.answers, searches.failure)
 
 
 def parse(
-    searches: Iterable[Search],
+    searches: Iterable[SearchAnswer],
     *,
     price_band: PriceBand,
     now_s: float,
     configured: Collection[SearchedContract] = tuple(SEARCH_TYPES),
     failure: FetchError | None = None,
-    requests_sent: int = 0,
 ) -> Poll:
     """The poll that these answers are; with a `failure` beside them it is partial.
 
@@ -104,47 +99,17 @@ def parse(
     merged = merged_by_contract(searches)
     collected = Collected()
     rows_read: Counter[SearchedContract] = Counter()
-    seen: dict[str, list[Any]] = {}
     for search in merged:
+        offer_of = partial(_offer, searched=search.contract, price_band=price_band, now_s=now_s)
         for row in search.rows:
-            if is_new(row, seen):  # a row in two answers counts once
-                _collect(row, search.contract, collected, rows_read, price_band, now_s)
+            is_new = collected.is_new(row)  # a row in two answers counts once
+            if is_new and collected.read(row, offer_of, optional_identifier(row, "id")):
+                rows_read[_contract(row, search.contract)] += 1
     if any(search.is_cut for search in merged):
         collected.flags["maybe_cut"] = 1
-    offers = _one_gpu_type_per_machine(collected.offers.values())
-    return Poll(
-        outcome="partial" if failure else "ok",
-        offers=offers,
-        kept=len(offers),
-        rejected=tuple(collected.rejected),
-        not_available=dict(collected.not_available),
-        flags=dict(collected.flags),
-        covered=tuple(_covered(merged, rows_read, configured)),
-        http_status=200,
-        detail=str(failure) if failure else "",
-        requests=requests_sent,
-    )
-
-
-def _collect(
-    row: object,
-    searched: SearchedContract,
-    collected: Collected,
-    rows_read: Counter[SearchedContract],
-    price_band: PriceBand,
-    now_s: float,
-) -> None:
-    """What the row is goes into the tally; if it could be read, it speaks of the market of its contract."""
-    try:
-        offer = _offer(as_row(row), searched, price_band, now_s)
-        rows_read[_contract(as_row(row), searched)] += 1
-    except RowError as error:
-        collected.reject(row, error)
-        return
-    if isinstance(offer, Offer):
-        collected.keep(offer)
-    else:
-        collected.not_available[offer] += 1
+    collected.offers = _one_gpu_type_per_machine(collected.offers)
+    covered = _covered(merged, rows_read, configured)
+    return collected.poll(*covered, outcome="partial" if failure else "ok", failure=failure)
 
 
 def _covered(
@@ -157,7 +122,7 @@ def _covered(
                 yield Coverage(contract, found.certain_up_to_usd_per_hour, rows_read[contract])
 
 
-def _offer(row: Row, searched: SearchedContract, price_band: PriceBand, now_s: float) -> Offer | str:
+def _offer(row: Row, *, searched: SearchedContract, price_band: PriceBand, now_s: float) -> Offer | str:
     """The offer, or the cause why it is not for rent. Raises RowError."""
     offer_id = identifier(row, "id")
     gpu = _gpu(row)
@@ -184,9 +149,9 @@ def _offer(row: Row, searched: SearchedContract, price_band: PriceBand, now_s: f
         intra_machine_gb_per_s=_intra_machine_gb_per_s(row, gpus),
         disk_gb=nonnegative(row, "disk_space"),
         disk_included_gb=ALLOCATED_STORAGE_GB,
-        disk_usd_per_gb_month=nonnegative(row, "storage_cost", most=DEAREST_STORAGE_USD) or 0.0,
+        disk_usd_per_gb_month=nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1]) or 0.0,
         inet_down_gb_per_s=_per_second(nonnegative(row, "inet_down")),
-        cuda_max=nonnegative(row, "cuda_max_good", most=NEWEST_CUDA),
+        cuda_max=nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1]),
         open_ports=_ports(row),
     )
 
@@ -233,7 +198,7 @@ def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
 
 
 def _price_usd_per_hour(row: Row) -> float:
-    """The stated total, or GPU price and storage added up, as the total is."""
+    """Returns the stated total, or GPU price and storage added up, as the total is."""
     total, base, storage = number(row, "dph_total"), number(row, "dph_base"), number(row, "storage_cost")
     if total is not None:
         return total
@@ -291,33 +256,25 @@ def _ports(row: Row) -> int | None:
     return None if ports is None or ports < 0 else min(ports, MOST_PORTS)
 
 
-def _one_gpu_type_per_machine(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+def _one_gpu_type_per_machine(offers: Mapping[K, Offer]) -> dict[K, Offer]:
     """A machine with cards of several types counts as several: offers of a machine are slices of the same cards."""
-    offers = tuple(offers)
     types: dict[str | None, set[str]] = {}
-    for offer in offers:
+    for offer in offers.values():
         types.setdefault(offer.machine_id, set()).add(offer.gpu)
-    return tuple(
-        replace(offer, machine_id=_name(f"{offer.gpu}/{offer.machine_id}"))
+    return {
+        key: replace(offer, machine_id=_name(f"{offer.gpu}/{offer.machine_id}"))
         if offer.machine_id is not None and len(types[offer.machine_id]) > 1
         else offer
-        for offer in offers
-    )
-
-
-def _build(config: ProviderConfig) -> VastAdapter:
-    contracts = tuple(name for name in SEARCH_TYPES if name in config.chosen(CONTRACTS))
-    return VastAdapter(contracts, config.price_band)
+        for key, offer in offers.items()
+    }
 
 
 PROVIDER: Final = Provider(
     name="vastai",
     title="Vast.ai",
     base_url="https://console.vast.ai",
-    build=_build,
+    fetch=fetch,
     headers=bearer,
     needs_key=False,
     options=(CONTRACTS,),
-    poll_interval_s=120.0,
-    least_poll_interval_s=60.0,
 )

@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from sutler.adapters.errors import FetchError, QuotaError, RowError, SetupError
-from sutler.adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
-from sutler.adapters.rows import as_row
-from sutler.adapters.values import number, optional_identifier, whole
+from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wrong_shape
+from sutler.adapters.values import as_row, inside, number, optional_identifier, whole
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
-ALLOCATED_STORAGE_GB: Final = 8.0
-MOST_OFFERS: Final = 3000
+ALLOCATED_STORAGE_GB: Final = 8.0  # the documented default of a search, said because prices depend on it
+MOST_OFFERS: Final = 3000  # chosen: asked for per search, so that an answer stays within the time of a poll
 LEAST_SEARCH_INTERVAL_S: Final = 3.5
 SECONDS_PER_DAY: Final = 86_400.0
+# Chosen: with two first searches that leaves two of the ten per minute, and fits into the time of a poll.
 MOST_FURTHER_SEARCHES: Final = 6
 # A further search waits for its turn, and its answer takes a while.
 LEAST_TIME_FOR_A_SEARCH_S: Final = LEAST_SEARCH_INTERVAL_S + 2.0
@@ -54,7 +54,7 @@ PARTS: Final[Mapping[int, tuple[Sizes, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchAnswer:
     """One answer: the rows for `contract`, those of `sizes` only or all, and whether it was cut at the limit."""
 
     contract: SearchedContract
@@ -68,8 +68,8 @@ class Searches:
     """The searches of one poll, and why they ended early, if they did."""
 
     http: HttpClient
-    found: list[Search] = field(default_factory=list)
-    waits: list[float | None] = field(default_factory=list)
+    found: list[SearchAnswer] = field(default_factory=list)
+    answers: list[HttpAnswer] = field(default_factory=list)
     failure: FetchError | None = None
 
     def make(self, contract: SearchedContract, sizes: Sizes | None = None) -> None:
@@ -79,7 +79,7 @@ class Searches:
         try:
             answer = _ask(self.http, contract, sizes)
             self.found.append(_search(contract, answer, sizes))
-            self.waits.append(answer.stated_wait_s)
+            self.answers.append(answer)
         except FetchError as error:
             self.failure = error
 
@@ -88,12 +88,12 @@ class Searches:
         cut = [search.contract for search in self.found if search.is_cut]
         parts = [(contract, sizes) for contract in cut for sizes in PARTS[len(cut)]]
         for contract, sizes in parts[:MOST_FURTHER_SEARCHES]:
-            if self.http.left_s < LEAST_TIME_FOR_A_SEARCH_S or any(self.waits):
+            if self.http.left_s < LEAST_TIME_FOR_A_SEARCH_S or any(answer.stated_wait_s for answer in self.answers):
                 return
             self.make(contract, sizes)
 
 
-def _ask(http: HttpClient, contract: SearchedContract, sizes: Sizes | None) -> Answer:
+def _ask(http: HttpClient, contract: SearchedContract, sizes: Sizes | None) -> HttpAnswer:
     body = {
         "rentable": {"eq": True},
         "rented": {"eq": False},
@@ -109,14 +109,13 @@ def _ask(http: HttpClient, contract: SearchedContract, sizes: Sizes | None) -> A
 
 def _own_meaning(refusal: Refusal) -> FetchError | None:
     """Vast says with 404 that a key is wrong, and with 429 that a day's searches are spent."""
-    data = refusal.data if isinstance(refusal.data, dict) else {}
-    said = message_of(refusal)
+    error, said = inside(refusal.data, "error"), message_of(refusal)
     words = said.lower()
-    if refusal.status == 429 and data.get("error") == "search_quota_exceeded":
+    if refusal.status == 429 and error == "search_quota_exceeded":
         until_midnight_utc_s = SECONDS_PER_DAY - refusal.at_s % SECONDS_PER_DAY
         detail = f"Vast.ai: the day's searches are spent: {said}"
         return QuotaError(detail, http_status=429, wait_s=refusal.wait_s or until_midnight_utc_s)
-    is_about_the_key = data.get("error") == "auth_error" or any(
+    is_about_the_key = error == "auth_error" or any(
         hint in words for hint in ("user key", "api key", "session expired", "log in")
     )
     if refusal.status in {401, 403} or (refusal.status in {400, 404} and is_about_the_key):
@@ -125,11 +124,11 @@ def _own_meaning(refusal: Refusal) -> FetchError | None:
     return None
 
 
-def _search(contract: SearchedContract, answer: Answer, sizes: Sizes | None) -> Search:
-    rows = answer.data.get("offers") if isinstance(answer.data, dict) else None
+def _search(contract: SearchedContract, answer: HttpAnswer, sizes: Sizes | None) -> SearchAnswer:
+    rows = inside(answer.data, "offers")
     if not isinstance(rows, list):
         raise wrong_shape("Vast.ai: the answer has no list of offers", http_status=answer.status)
-    return Search(contract, tuple(rows), is_cut=len(rows) >= MOST_OFFERS, sizes=sizes)
+    return SearchAnswer(contract, tuple(rows), is_cut=len(rows) >= MOST_OFFERS, sizes=sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,39 +144,35 @@ class Merged:
         return self.certain_up_to_usd_per_hour is not None
 
 
-def merged_by_contract(searches: Iterable[Search]) -> list[Merged]:
-    """One per contract: its first answer, with the parts that it was asked for again in place of its own rows."""
-    by_contract: dict[SearchedContract, list[Search]] = {}
+def merged_by_contract(searches: Iterable[SearchAnswer]) -> list[Merged]:
+    """Makes one per contract: its first answer, with the parts that were asked for again in place of its rows."""
+    by_contract: dict[SearchedContract, list[SearchAnswer]] = {}
     for search in searches:
         by_contract.setdefault(search.contract, []).append(search)
     return [_merged(contract, *found) for contract, found in by_contract.items()]
 
 
-def _merged(contract: SearchedContract, first: Search, *parts: Search) -> Merged:
+def _merged(contract: SearchedContract, first: SearchAnswer, *parts: SearchAnswer) -> Merged:
     parts = tuple(part for part in parts if not _is_suspect(part, first))
     return Merged(contract, _rows(first, parts), _certain_up_to(first, parts))
 
 
-def _is_suspect(part: Search, first: Search) -> bool:
-    """Nothing, where there has just been something."""
+def _is_suspect(part: SearchAnswer, first: SearchAnswer) -> bool:
+    """Whether a part has nothing where there has just been something."""
     return not part.rows and any(part.sizes is None or part.sizes.include(row) for row in first.rows)
 
 
-def _rows(first: Search, parts: Collection[Search]) -> tuple[Any, ...]:
+def _rows(first: SearchAnswer, parts: Collection[SearchAnswer]) -> tuple[Any, ...]:
     """A part knows better than the answer before it: what a whole part no longer has is gone."""
-    told_again = {_id_of(row) for part in parts for row in part.rows} - {None}
+    told_again = {optional_identifier(row, "id") for part in parts for row in part.rows} - {None}
     whole_parts = [part.sizes for part in parts if part.sizes and not part.is_cut]
     left = (row for row in first.rows if not any(sizes.include(row) for sizes in whole_parts))
-    kept = (row for row in left if _id_of(row) not in told_again)
+    kept = (row for row in left if optional_identifier(row, "id") not in told_again)
     return (*kept, *(row for part in parts for row in part.rows))
 
 
-def _id_of(row: object) -> str | None:
-    return optional_identifier(row, "id") if isinstance(row, dict) else None
-
-
-def _certain_up_to(first: Search, parts: Collection[Search]) -> float | None:
-    """USD per hour up to which the answers are whole, None where they are altogether."""
+def _certain_up_to(first: SearchAnswer, parts: Collection[SearchAnswer]) -> float | None:
+    """The USD per hour up to which the answers are whole, None where they are altogether."""
     if not first.is_cut:
         return None
     certain = _cut_after(first.rows)
@@ -188,7 +183,7 @@ def _certain_up_to(first: Search, parts: Collection[Search]) -> float | None:
 
 
 def _cut_after(rows: Iterable[Any]) -> float:
-    """USD per hour up to which a cut answer is whole. It comes cheapest first, and more may cost what its last does.
+    """Finds the USD per hour up to which a cut answer is whole. It comes cheapest first, and more may cost its last.
 
     Where a row is cheaper than the one before it, others of its price or above may be missing as well.
     """

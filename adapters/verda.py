@@ -13,14 +13,27 @@ from typing import Any, Final, Literal
 
 from sutler.adapters import credentials, tally
 from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
-from sutler.adapters.config import Provider, ProviderConfig, no_headers
+from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.errors import FetchError, Outcome, RowError, SetupError, TryLaterError
 from sutler.adapters.gpu_names import identify
-from sutler.adapters.http import Answer, Classify, HttpClient, wrong_shape
-from sutler.adapters.rows import Collected, as_row, is_new
-from sutler.adapters.values import Row, checked_price, count, identifier, nonnegative, number, short, text, whole
+from sutler.adapters.http import Classify, HttpAnswer, HttpClient, of_shape, wrong_shape
+from sutler.adapters.rows import Collected
+from sutler.adapters.values import (
+    Row,
+    as_row,
+    count,
+    identifier,
+    inside,
+    nonnegative,
+    number,
+    optional_identifier,
+    short,
+    text,
+    whole,
+)
 
 NAME: Final = "verda"
+SECRETS: Final = ("client_id", "client_secret")
 TOKEN_PATH: Final = "/v1/oauth2/token"
 TYPES_PATH: Final = "/v1/instance-types"
 AVAILABILITY_PATH: Final = "/v1/instance-availability"
@@ -31,42 +44,39 @@ IS_SPOT: Final[Mapping[RentedAs, str]] = {"on_demand": "false", "interruptible":
 PRICE_FIELDS: Final[Mapping[RentedAs, str]] = {"on_demand": "price_per_hour", "interruptible": "spot_price"}
 
 
-@dataclass(frozen=True, slots=True)
-class VerdaAdapter:
-    client_id: str
-    client_secret: str
-    price_band: PriceBand
+def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
+    """Asks for a token, then for types and availability. Raises FetchError."""
+    credentials.require(config, NAME, *SECRETS)
+    refused = credentials.refused(NAME, *SECRETS)
+    headers = {"Authorization": f"Bearer {_token(config, http)}"}
+    types = http.get(TYPES_PATH, params={"currency": CURRENCY}, headers=headers, classify=refused)
+    stock, answers, failure = _stock(http, headers, refused)
+    found = parse(types.data, stock, price_band=config.price_band, failure=failure)
+    return tally.as_asked(found, http, [types, *answers], failure)
 
-    def fetch(self, http: HttpClient) -> Poll:
-        refused = credentials.refused(NAME, "client_id", "client_secret")
-        headers = {"Authorization": f"Bearer {self._token(http)}"}
-        types = http.get(TYPES_PATH, params={"currency": CURRENCY}, headers=headers, classify=refused)
-        stock, answers, failure = _stock(http, headers, refused)
-        found = parse(types.data, stock, price_band=self.price_band, failure=failure)
-        return tally.as_asked(found, http, [types, *answers], failure)
 
-    def _token(self, http: HttpClient) -> str:
-        """An access token, which from then on is blanked out like the other secrets."""
-        body = {"grant_type": "client_credentials", "client_id": self.client_id, "client_secret": self.client_secret}
-        # https://www.rfc-editor.org/rfc/rfc6749#section-5.2: a client that is not known is refused with 400 or 401.
-        refused = credentials.refused(NAME, "client_id", "client_secret", statuses=frozenset({400, 401, 403}))
-        answer = http.post(TOKEN_PATH, body, classify=refused)
-        token = answer.data.get("access_token") if isinstance(answer.data, dict) else None
-        if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise wrong_shape("Verda sent no usable access_token", http_status=answer.status)
-        http.secrets = (*http.secrets, token)
-        return token
+def _token(config: ProviderConfig, http: HttpClient) -> str:
+    """An access token, which from then on is blanked out like the other secrets."""
+    body = {"grant_type": "client_credentials", **{name: config.secret(name) for name in SECRETS}}
+    # https://www.rfc-editor.org/rfc/rfc6749#section-5.2: a client that is not known is refused with 400 or 401.
+    refused = credentials.refused(NAME, *SECRETS, statuses=frozenset({400, 401, 403}))
+    answer = http.post(TOKEN_PATH, body, classify=refused)
+    token = inside(answer.data, "access_token")
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise wrong_shape("Verda sent no usable access_token", http_status=answer.status)
+    http.secrets = (*http.secrets, token)
+    return token
 
 
 def _stock(
     http: HttpClient, headers: Mapping[str, str], refused: Classify
-) -> tuple[dict[RentedAs, Any], list[Answer], FetchError | None]:
+) -> tuple[dict[RentedAs, Any], list[HttpAnswer], FetchError | None]:
     """What each availability says, the answers, and the failure that matters most.
 
     After a wait that Verda states nothing more is asked. Raises SetupError where both refuse the key.
     """
     stock: dict[RentedAs, Any] = {}
-    answers: list[Answer] = []
+    answers: list[HttpAnswer] = []
     failures: list[FetchError] = []
     for contract, is_spot in IS_SPOT.items():
         try:
@@ -87,9 +97,7 @@ def _patience(failure: FetchError) -> tuple[bool, float]:
 
 
 def _locations(data: Any) -> list[Any]:
-    if not isinstance(data, list):
-        raise wrong_shape(f"Verda sent {short(data)} in place of a list of locations", http_status=200)
-    return data
+    return of_shape(data, list, sent=data, cloud="Verda", what="a list of locations")
 
 
 @dataclass(slots=True)
@@ -108,17 +116,14 @@ def parse(
 
     Raises AnswerError (bad_shape) for anything but lists, and SetupError where no price is in USD.
     """
-    if not isinstance(types, list):
-        raise wrong_shape(f"Verda sent {short(types)} in place of a list of instance types", http_status=200)
+    of_shape(types, list, sent=types, cloud="Verda", what="a list of instance types")
     _check_currency(types)
     collected = Collected()
-    names = {tally.stated_id(row, "instance_type") for row in types} - {None}
+    names = {optional_identifier(row, "instance_type") for row in types} - {None}
     places = {contract: _places(contract, _locations(rows), names, collected) for contract, rows in stock.items()}
-    seen: dict[str, list[Any]] = {}
     for row in types:
-        if is_new(row, seen, id_field="instance_type"):
+        if collected.is_new(row):
             _collect(row, places, collected, price_band)
-    tally.state_machine_sizes(collected)
     told = [found.told for found in places.values()]
     outcome: Outcome = "ok" if len(stock) == len(IS_SPOT) else "partial"
     return tally.poll_of_types(collected, *told, outcome=outcome, failure=failure)
@@ -126,7 +131,7 @@ def parse(
 
 def _check_currency(types: list[Any]) -> None:
     """Verda may answer in the account's currency: then every price is useless."""
-    stated = {text(row, "currency") for row in types if isinstance(row, dict)} - {None}
+    stated = {text(row, "currency") for row in types} - {None}
     if stated and all(str(currency).lower() != CURRENCY for currency in stated):
         shown = ", ".join(sorted(str(currency) for currency in stated))[:80]
         detail = f"verda quotes in {shown} although asked for {CURRENCY}: set the account's currency to USD"
@@ -135,17 +140,13 @@ def _check_currency(types: list[Any]) -> None:
 
 def _places(contract: RentedAs, rows: list[Any], names: Collection[str | None], collected: Collected) -> Places:
     """A location that cannot be read costs only itself, but leaves open what is there."""
-    places = Places(tally.Told(contract))
+    places = Places(tally.Told(collected, contract))
     for row in rows:
-        try:
+        with places.told.rejecting(row, contract, optional_identifier(row, "location_code")):
             location = identifier(as_row(row), "location_code")
             for name in _names_at(row, names):
                 places.by_type.setdefault(name, []).append(location)
             places.read.append(location)
-        except RowError as error:
-            code = tally.stated_id(row, "location_code")
-            tally.reject(collected, row, error, contract, code)
-            places.told.doubt(error)
     return places
 
 
@@ -166,8 +167,7 @@ def _collect(value: object, places: Mapping[RentedAs, Places], collected: Collec
         name = identifier(row, "instance_type")
         size = _size(row)
     except RowError as error:
-        code = tally.stated_id(value, "instance_type")
-        tally.reject(collected, value, error, code)
+        collected.reject(value, error, optional_identifier(value, "instance_type"))
         for found in places.values():
             found.told.doubt(error)
         return
@@ -185,10 +185,10 @@ def _collect_contracts(
     collected: Collected,
     price_band: PriceBand,
 ) -> None:
-    """Each way to rent the type on its own; one that is not for rent needs no price."""
+    """Collects each way to rent the type on its own; one that is not for rent needs no price."""
     errors: list[RowError] = []
     for contract in PRICE_FIELDS:
-        found = places.get(contract) or Places(tally.Told(contract))
+        found = places.get(contract) or Places(tally.Told(collected, contract))
         locations = found.by_type.get(name, [])
         try:
             listed = _list_offer(name, size, row, contract, price_band)
@@ -202,7 +202,7 @@ def _collect_contracts(
         for place in found.read:
             found.told.add(_part(place, name))
     if errors:
-        tally.reject(collected, row, errors[0], name)
+        collected.reject(row, errors[0], name)
 
 
 def _part(location: str, name: str) -> str:
@@ -220,21 +220,19 @@ def _size(row: Row) -> tuple[str, int] | None:
 
 def _list_offer(name: str, size: tuple[str, int], row: Row, contract: RentedAs, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError, also for a price in another currency."""
-    gpu, gpus = size
     currency, field = text(row, "currency"), PRICE_FIELDS[contract]
     price = number(row, field)
     if price is None or (currency is not None and currency.lower() != CURRENCY):
         shown = "is missing" if price is None else f"{price:g} is in {short(currency)}, not in {CURRENCY}"
         raise RowError("no_on_demand_price", f"{field}: {shown}")
-    return Offer(
-        offer_id=tally.joined(tally.LIST_FEED, name),
-        feed=f"{tally.LIST_FEED}/{contract}",
-        gpu=gpu,
-        gpus=gpus,
-        available=0,
-        availability_basis="list",
-        price_usd_per_hour=checked_price(price, gpus=gpus, band=price_band, name=field),
+    return tally.list_offer(
+        name,
+        size=size,
+        usd_per_hour=price,
+        price_field=field,
+        band=price_band,
         contract=contract,
+        feed=f"{tally.LIST_FEED}/{contract}",
     )
 
 
@@ -262,18 +260,11 @@ def _at(location: str, listed: Offer, name: str) -> Offer:
     )
 
 
-def _build(config: ProviderConfig) -> VerdaAdapter:
-    credentials.require(config, NAME, "client_id", "client_secret")
-    return VerdaAdapter(config.secret("client_id") or "", config.secret("client_secret") or "", config.price_band)
-
-
 PROVIDER: Final = Provider(
     name=NAME,
     title="Verda",
     base_url="https://api.verda.com",
-    build=_build,
-    headers=no_headers,
-    secrets=("client_id", "client_secret"),
-    poll_interval_s=120.0,
+    fetch=fetch,
+    secrets=SECRETS,
     least_poll_interval_s=30.0,
 )

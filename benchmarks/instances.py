@@ -67,7 +67,7 @@ def workloads(trace: int, rate_rps: float) -> tuple[Workload, ...]:
 
 
 def served(model: str, *, trace: int = 2, rate_rps: float = 1.0, precision: Precision = "bf16") -> ServedModel:
-    """For the paper's engine, which runs any layout."""
+    """Makes a model for the paper's engine, which runs any layout."""
     spec = load_models()[model]
     return ServedModel(model, spec, precision, "bf16", workloads(trace, rate_rps), engine="any-layout")
 

@@ -39,7 +39,7 @@ _FIRST: Final = "| problem | plan | at the best fixed load | its replicas | simu
 
 
 def cases() -> Iterator[tuple[str, Problem]]:
-    """In words, and as problems: one model on one kind of machine each."""
+    """Lists the cases in words and as problems: one model on one kind of machine each."""
     l40s = Offer("c", "l40s", "l40s", 8, 1, 8.0, intra_machine_gb_per_s=32.0)
     many = replace(l40s, available=9, divisible=True)
     rtx_4090 = Offer("c", "4090", "rtx-4090", 8, 1, 3.2, intra_machine_gb_per_s=32.0)

@@ -66,7 +66,7 @@ class Drawn:
 
 
 def drawn(seed: int) -> Drawn | None:
-    """None where it does not fit, or keeps its limits at no load."""
+    """Draws a replica; None where it does not fit, or keeps its limits at no load."""
     rng = np.random.default_rng(seed)
     gpu, name, tensor_parallel, stages = LAYOUTS[rng.integers(len(LAYOUTS))]
     count = int(rng.choice([1, 1, 2, 3]))

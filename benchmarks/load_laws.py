@@ -163,7 +163,7 @@ def _with_limits(problem: Problem, change: Any) -> Problem:
 
 
 def limited_problem(seed: int) -> Problem:
-    """One to three models with limits on a small market, prompts of 30 to 12,000 tokens."""
+    """Draws one to three models with limits on a small market, prompts of 30 to 12,000 tokens."""
     draw = Random(seed)
     objective = draw.choice(_OBJECTIVES)
     names = draw.sample(_MODELS, draw.choice([1, 1, 2, 3]))
@@ -187,7 +187,7 @@ def limited_problem(seed: int) -> Problem:
 
 
 def limited_model(draw: Random, name: str | None = None) -> ServedModel:
-    """With one to five workloads, some of them with limits of their own; `name`: None for any."""
+    """Draws a model with one to five workloads, some with limits of their own; `name`: None for any."""
     name = name or draw.choice(_MODELS)
     pace = draw.choice([1.0, 1.5, 2.5, 5.0])
     workloads = tuple(_workload(draw, number, pace) for number in range(draw.choice([1, 1, 2, 3, 5])))

@@ -6,7 +6,6 @@ shorter, `--quick` makes it a morning. Exit 1 where a target was missed.
 """
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ from typing import Final
 
 from benchmarks.market_measures import measured
 from benchmarks.market_text import missed, text_of
+from benchmarks.program import parser_of, write_results
 from benchmarks.scratch import scratch_folder, tell
 
-_RESULTS: Final = Path(__file__).parent / "results"
 FULL_ROWS: Final = 10_000_000
 QUICK_ROWS: Final = 100_000
 LEAST_ROWS: Final = 20_000
@@ -34,18 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = measured(folder, rows, tell=tell)
     shown = text_of(report)
     name = "market" if rows == FULL_ROWS else "market-quick" if options.quick else f"market-{rows}"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.txt").write_text(shown)
-    (options.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(shown, end="")
+    write_results(options.out, name, shown, report)
     return int(bool(missed(report)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.market", description=__doc__.partition("\n")[0])
+    parser = parser_of("market", __doc__)
     parser.add_argument("--rows", type=_rows, default=FULL_ROWS, help="offer rows stored (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
     parser.add_argument("--data-dir", type=Path, help="for the stores, which are removed (default: a new folder)")
     return parser
 

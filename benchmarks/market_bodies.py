@@ -16,7 +16,7 @@ from sutler.adapters.base import USUAL_PRICE_BAND, Offer
 from sutler.adapters.fake.market import Market
 from sutler.adapters.fake.server import FakeCloud
 from sutler.adapters.vastai import parse
-from sutler.adapters.vastai_searches import SEARCH_PATH, SEARCH_TYPES, Search, SearchedContract
+from sutler.adapters.vastai_searches import SEARCH_PATH, SEARCH_TYPES, SearchAnswer, SearchedContract
 
 ROW_BYTES: Final = 3_300
 INSTANT_S: Final = 1_790_000_000.0  # any instant does; a fixed one gives the same market every time
@@ -39,7 +39,7 @@ def vast_rows(offers: int, *, contract: SearchedContract = "on_demand") -> list[
 
 def vast_offers(offers: int, contract: SearchedContract) -> tuple[Offer, ...]:
     """Such rows as the adapter reads them."""
-    search = Search(contract, tuple(vast_rows(offers, contract=contract)), is_cut=False)
+    search = SearchAnswer(contract, tuple(vast_rows(offers, contract=contract)), is_cut=False)
     return parse([search], price_band=USUAL_PRICE_BAND, now_s=INSTANT_S).offers
 
 

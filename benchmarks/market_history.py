@@ -60,7 +60,7 @@ class History:
 
     @cached_property
     def begun(self) -> NDArray[np.int64]:
-        """By poll, the rows it began."""
+        """Counts by poll the rows it began."""
         return np.bincount(self.intervals.begins, minlength=len(self.instants))
 
     @cached_property
@@ -70,7 +70,7 @@ class History:
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """By poll, the offers for rent after it."""
+        """Counts by poll the offers for rent after it."""
         return np.cumsum(self.begun - self.ended)
 
     def offer(self, row: int) -> Offer:

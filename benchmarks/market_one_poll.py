@@ -18,7 +18,7 @@ from sutler.adapters.base import USUAL_PRICE_BAND, Poll
 from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.polling import poll
 from sutler.adapters.vastai import PROVIDER, parse
-from sutler.adapters.vastai_searches import SEARCH_PATH, Search
+from sutler.adapters.vastai_searches import SEARCH_PATH, SearchAnswer
 from sutler.service.db import embedded
 from sutler.service.db.store import open_store
 from sutler.service.market.polling import Poller
@@ -83,7 +83,7 @@ def _measured(engine: Engine, base_url: str, import_mb: float) -> OnePoll:
     again_s, again = _timed(lambda: poller.poll(PROVIDER))
     peak_mb = _peak_mb()
     body = requests.post(base_url + SEARCH_PATH, json={}, timeout=60).content
-    search = Search(_CONTRACT, tuple(json.loads(body)["offers"]), is_cut=False)
+    search = SearchAnswer(_CONTRACT, tuple(json.loads(body)["offers"]), is_cut=False)
     parse_s, parsed = _timed(lambda: parse([search], price_band=USUAL_PRICE_BAND, now_s=time.time()))
     return OnePoll(
         offers=parsed.kept,

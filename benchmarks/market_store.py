@@ -121,7 +121,7 @@ def _offer_lines(history: History, provider_id: int) -> Iterator[str]:
 
 
 def _copied(value: object) -> str:
-    """As COPY reads it."""
+    """Writes the value as COPY reads it."""
     if value is None:
         return "\\N"
     if isinstance(value, tuple):
@@ -130,7 +130,7 @@ def _copied(value: object) -> str:
 
 
 def sizes_mb(engine: Engine) -> dict[str, float]:
-    """By table and index, 10^6 bytes on disk; tables without their indexes, and the whole database."""
+    """Gives by table and index the 10^6 bytes on disk; tables without their indexes, and the whole database."""
     statement = """
         SELECT relname, CASE relkind WHEN 'r' THEN pg_table_size(oid) ELSE pg_relation_size(oid) END / 1e6 AS mb
         FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i') ORDER BY 2 DESC

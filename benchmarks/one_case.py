@@ -75,7 +75,7 @@ def measured(case: Case) -> Result:
 
 
 def _planned(problem: Problem, case: Case) -> _Solved:
-    """By the planner, from enumeration to the verified plan."""
+    """Solves by the planner, from enumeration to the verified plan."""
     assert case.solver != "plain"
     options = SolveOptions(
         method=case.solver,

@@ -7,7 +7,6 @@ target is missed, 2 without the traces, which are no part of the repository.
 """
 
 import argparse
-import json
 import pickle
 import sys
 from collections.abc import Sequence
@@ -22,12 +21,12 @@ from benchmarks.day.report import missed, report_of, text_of
 from benchmarks.day.sutler import sutler_policy
 from benchmarks.day.traffic import DAY_S, TRACES, are_there
 from benchmarks.machine import describe_machine
+from benchmarks.program import parser_of, write_results
 from benchmarks.scratch import tell
 
 # Everything was tuned on these, and the others were drawn up before: they are run for the report alone.
 TUNING_SEEDS: Final = (1, 2, 3)
 UNSEEN_SEEDS: Final = tuple(range(101, 111))
-_RESULTS: Final = Path(__file__).parent / "results"
 _KEPT: Final = Path(__file__).parents[1] / "build" / "replanning"
 
 
@@ -43,24 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = report_of(describe_machine(), found)
     shown = text_of(report)
     name = "replanning-quick" if options.quick else "replanning"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.txt").write_text(shown)
-    (options.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_results(options.out, name, shown, report)
     if not options.quick:
         draw(report, options.out)
-    print(shown, end="")
     return int(bool(missed(report)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.replanning", description=__doc__.partition("\n")[0])
+    parser = parser_of("replanning", __doc__)
     parser.add_argument("--seeds", type=_seeds, help="market seeds, such as 1,2,3 (default: the unseen ones)")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at a time (default: 1)")
     parser.add_argument("--quick", action="store_true", help="two hours of one seed, for a look")
     parser.add_argument(
         "--resume", action="store_true", help="take days that an earlier run has finished as they were"
     )
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
     return parser
 
 

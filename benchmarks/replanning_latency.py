@@ -6,20 +6,17 @@ Writes a text and the same as JSON. `--quick` is a look, not a measurement. Exit
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from benchmarks.machine import describe_machine
+from benchmarks.program import parser_of, write_results
 from benchmarks.replanning_latency_case import measured_decisions
 from benchmarks.replanning_latency_fleet import measured_fleet
 from benchmarks.replanning_latency_text import Report, missed, text_of
 from benchmarks.scratch import scratch_folder, tell
-
-_RESULTS: Final = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     shown = text_of(report)
     name = "replanning-latency-quick" if options.quick else "replanning-latency"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.txt").write_text(shown)
-    (options.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(shown, end="")
+    write_results(options.out, name, shown, report)
     return int(bool(missed(report)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.replanning_latency", description=__doc__.partition("\n")[0]
-    )
+    parser = parser_of("replanning_latency", __doc__)
     parser.add_argument("--quick", action="store_true", help="three times each and 20 deployments, for a look")
     parser.add_argument("--machines", type=int, default=300, help="of all played clouds (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
     return parser
 
 

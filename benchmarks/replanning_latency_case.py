@@ -36,7 +36,7 @@ Cause = Literal["gone", "lost"]
 
 
 class Answered(TypedDict):
-    """Seconds from the cause to just before the plan's commit, and until a waiting client has the plan.
+    """The seconds from the cause to just before the plan's commit, and until a waiting client has the plan.
 
     `solver_s` is the solver's own share; `changed`: machines started or stopped.
     """
@@ -114,7 +114,7 @@ def paper_offers() -> list[dict[str, Any]]:
 
 
 def paper_problem() -> dict[str, Any]:
-    """On the stored market, everything else as the service has it by default."""
+    """Makes the problem on the stored market, everything else as the service has it by default."""
     workloads = [
         {"name": f"w{number}", "input_tokens": inputs, "output_tokens": outputs, "rate_rps": share / 100}
         for number, ((inputs, outputs), share) in enumerate(zip(TOKENS, TRACE_SHARES[TRACE], strict=True), start=1)

@@ -72,7 +72,7 @@ class Service:
 
     @property
     def version(self) -> int:
-        """Of the market."""
+        """The version of the market."""
         return int(self.one("SELECT coalesce(sum(changes), 0) FROM provider"))
 
     def is_at_rest(self) -> bool:

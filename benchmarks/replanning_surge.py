@@ -6,16 +6,14 @@ H100 are lost; each time what the fleet carries before, after with the old plan,
 replanning, beside what no plan can exceed. Changes cost nothing here, as in the paper.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Literal, TypedDict
 
 from benchmarks.instances import one_site
 from benchmarks.machine import Machine, describe_machine
+from benchmarks.program import parser_of, write_results
 from sutler.solver import solve
 from sutler.solver.plan import Plan, Rental
 from sutler.solver.problem import Offer, Problem, SolveOptions
@@ -34,7 +32,6 @@ SURGE: Final = 3.0
 """Times as many requests of 18 output tokens as before; the paper does not say how large its surge is."""
 LOST_GPUS: Final = 4
 SHORT_OUTPUT_TOKENS: Final = 18
-_RESULTS: Final = Path(__file__).parent / "results"
 _OPTIONS: Final = SolveOptions(relative_gap=0.001, time_limit_s=60.0, alternatives=False)
 _MACHINE_GPUS: Final = 8
 _WHY: Final = (
@@ -243,18 +240,12 @@ def _line(title: str, row: Row) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both and write the results."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.replanning_surge", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
+    parser = parser_of("replanning_surge", __doc__)
     parser.add_argument("--stages", type=int, default=4, help="longest pipeline (default: 4)")
     options = parser.parse_args(arguments)
     made = report(stages=options.stages)
     shown = text_of(made)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "replanning-surge.txt").write_text(shown)
-    (options.out / "replanning-surge.json").write_text(json.dumps(made, indent=1) + "\n")
-    print(shown, end="")
+    write_results(options.out, "replanning-surge", shown, made)
     return 0
 
 

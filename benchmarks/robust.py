@@ -70,7 +70,7 @@ def at_least_cost(problem: Problem) -> Problem:
 
 
 def row(name: str, problem: Problem) -> list[str]:
-    """One line of the table."""
+    """Writes one line of the table."""
     print(name, file=sys.stderr)
     problem = replace(problem, options=replace(problem.options, time_limit_s=TIME_LIMIT_S))
     objective = problem.objective
@@ -108,7 +108,7 @@ def number(value: float | None) -> str:
 
 
 def table(rows: list[list[str]]) -> str:
-    """In Markdown."""
+    """Writes the table in Markdown."""
     shares = [cell for fraction in FRACTIONS for cell in (f"{fraction:.0%} given up", "at the low end")]
     head = ["case", "optimum", "at the low end", *shares, "robust outright", "at the low end"]
     lines = [head, ["---"] * len(head), *rows]

@@ -18,9 +18,9 @@ from typing import Final, cast, get_args
 
 from benchmarks.cases import Case, Group, Result, cases
 from benchmarks.machine import describe_machine
+from benchmarks.program import parser_of, write_results
 from benchmarks.table import Row, contradictions, text
 
-_RESULTS: Final = Path(__file__).parent / "results"
 _ROOT: Final = Path(__file__).parent.parent
 _ALL: Final = get_args(Group)
 # The solver uses one thread; libraries under NumPy would otherwise start one per core.
@@ -37,18 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = describe_machine()
     report = text(machine, rows)
     name = "planner" + ("-quick" if options.quick else "") + ("" if groups == list(_ALL) else "-" + "".join(groups))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.txt").write_text(report)
-    (options.out / f"{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-    print(report, end="")
+    write_results(options.out, name, report, {"machine": machine, "rows": rows})
     failed = any(row["result"] is None or row["same_plan_again"] is False for row in rows)
     return int(failed or bool(contradictions(rows)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.partition("\n")[0])
+    parser = parser_of("run", __doc__)
     parser.add_argument("--group", type=_groups, default=list(_ALL), help="groups to run, such as a,c (default: all)")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
     parser.add_argument("--quick", action="store_true", help="a few small cases of each group, short limits")
     return parser
 

@@ -20,5 +20,5 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def tell(message: str) -> None:
-    """On stderr, at once."""
+    """Prints on stderr, at once."""
     print(message, file=sys.stderr, flush=True)

@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._break("the connection was closed within an answer" if self._received else "the connection was closed")
 
     def close(self) -> None:
-        """Nothing is called back any more."""
+        """Closes the connection; nothing is called back any more."""
         self._done = None
         if self._transport is not None:
             self._transport.abort()

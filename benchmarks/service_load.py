@@ -106,7 +106,7 @@ class Loop(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Until all is answered, at most `grace_s` longer than ordered."""
+        """Waits until all is answered, at most `grace_s` longer than ordered."""
 
     def close(self) -> None:
         for task in self._reconnecting:
@@ -141,7 +141,7 @@ class Loop(ABC):
 
 
 class OpenLoop(Loop):
-    """On a schedule: what is due waits for the first connection that is free."""
+    """Sends on a schedule: what is due waits for the first connection that is free."""
 
     async def run(self) -> None:
         self._free = deque(self._connections)
@@ -182,7 +182,7 @@ class OpenLoop(Loop):
 
 
 class ClosedLoop(Loop):
-    """As fast as it goes, one request at a time on each connection."""
+    """Sends as fast as it goes, one request at a time on each connection."""
 
     async def run(self) -> None:
         self._end_s = time.perf_counter() + self._order["seconds"]

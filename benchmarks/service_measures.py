@@ -117,7 +117,7 @@ def measured(folder: Path, lengths: Lengths, *, tell: Callable[[str], None]) -> 
 def _conditions(
     service: Measured, lengths: Lengths, held: list[Held], tell: Callable[[str], None]
 ) -> list[Condition]:
-    """In turns, so that what else the machine does hits all of them."""
+    """Measures in turns, so that what else the machine does hits all of them."""
     taken: dict[Name, list[tuple[Outcome, Round, Outcome, Round]]] = {name: [] for name in NAMES}
     for number in range(lengths.rounds):
         for name in NAMES:

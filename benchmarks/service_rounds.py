@@ -52,11 +52,11 @@ class Measured:
     body_bytes: int
 
     def processes(self) -> Processes:
-        """As they are now: a solver that is cancelled is replaced."""
+        """Lists them as they are now: a solver that is cancelled is replaced."""
         return processes_of(self.running, self.folder)
 
     def order(self, loop: Literal["open", "closed"], seconds: float) -> Order:
-        """To ask for the current plan."""
+        """Makes an order to ask for the current plan."""
         return Order(
             host=HOST,
             port=port_of(self.running),
@@ -71,7 +71,7 @@ class Measured:
         )
 
     def wish(self) -> Wish:
-        """To wait for the next plan."""
+        """Makes an order to wait for the next plan."""
         return Wish(
             host=HOST,
             port=port_of(self.running),
@@ -116,7 +116,7 @@ def round_of(order: Order, processes: Processes) -> tuple[Outcome, Round]:
 
 
 def port_of(running: Running) -> int:
-    """Where it listens."""
+    """Finds the port where the service listens."""
     return int(running.url.rpartition(":")[2])
 
 
@@ -126,6 +126,6 @@ def median_of(rounds: Sequence[Round], value: Callable[[Round], Any]) -> float:
 
 
 def errors_of(rounds: Sequence[Round]) -> dict[str, int]:
-    """By kind, over all rounds."""
+    """Counts errors by kind, over all rounds."""
     kinds = {kind for found in rounds for kind in found["errors"]}
     return {kind: sum(found["errors"].get(kind, 0) for found in rounds) for kind in sorted(kinds)}

@@ -24,7 +24,7 @@ Processes = Mapping[str, list[psutil.Process]]
 
 
 class Memory(TypedDict):
-    """Of the processes of one role, in 10^6 bytes. `pss_mb` counts what several share only once."""
+    """What the processes of one role take, in 10^6 bytes. `pss_mb` counts what several share only once."""
 
     role: str
     processes: int
@@ -72,7 +72,7 @@ def made_key(environment: Mapping[str, str]) -> str:
 
 
 def processes_of(running: Running, folder: Path) -> Processes:
-    """By role: the parent, its children, the solvers of the worker, and PostgreSQL."""
+    """Sorts processes by role: the parent, its children, the solvers of the worker, and PostgreSQL."""
     worker = running.child("worker")
     return {
         "parent": [psutil.Process(running.process.pid)],
@@ -116,7 +116,7 @@ def busy_seconds() -> float:
 
 
 def memory_of(processes: Processes) -> list[Memory]:
-    """As it is now."""
+    """Measures memory by role, as it is now."""
     return [
         Memory(role=role, processes=len(found), rss_mb=_mb(found, "rss"), pss_mb=_mb(found, "pss"))
         for role, found in processes.items()

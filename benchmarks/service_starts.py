@@ -15,7 +15,7 @@ PATIENCE_S: Final = 60.0
 
 
 class Starts(TypedDict):
-    """Seconds of each start until /healthz, and until /readyz (market polled, worker at work), answered 200."""
+    """The seconds of each start until /healthz, and until /readyz (market polled, worker at work), answered 200."""
 
     healthy_s: list[float]
     ready_s: list[float]

@@ -14,7 +14,7 @@ SETTLE_S: Final = 0.5
 
 
 class Wakes(TypedDict):
-    """Seconds of each replanning from the plan's `created_at`, just before its commit, until the first, the median
+    """The seconds of each replanning from the plan's `created_at`, just before its commit, until the first, median
     and the last client has it.
 
     `untold`: clients that missed a plan; `doubled`: that were told one twice; `errors` of all polls.

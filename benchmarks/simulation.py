@@ -5,8 +5,6 @@ several times over, for what memory does. Each is a process of its own. Exit 1 w
 the trace, which is no part of the repository.
 """
 
-import argparse
-import json
 import multiprocessing
 import resource
 import sys
@@ -20,6 +18,7 @@ import numpy as np
 
 from benchmarks.day.traffic import FILES, TRACES
 from benchmarks.machine import Machine, describe_machine
+from benchmarks.program import parser_of, write_results
 from benchmarks.scratch import tell
 from sutler.service.documents.traces import RequestTrace, read_trace_file
 from sutler.solver import solve
@@ -37,7 +36,6 @@ BYTES_PER_REQUEST_TARGET: Final = 1024.0
 REPEATS: Final = 3
 LONGER: Final = 10
 _POLICIES: Final[tuple[RoutingPolicy, ...]] = ("round_robin", "random", "least_loaded")
-_RESULTS: Final = Path(__file__).parent / "results"
 
 
 class Row(TypedDict):
@@ -59,8 +57,7 @@ class Report(TypedDict):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all of it and write the results; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the results (default: beside this)")
+    parser = parser_of("simulation", __doc__)
     options = parser.parse_args(arguments)
     path = TRACES / FILES[0]
     if not path.exists():
@@ -73,10 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine=describe_machine(), replicas=REPLICAS, rows=[*rows, longer], bytes_per_request=max(growth, 0.0)
     )
     shown = text_of(report)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "simulation.txt").write_text(shown)
-    (options.out / "simulation.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(shown, end="")
+    write_results(options.out, "simulation", shown, report)
     return int(bool(missed(report)))
 
 
@@ -94,7 +88,7 @@ def missed(report: Report) -> list[str]:
 
 
 def text_of(report: Report) -> str:
-    """For people."""
+    """Writes the report for people."""
     machine = report["machine"]
     lines = [
         f"Simulation of {report['replicas']} replicas of llama-3-8b on l40, one core",

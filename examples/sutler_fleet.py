@@ -115,7 +115,7 @@ class Change:
 
 
 def changes(old: Fleet, new: Fleet) -> list[Change]:
-    """In the order in which requests find a replica throughout, where the machines have room for it.
+    """Lists the steps in an order in which requests find a replica throughout, where the machines have room for it.
 
     A replica goes first if another is to start on one of its machines: its GPUs may be needed.
     """

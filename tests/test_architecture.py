@@ -70,7 +70,11 @@ KNOWN_PARTS = {"migrations": {"service": "service.db"}}
 FORBIDDEN_IMPORTS = {"service": {"ortools"}, "solver": {"service", "adapters"}, "adapters": {"service", "solver"}}
 ONLY_READER_OF_THE_ENVIRONMENT = "service/settings.py"
 # Modules of one cloud each: those that define what the registry lists.
-CLOUDS = {path.stem for path in (ROOT / "adapters").glob("*.py") if "\nPROVIDER: Final" in path.read_text("utf-8")}
+CLOUDS = {
+    path.relative_to(ROOT / "adapters").parts[0].removesuffix(".py")
+    for path in (ROOT / "adapters").rglob("*.py")
+    if "\nPROVIDER: Final" in path.read_text("utf-8")
+}
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 

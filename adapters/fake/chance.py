@@ -25,7 +25,7 @@ def bits(*key: int) -> int:
 
 
 def uniform(*key: int) -> float:
-    """From [0, 1)."""
+    """Draws evenly from [0, 1)."""
     return bits(*key) / 2.0**64
 
 
@@ -34,7 +34,7 @@ def between(low: float, high: float, *key: int) -> float:
 
 
 def normal(*key: int) -> float:
-    """Mean 0, variance 1, within ±3.5: the sum of four uniform pieces of one draw."""
+    """Draws with mean 0 and variance 1, within ±3.5: the sum of four uniform pieces of one draw."""
     drawn = bits(*key)
     total = (drawn & _PIECE) + (drawn >> 16 & _PIECE) + (drawn >> 32 & _PIECE) + (drawn >> 48)
     return (total / 65_536.0 - 2.0) * math.sqrt(3.0)
@@ -57,5 +57,5 @@ def share_below(value: float) -> float:
 
 
 def spread(number: int, *key: int) -> float:
-    """From [0, 1), such that the first n numbers lie evenly for every n."""
+    """Draws from [0, 1) such that the first n numbers lie evenly for every n."""
     return (number * GOLDEN_FRACTION + uniform(*key)) % 1.0

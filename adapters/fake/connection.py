@@ -12,19 +12,19 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
-MOST_BODY_BYTES: Final = 4 * 1024 * 1024
-IDLE_TIMEOUT_S: Final = 60.0
-_LOOK_S: Final = 0.1
+MOST_BODY_BYTES: Final = 4 * 1024 * 1024  # chosen: far above any request to a cloud
+IDLE_TIMEOUT_S: Final = 60.0  # chosen: longer than any poll keeps a connection
+_LOOK_S: Final = 0.1  # chosen: how soon a hanging reply sees that its client has gone
 _LENGTH: Final = re.compile("[0-9]{1,12}")
 _BODILESS: Final = frozenset({204, 304})
 
-Answer = Callable[[Request], Reply]
+Responder = Callable[[Request], Reply]
 
 
 class Listener:
     """Serves in a thread of its own from birth until `close`. Raises OSError where the address is taken."""
 
-    def __init__(self, address: tuple[str, int], answer: Answer, *, drip_pause_s: float) -> None:
+    def __init__(self, address: tuple[str, int], answer: Responder, *, drip_pause_s: float) -> None:
         self._server = _Server(address, answer, drip_pause_s)
         self.address: tuple[str, int] = (address[0], self._server.server_port)
         self._thread = threading.Thread(
@@ -46,7 +46,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], answer: Answer, drip_pause_s: float) -> None:
+    def __init__(self, address: tuple[str, int], answer: Responder, drip_pause_s: float) -> None:
         self.answer, self.drip_pause_s = answer, drip_pause_s
         self.closing = threading.Event()
         self._open: set[socket.socket] = set()
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
 
     def _body(self) -> bytes | None:
-        """None for a body that HTTP/1.1 allows but no client of these APIs sends."""
+        """Reads the body; returns None for one that HTTP/1.1 allows but no client of these APIs sends."""
         length = self.headers.get("content-length", "0").strip()
         if "transfer-encoding" in self.headers or not _LENGTH.fullmatch(length) or int(length) > MOST_BODY_BYTES:
             return None
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             yield body[start : start + reply.drip_bytes]
 
     def _hang(self) -> None:
-        """Until the client hangs up or the server closes."""
+        """Waits until the client hangs up or the server closes."""
         self.close_connection = True
         while not self.server.closing.is_set():
             readable, _, _ = select.select([self.connection], [], [], _LOOK_S)

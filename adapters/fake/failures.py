@@ -7,13 +7,12 @@ cloud only, or to some of its paths. How a reply breaks the wire is the server's
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, View, at_path
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, at_path
 from sutler.adapters.fake.clouds.runpod import GRAPHQL_PATH, RATE_HEADERS
 from sutler.adapters.fake.garbage import garbled, without_rows
-from sutler.adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.wire import Reply, Request, json_of, json_reply
 
 RETRY_AFTER_S: Final = 7
 LONG_WINDOW_S: Final = 1_800
@@ -29,7 +28,7 @@ class Case:
 
     cloud: Cloud
     request: Request
-    view: View
+    view: MarketInstant
     good: Callable[[], Reply]
     flood_bytes: int
 
@@ -151,7 +150,7 @@ def _graphql_errors(case: Case) -> Reply:
 def _graphql_partial(case: Case) -> Reply:
     """The answer with one of its prices gone and an error in its place."""
     good = case.good()
-    data = Request("", "", {}, {}, good.body).data()
+    data = json_of(good.body)
     first = at_path(data, ("data", "gpuTypes", "0"))
     if not isinstance(first, dict):
         return good
@@ -164,46 +163,44 @@ def _garbage_rows(case: Case) -> Reply:
     return garbled(case.good(), case.cloud.row_shapes[case.request.path])
 
 
-FAILURES: Final[Mapping[str, Failure]] = MappingProxyType(
-    {
-        "http_429_plain": Failure("429 as plain text, without a word on how long", _plain_429),
-        "http_429_retry_after": Failure(f"429 with Retry-After: {RETRY_AFTER_S}", _retry_after_429),
-        "http_429_windows": Failure(
-            "429 with rate windows, the longest of which outlasts Retry-After", _windows_429, only="runpod"
-        ),
-        "quota": Failure("429: the day's searches are spent until midnight UTC", _quota, only="vastai"),
-        "http_500": Failure("500 in the cloud's own format", lambda case: _refused(case, 500, "Internal error")),
-        "http_502_html": Failure("502 with a proxy's HTML page", _bad_gateway),
-        "http_503": Failure("503 in the cloud's own format", lambda case: _refused(case, 503, "Service unavailable")),
-        "bad_key": Failure("the key is refused: 404 at Vast.ai, 401 elsewhere", _bad_key),
-        "echo_key": Failure("the key is refused by a message that repeats it", _echo_key),
-        "http_400": Failure("400: the request is refused", lambda case: _refused(case, 400, "bad request")),
-        "truncated": Failure("200 with a right length and JSON that is cut", _truncated),
-        "broken_off": Failure("the connection closes in mid-body", _broken_off),
-        "html_200": Failure("200 with an HTML page", _html_200),
-        "empty": Failure("200 with a right body and nothing in it", _empty),
-        "no_body": Failure("200 without a body", lambda _: Reply(headers={"Content-Type": "application/json"})),
-        "wrong_shape": Failure("200 with JSON of another shape", _wrong_shape),
-        "redirect_elsewhere": Failure("302 to another host", _redirect_elsewhere),
-        "redirect_loop": Failure("307 to itself", _redirect_loop),
-        "slow": Failure(
-            "the body drips, a few bytes at a time", lambda case: replace(case.good(), drip_bytes=DRIP_BYTES)
-        ),
-        "hang": Failure("the request is taken and never answered", lambda _: Reply(hangs=True)),
-        "too_large": Failure("a body beyond any sensible size", _too_large),
-        "gzip_bomb": Failure("a small body that unpacks beyond any sensible size", _gzip_bomb),
-        "graphql_errors": Failure(
-            "200 with errors and no data", _graphql_errors, only="runpod", paths=frozenset({GRAPHQL_PATH})
-        ),
-        "graphql_partial": Failure(
-            "200 with data and an error for a part of it",
-            _graphql_partial,
-            only="runpod",
-            paths=frozenset({GRAPHQL_PATH}),
-        ),
-        "garbage_rows": Failure("good rows, and among them one of each kind that cannot be used", _garbage_rows),
-    }
-)
+FAILURES: Final[Mapping[str, Failure]] = {
+    "http_429_plain": Failure("429 as plain text, without a word on how long", _plain_429),
+    "http_429_retry_after": Failure(f"429 with Retry-After: {RETRY_AFTER_S}", _retry_after_429),
+    "http_429_windows": Failure(
+        "429 with rate windows, the longest of which outlasts Retry-After", _windows_429, only="runpod"
+    ),
+    "quota": Failure("429: the day's searches are spent until midnight UTC", _quota, only="vastai"),
+    "http_500": Failure("500 in the cloud's own format", lambda case: _refused(case, 500, "Internal error")),
+    "http_502_html": Failure("502 with a proxy's HTML page", _bad_gateway),
+    "http_503": Failure("503 in the cloud's own format", lambda case: _refused(case, 503, "Service unavailable")),
+    "bad_key": Failure("the key is refused: 404 at Vast.ai, 401 elsewhere", _bad_key),
+    "echo_key": Failure("the key is refused by a message that repeats it", _echo_key),
+    "http_400": Failure("400: the request is refused", lambda case: _refused(case, 400, "bad request")),
+    "truncated": Failure("200 with a right length and JSON that is cut", _truncated),
+    "broken_off": Failure("the connection closes in mid-body", _broken_off),
+    "html_200": Failure("200 with an HTML page", _html_200),
+    "empty": Failure("200 with a right body and nothing in it", _empty),
+    "no_body": Failure("200 without a body", lambda _: Reply(headers={"Content-Type": "application/json"})),
+    "wrong_shape": Failure("200 with JSON of another shape", _wrong_shape),
+    "redirect_elsewhere": Failure("302 to another host", _redirect_elsewhere),
+    "redirect_loop": Failure("307 to itself", _redirect_loop),
+    "slow": Failure(
+        "the body drips, a few bytes at a time", lambda case: replace(case.good(), drip_bytes=DRIP_BYTES)
+    ),
+    "hang": Failure("the request is taken and never answered", lambda _: Reply(hangs=True)),
+    "too_large": Failure("a body beyond any sensible size", _too_large),
+    "gzip_bomb": Failure("a small body that unpacks beyond any sensible size", _gzip_bomb),
+    "graphql_errors": Failure(
+        "200 with errors and no data", _graphql_errors, only="runpod", paths=frozenset({GRAPHQL_PATH})
+    ),
+    "graphql_partial": Failure(
+        "200 with data and an error for a part of it",
+        _graphql_partial,
+        only="runpod",
+        paths=frozenset({GRAPHQL_PATH}),
+    ),
+    "garbage_rows": Failure("good rows, and among them one of each kind that cannot be used", _garbage_rows),
+}
 
 
 def kinds_of(provider: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sutler.adapters.fake.clouds.cloud import Path, RowShape, at_path
-from sutler.adapters.fake.wire import Reply, Request, json_reply
+from sutler.adapters.fake.wire import Reply, json_of, json_reply
 
 Row = dict[str, Any]
 
@@ -24,8 +24,8 @@ UNUSABLE_FIGURES: Final = {
 
 def garbled(good: Reply, shape: RowShape) -> Reply:
     """The same rows, and after them one of every unusable kind."""
-    data = _read(good)
-    if data is None:
+    data = json_of(good.body)
+    if data is None:  # a body that was played back may be none
         return good
     rows = at_path(data, shape.rows)
     if isinstance(rows, list):
@@ -37,13 +37,8 @@ def garbled(good: Reply, shape: RowShape) -> Reply:
 
 def without_rows(good: Reply) -> Reply:
     """The same answer with its lists emptied, as deep as the outermost ones."""
-    data = _read(good)
+    data = json_of(good.body)
     return good if data is None else replace(json_reply(_emptied(data)), headers=good.headers)
-
-
-def _read(good: Reply) -> Any:
-    """None for a body that was played back and is none."""
-    return Request("", "", {}, {}, good.body).data()
 
 
 def _emptied(data: Any) -> Any:
@@ -56,7 +51,7 @@ def _emptied(data: Any) -> Any:
 
 
 def _spoilt(rows: list[Any], shape: RowShape) -> Iterator[tuple[str, Any]]:
-    """Each from a good row that has what is to be spoilt."""
+    """Makes each kind from a good row that has what is to be spoilt."""
     fit = [row for row in rows if isinstance(row, dict) and isinstance(at_path(row, shape.gpu), str)]
     if not fit:
         return
@@ -75,7 +70,7 @@ def _spoilt(rows: list[Any], shape: RowShape) -> Iterator[tuple[str, Any]]:
 
 
 def _with(template: Row, paths: tuple[Path, ...], value: Any) -> Row:
-    """A copy with this value wherever the template has one."""
+    """Copies the row, with this value wherever the template has one."""
     row = copy.deepcopy(template)
     for path in paths:
         holder = at_path(row, path[:-1])
@@ -97,7 +92,7 @@ def _dearer(template: Row, shape: RowShape) -> Row:
 
 
 def _renamed(row: Any, kind: str, shape: RowShape) -> Any:
-    """Under an id of its own, but for the duplicate; a number stays a number."""
+    """Gives the row an id of its own, but for the duplicate; a number stays a number."""
     if kind == "duplicate" or shape.id is None or not isinstance(row, dict):
         return row
     own = row.get(shape.id)

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from sutler.adapters.fake.chance import between, level, normal, share_below, spread, step_at, uniform
@@ -19,46 +18,42 @@ from sutler.adapters.fake.errors import FakeSetupError
 from sutler.adapters.fake.gpus import GPUS, SOLD_BY, GpuModel, Kind
 from sutler.adapters.fake.places import PLACES, Place
 
-LEAST_MACHINES: Final = 50
-MOST_MACHINES: Final = 20_000
+LEAST_MACHINES: Final = 50  # chosen: the smallest cloud, with 4 % of them, still has one or two
+MOST_MACHINES: Final = 20_000  # chosen: bounds the time of an answer, which grows with them
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 
-_SHARES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "vastai": 0.6,
-        "runpod": 0.14,
-        "lium": 0.07,
-        "hyperstack": 0.06,
-        "verda": 0.05,
-        "shadeform": 0.04,
-        "lambda": 0.04,
-    }
-)
-_SIZES: Final[Mapping[Kind, tuple[int, ...]]] = MappingProxyType(
-    {
-        "data_centre": (8, 8, 8, 4, 8, 4, 2, 1),
-        "workstation": (4, 8, 2, 4, 1),
-        "consumer": (1, 8, 4, 2, 4, 1, 8, 2),
-    }
-)
+_SHARES: Final[Mapping[str, float]] = {
+    "vastai": 0.6,
+    "runpod": 0.14,
+    "lium": 0.07,
+    "hyperstack": 0.06,
+    "verda": 0.05,
+    "shadeform": 0.04,
+    "lambda": 0.04,
+}
+_SIZES: Final[Mapping[Kind, tuple[int, ...]]] = {
+    "data_centre": (8, 8, 8, 4, 8, 4, 2, 1),
+    "workstation": (4, 8, 2, 4, 1),
+    "consumer": (1, 8, 4, 2, 4, 1, 8, 2),
+}
 # Mean share of cards that are rented, its swing over the day, and the UTC hour at which most are.
-_DEMAND: Final[Mapping[Kind, tuple[float, float, float]]] = MappingProxyType(
-    {"data_centre": (0.66, 0.22, 15.0), "workstation": (0.58, 0.14, 15.0), "consumer": (0.5, 0.1, 20.0)}
-)
-_LIST_FACTORS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "runpod/secure": 1.2,
-        "runpod/community": 0.9,
-        "lium/standard": 0.95,
-        "lium/spot": 0.6,
-        "lambda/": 1.3,
-        "verda/": 1.1,
-        "hyperstack/": 1.05,
-        "shadeform/massedcompute": 1.15,
-        "shadeform/crusoe": 1.25,
-    }
-)
+_DEMAND: Final[Mapping[Kind, tuple[float, float, float]]] = {
+    "data_centre": (0.66, 0.22, 15.0),
+    "workstation": (0.58, 0.14, 15.0),
+    "consumer": (0.5, 0.1, 20.0),
+}
+_LIST_FACTORS: Final[Mapping[str, float]] = {
+    "runpod/secure": 1.2,
+    "runpod/community": 0.9,
+    "lium/standard": 0.95,
+    "lium/spot": 0.6,
+    "lambda/": 1.3,
+    "verda/": 1.1,
+    "hyperstack/": 1.05,
+    "shadeform/massedcompute": 1.15,
+    "shadeform/crusoe": 1.25,
+}
 # Cards of one machine are rented together as often as not: (cards per draw, shortest hours, longest hours, weight).
 _BLOCKS: Final = ((8, 5.0, 12.0, 0.6), (4, 2.0, 6.0, 0.5), (2, 1.0, 4.0, 0.43), (1, 0.5, 3.0, 0.4539))
 
@@ -67,7 +62,7 @@ _MACHINE, _HOST, _PRICE, _DEMANDED, _CARDS, _BID, _UPTIME, _LISTING, _LIST, _TYP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class FakeMachine:
     """What never changes about a machine; `host` may have several, of one place."""
 
     number: int
@@ -85,7 +80,7 @@ class Machine:
 class MachineState:
     """A machine at one instant: cards not rented, prices per GPU and hour, and the listing it is under."""
 
-    machine: Machine
+    machine: FakeMachine
     free: tuple[int, ...]
     usd_per_gpu_hour: float
     bid_usd_per_gpu_hour: float
@@ -113,7 +108,7 @@ class Market:
         self.machines = tuple(_machines(seed, machines))
         self._of = {name: tuple(m for m in self.machines if m.provider == name) for name in _SHARES}
 
-    def of(self, provider: str) -> tuple[Machine, ...]:
+    def of(self, provider: str) -> tuple[FakeMachine, ...]:
         """The machines of one cloud."""
         return self._of[provider]
 
@@ -122,8 +117,8 @@ class Market:
         states = (self.state(machine, t_s) for machine in self._of[provider])
         return tuple(state for state in states if state is not None)
 
-    def state(self, machine: Machine, t_s: float) -> MachineState | None:
-        """None while the machine is switched off or not listed."""
+    def state(self, machine: FakeMachine, t_s: float) -> MachineState | None:
+        """Returns the machine as it is at `t_s`, None while it is switched off or not listed."""
         key = (self.seed, machine.number)
         if uniform(*key, _UPTIME, step_at(t_s, 10 * HOUR_S, *key, _UPTIME)) < 0.03:
             return None
@@ -154,7 +149,7 @@ class Market:
         return round(gpu.usd_per_gpu_hour * _LIST_FACTORS[f"{provider}/{tier}"] * math.exp(drift), 2)
 
     def counts(self, t_s: float) -> dict[str, dict[str, Count]]:
-        """By cloud and GPU slug: what is truly there, whatever the clouds tell of it."""
+        """Counts by cloud and GPU slug what is truly there, whatever the clouds tell of it."""
         return {provider: dict(self._counts(provider, t_s)) for provider in _SHARES}
 
     def _counts(self, provider: str, t_s: float) -> Iterator[tuple[str, Count]]:
@@ -165,7 +160,7 @@ class Market:
             cards = sum(state.machine.gpus for state in own)
             yield slug, Count(len(own), cards, sum(len(state.free) for state in own), min(prices, default=None))
 
-    def _free(self, machine: Machine, t_s: float) -> tuple[int, ...]:
+    def _free(self, machine: FakeMachine, t_s: float) -> tuple[int, ...]:
         demand = self.demand(machine.gpu, t_s)
         values = [0.0] * machine.gpus
         for block, (cards, shortest_h, longest_h, weight) in enumerate(_BLOCKS):
@@ -176,8 +171,8 @@ class Market:
                     values[card] += drawn
         return tuple(card for card, value in enumerate(values) if share_below(value) >= demand)
 
-    def _prices(self, machine: Machine, t_s: float) -> tuple[float, float]:
-        """On demand and least bid. A host revises its price every few hours, after the demand at that moment."""
+    def _prices(self, machine: FakeMachine, t_s: float) -> tuple[float, float]:
+        """Returns the price on demand and the least bid. Hosts revise theirs every few hours, by the demand."""
         key = (self.seed, machine.number, _PRICE)
         period_s = between(3.0, 12.0, *key, -2) * HOUR_S
         revised_s = (step_at(t_s, period_s, *key) - uniform(*key, -1)) * period_s
@@ -194,7 +189,7 @@ class Market:
         return price, round(price * min(least, 0.9), 4)
 
 
-def _machines(seed: int, machines: int) -> Iterator[Machine]:
+def _machines(seed: int, machines: int) -> Iterator[FakeMachine]:
     so_far: Counter[str] = Counter()
     for number in range(machines):
         provider = _by_weight(spread(number, 0), tuple(_SHARES), tuple(_SHARES.values()))
@@ -202,7 +197,7 @@ def _machines(seed: int, machines: int) -> Iterator[Machine]:
         so_far[provider] += 1
 
 
-def _machine(seed: int, number: int, provider: str, rank: int) -> Machine:
+def _machine(seed: int, number: int, provider: str, rank: int) -> FakeMachine:
     slugs = SOLD_BY[provider]
     weights = tuple(GPUS[slug].weight for slug in slugs)
     gpu = GPUS[_by_weight(spread(rank, seed, _MACHINE, len(provider)), slugs, weights)]
@@ -211,7 +206,7 @@ def _machine(seed: int, number: int, provider: str, rank: int) -> Machine:
     gpus = sizes[int(uniform(seed, number, _MACHINE, 2) * len(sizes))]
     host = rank // 3 if is_marketplace else 0
     place_key = host if is_marketplace else rank
-    return Machine(
+    return FakeMachine(
         number=number,
         provider=provider,
         gpu=gpu,

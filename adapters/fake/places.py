@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 
@@ -70,14 +69,12 @@ _SHADEFORM: Final = (
     Place("wilmington-usa-1", "US", "US, Wilmington, DE", "massedcompute"),
     Place("icat-iceland-1", "IS", "IS, Keflavik", "crusoe"),
 )
-PLACES: Final[Mapping[str, tuple[Place, ...]]] = MappingProxyType(
-    {
-        "vastai": _VASTAI,
-        "runpod": _RUNPOD,
-        "lium": _LIUM,
-        "lambda": _LAMBDA,
-        "verda": _VERDA,
-        "hyperstack": _HYPERSTACK,
-        "shadeform": _SHADEFORM,
-    }
-)
+PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
+    "vastai": _VASTAI,
+    "runpod": _RUNPOD,
+    "lium": _LIUM,
+    "lambda": _LAMBDA,
+    "verda": _VERDA,
+    "hyperstack": _HYPERSTACK,
+    "shadeform": _SHADEFORM,
+}

@@ -29,7 +29,7 @@ class Entry:
     reply: Reply = field(repr=False)
 
 
-class Replay:
+class ReplayFolder:
     """The answers of a folder, read once. Raises ReplayError."""
 
     def __init__(self, folder: Path | str) -> None:
@@ -38,7 +38,7 @@ class Replay:
         self._selected: dict[str, Entry] = {}
 
     def select(self, file: str) -> Entry:
-        """From now on this file answers for its provider, wherever its method and path fit. Raises ReplayError."""
+        """Lets this file answer for its provider from now on where method and path fit. Raises ReplayError."""
         found = next((entry for entry in self.entries if entry.file == file), None)
         if found is None:
             names = ", ".join(entry.file for entry in self.entries)
@@ -47,7 +47,7 @@ class Replay:
         return found
 
     def entry_for(self, request: Request) -> Entry | None:
-        """What answers this request, if anything does."""
+        """Returns what answers this request, if anything does."""
         fitting = [each for each in self.entries if (each.method, each.path) == (request.method, request.path)]
         for entry in fitting:
             if self._selected.get(entry.provider) is entry:

@@ -1,7 +1,7 @@
 """Which failure is due at which cloud, and how often still."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sutler.adapters.fake.clouds import CLOUDS
 from sutler.adapters.fake.clouds.cloud import Cloud
@@ -10,8 +10,8 @@ from sutler.adapters.fake.failures import FAILURES, Failure, kinds_of
 
 
 @dataclass(slots=True)
-class Planned:
-    """`times` None: until told otherwise."""
+class PlannedFailure:
+    """A failure of the next `times` requests to a cloud; None: of all until told otherwise."""
 
     provider: str
     kind: str
@@ -19,13 +19,13 @@ class Planned:
 
 
 class FailureSchedule:
-    """At most one failure per cloud; safe for several threads."""
+    """Holds at most one failure per cloud; it is safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._planned: dict[str, Planned] = {}
+        self._planned: dict[str, PlannedFailure] = {}
 
-    def plan(self, provider: str, kind: str, times: int | None = None) -> Planned:
+    def plan(self, provider: str, kind: str, times: int | None = None) -> None:
         """The next `times` requests to this cloud fail in this way. Raises FakeSetupError."""
         if provider not in CLOUDS:
             raise FakeSetupError(f"provider: {provider!r} must be one of {', '.join(CLOUDS)}")
@@ -33,13 +33,11 @@ class FailureSchedule:
             raise FakeSetupError(f"kind: {kind!r} must be one of {', '.join(kinds_of(provider))}")
         if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
             raise FakeSetupError(f"times: {times!r} must be a whole number from 1")
-        planned = Planned(provider, kind, times)
         with self._lock:
-            self._planned[provider] = planned
-        return planned
+            self._planned[provider] = PlannedFailure(provider, kind, times)
 
     def clear(self, provider: str | None = None) -> None:
-        """At this cloud, or at all of them."""
+        """Ends the failure of this cloud, or of all of them."""
         with self._lock:
             if provider is None:
                 self._planned.clear()
@@ -61,9 +59,7 @@ class FailureSchedule:
     def listed(self) -> list[dict[str, object]]:
         """What is planned, for people."""
         with self._lock:
-            return [
-                {"provider": each.provider, "kind": each.kind, "times": each.times} for each in self._planned.values()
-            ]
+            return [asdict(each) for each in self._planned.values()]
 
 
 def parsed_failure(text: str) -> tuple[str, str, int | None]:

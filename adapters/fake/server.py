@@ -9,28 +9,26 @@ At run time `/_fake/failures` (GET, POST, DELETE), `/_fake/replay` (POST) and `/
 """
 
 import functools
-import json
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from sutler.adapters.fake.clouds import cloud_at
-from sutler.adapters.fake.clouds.cloud import Cloud, View
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant
 from sutler.adapters.fake.connection import Listener
 from sutler.adapters.fake.errors import FakeSetupError
 from sutler.adapters.fake.failures import Case
 from sutler.adapters.fake.market import Market
-from sutler.adapters.fake.replay import Replay
+from sutler.adapters.fake.replay import ReplayFolder
 from sutler.adapters.fake.schedule import FailureSchedule
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 USUAL_FLOOD_BYTES: Final = 80 * 1024 * 1024  # more than any client should take
-MOST_REQUESTS_REMEMBERED: Final = 10_000
+MOST_REQUESTS_REMEMBERED: Final = 10_000  # chosen: bounds the memory of a fake that runs for days
 _CONTROL: Final = "/_fake/"
 
 
@@ -50,7 +48,7 @@ class FakeCloud:
         host: str = "127.0.0.1",
         port: int = 0,
         require_key: bool = False,
-        replayed: Replay | None = None,
+        replayed: ReplayFolder | None = None,
         log: Callable[[str], None] | None = None,
         flood_bytes: int = USUAL_FLOOD_BYTES,
         drip_pause_s: float = 0.25,
@@ -69,8 +67,8 @@ class FakeCloud:
 
     @classmethod
     def replay(cls, folder: Path | str, **options: Any) -> Self:
-        """One that plays back a folder. Raises FakeSetupError."""
-        return cls(replayed=Replay(folder), **options)
+        """Makes one that plays back a folder. Raises FakeSetupError."""
+        return cls(replayed=ReplayFolder(folder), **options)
 
     def start(self) -> None:
         """Begins to listen. Raises OSError where the port is taken."""
@@ -86,9 +84,7 @@ class FakeCloud:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -155,8 +151,8 @@ class FakeCloud:
             return cloud.refuse(request.path, cloud.bad_key_status, "Invalid user key")
         return handler(request, self._view())
 
-    def _view(self) -> View:
-        return View(self.market, self.now_s(), time.time())
+    def _view(self) -> MarketInstant:
+        return MarketInstant(self.market, self.now_s(), time.time())
 
     def _control(self, request: Request) -> Reply:
         task = (request.method, request.path.removeprefix(_CONTROL))
@@ -170,7 +166,7 @@ class FakeCloud:
                     given = _object(request)
                     self.failures.plan(_text(given, "provider"), _text(given, "kind"), given.get("times"))
                 case ("DELETE", "failures"):
-                    self.failures.clear(request.query.get("provider"))
+                    self.heal(request.query.get("provider"))
                 case ("POST", "replay"):
                     self.select(_text(_object(request), "file"))
                 case _:
@@ -202,10 +198,7 @@ def _unknown(request: Request, why: str) -> Reply:
 
 
 def _object(request: Request) -> dict[str, Any]:
-    try:
-        given = json.loads(request.body)
-    except ValueError:
-        given = None
+    given = request.data()
     if not isinstance(given, dict):
         raise FakeSetupError("body: must be a JSON object")
     return given

@@ -20,10 +20,7 @@ class Request:
 
     def data(self) -> Any:
         """The body as JSON, or None where it is none."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+        return json_of(self.body)
 
     def bearer(self) -> str:
         """The key after `Authorization: Bearer`, or nothing."""
@@ -46,6 +43,14 @@ class Reply:
     sent_bytes: int | None = None
     drip_bytes: int | None = None
     hangs: bool = False
+
+
+def json_of(body: bytes) -> Any:
+    """The data in a body, or None where it holds none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def json_reply(data: object, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = JSON) -> Reply:

@@ -66,7 +66,7 @@ def after_runs(
     seeds: int = SEEDS,
     chosen: Callable[[str], bool] = lambda engine: True,
 ) -> list[Recalibrated]:
-    """For every fold and chosen engine with LEAST_ROWS runs: refitted to `count` of them, `seeds` times."""
+    """Predicts every fold and chosen engine with LEAST_ROWS runs, refitted to `count` of them, `seeds` times."""
     return [
         _recalibrated(fold, engine, of_engine, start, count, seeds)
         for fold, start in zip(folds, started, strict=True)
@@ -108,7 +108,7 @@ def _recalibrated(
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """Of the runs that were not drawn: log(predicted / measured), and the band stated."""
+    """What became of the runs that were not drawn: log(predicted / measured), and the band stated."""
 
     before: FloatArray
     after: FloatArray
@@ -133,7 +133,7 @@ def drawn(runs: Sequence[ServingRun], count: int, seed: int) -> tuple[list[Servi
 
 
 def narrowed_bands(runs: Sequence[ServingRun], calibration: Calibration) -> FloatArray:
-    """As CorrectedStages.bands states them [num_runs]; the calibration's own without corrections."""
+    """The bands as CorrectedStages.bands states them [num_runs]; the calibration's own without corrections."""
     bands = np.array(
         [calibration.band(one.gpu, one.precision, one.engine, has_experts=one.spec.moe is not None) for one in runs]
     )

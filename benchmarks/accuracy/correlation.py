@@ -85,7 +85,7 @@ def _correlation(moves: FloatArray) -> Correlation:
 
 
 def _negative_log_likelihood(moves: FloatArray, draws: Sequence[Draw]) -> tuple[float, FloatArray]:
-    """With its gradient [8]."""
+    """Computes the likelihood with its gradient [8]."""
     parts = [_of_draw(np.exp(moves), draw) for draw in draws]
     return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 

@@ -22,7 +22,7 @@ LEAST_BAND: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one run in one fold; signed: above 0 where too much was predicted."""
+    """The error of one run in one fold; signed: above 0 where too much was predicted."""
 
     fold: Fold
     run: ServingRun
@@ -44,7 +44,7 @@ class Covered:
 
 
 def scores(runs: Sequence[ServingRun], folds: Sequence[Fold]) -> list[Score]:
-    """Of the runs that have room for a cache, once per fold they are left out in."""
+    """Collects the errors of the runs that have room for a cache, once per fold they are left out in."""
     found = []
     for fold in folds:
         tested = with_room([runs[i] for i in fold.index])
@@ -70,7 +70,7 @@ def outside(found: Sequence[Score], fold: Fold) -> list[Score]:
 
 
 def coverage(found: Sequence[Score], folds: Sequence[Fold], *, engine: str | None = None) -> list[Covered]:
-    """Of every fold, or of its runs of one engine, under the band that the runs outside its group make."""
+    """Covers every fold, or its runs of one engine, by the band that the runs outside its group make."""
     return [covered(found, fold, conformal_band(outside(found, fold)), engine=engine) for fold in folds]
 
 
@@ -81,11 +81,11 @@ def covered(found: Sequence[Score], fold: Fold, band: float, *, engine: str | No
 
 
 def pooled_fraction(found: Sequence[Covered]) -> float:
-    """Of all their runs; NaN of none."""
+    """The fraction of all their runs that is inside; NaN of none."""
     rows = sum(one.rows for one in found)
     return sum(one.inside for one in found) / rows if rows else float("nan")
 
 
 def rounded_outwards(band: float) -> float:
-    """To hundredths."""
+    """Rounds to hundredths."""
     return float(np.ceil(round(100.0 * band, 6)) / 100.0)

@@ -44,7 +44,7 @@ class Answers:
     predicted: ClosedLoop
 
     def errors(self, group: str, chosen: Chosen = lambda run: True, rests_on: str = "") -> Errors:
-        """Of the chosen runs that have an answer."""
+        """The errors of the chosen runs that have an answer."""
         answered = np.isfinite(self.predicted.req_per_s)
         place = np.array([i for i, run in enumerate(self.runs) if answered[i] and chosen(run)], dtype=np.int64)
         of_metric = {
@@ -74,5 +74,5 @@ def p90(errors: FloatArray) -> float:
 
 
 def median_and_p90(errors: FloatArray) -> str:
-    """In percent."""
+    """Writes both in percent."""
     return f"{100 * median(errors):5.1f} / {100 * p90(errors):5.1f}"

@@ -97,7 +97,7 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
 def _fitted(
     path: Path, runs: Sequence[ServingRun], layers: Sequence[LayerRun], found: Sequence[Score]
 ) -> Calibration:
-    """On every run, and rounded as it is written."""
+    """Fits the calibration on every run, rounded as it is written."""
     tell("the fit on every run, and how errors hang together")
     prior = prior_calibration()
     fitted = fit(with_room(runs), layers, prior, REFERENCE_ENGINE)

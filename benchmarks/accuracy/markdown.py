@@ -12,7 +12,7 @@ WIDTH: Final = 118
 
 
 def prose(text: str) -> str:
-    """One paragraph, however it was broken, with an empty line after it."""
+    """Joins one paragraph, however it was broken, with an empty line after it."""
     words = " ".join(text.split())
     return textwrap.fill(words, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n\n"
 

@@ -37,7 +37,7 @@ class StaticErrors:
 
 
 def layer_errors(layers: Sequence[LayerRun], shipped: Calibration, folds: Sequence[Fold]) -> list[LayerErrors]:
-    """By GPU."""
+    """Compares layer times by GPU."""
     without = {fold.group: fold.calibration for fold in folds if fold.kind == "GPU"}
     found = []
     for slug in sorted({layer.gpu.slug for layer in layers}):
@@ -48,7 +48,7 @@ def layer_errors(layers: Sequence[LayerRun], shipped: Calibration, folds: Sequen
 
 
 def static_errors(runs: Sequence[ServingRun], shipped: Calibration, *, seeds: int) -> StaticErrors | None:
-    """None without more runs than a refit takes."""
+    """Refits on static runs; returns None without more runs than a refit takes."""
     if len(runs) <= REFIT_RUNS:
         return None
     after = []

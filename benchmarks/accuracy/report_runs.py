@@ -121,7 +121,7 @@ def _narrowed_rows(found: Findings) -> Iterator[tuple[str, ...]]:
 
 
 def _mean_band(found: Sequence[Recalibrated]) -> str:
-    """Of the logarithms."""
+    """Writes the mean band, that of the logarithms."""
     return f"{np.exp(np.log(joined(one.bands for one in found)).mean()):.3f}"
 
 

@@ -22,12 +22,12 @@ NO_ANSWER = Benchmarked(float("nan"), float("nan"), float("nan"))
 
 
 def simulated(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
-    """By the roofline alone, whatever is installed."""
+    """Predicts by the roofline alone, whatever is installed."""
     return _predicted([_by_roofline(run, calibration) for run in runs])
 
 
 def by_operators(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
-    """By the operator database; NaN for the runs that it has no answer for."""
+    """Predicts by the operator database; NaN for the runs that it has no answer for."""
     return _predicted([_by_operators(run, calibration) for run in runs])
 
 

@@ -21,7 +21,7 @@ def summary(found: Findings) -> str:
 
 
 def pooled(found: Findings) -> list[Errors]:
-    """Of the vLLM runs, each predicted by a fit without its group; by kind of group."""
+    """Sums up the vLLM runs, each predicted by a fit without its group; by kind of group."""
     return [
         answers.errors(f"leaving one {kind} out, all vLLM", is_reference, "as above, per group")
         for kind, answers in found.left_out.items()

@@ -14,14 +14,14 @@ from typing import Final
 
 from sutler.adapters import lium, vastai
 from sutler.adapters.base import USUAL_PRICE_BAND, Contract, Offer
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.clouds.lium import CLOUD as LIUM
 from sutler.adapters.fake.clouds.lium import NODES_PATH
 from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
 from sutler.adapters.fake.clouds.vastai import SEARCH_PATH
 from sutler.adapters.fake.market import MachineState, Market
 from sutler.adapters.fake.wire import Request
-from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, Search
+from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, SearchAnswer
 
 DAY_S: Final = 86_400.0
 MACHINES: Final = 320
@@ -85,13 +85,13 @@ class DayMarket:
 
     def _told(self, at_s: float) -> tuple[ForRent, ...]:
         now_s = self.starts_s + at_s
-        view = View(self._market, now_s, now_s)
+        view = MarketInstant(self._market, now_s, now_s)
         found = (*_vastai(view), *_lium(view))
         wanted = (each for each in found if each.offer.gpu in self._gpus and each.offer.contract == "on_demand")
         return tuple(each for each in wanted if not self.is_down(each.machine, at_s))
 
     def fails_at(self, machine: MachineKey) -> float | None:
-        """Seconds into the day at which this machine is lost, if it is."""
+        """The seconds into the day at which this machine is lost, if it is."""
         return fails_at(self.seed, machine)
 
     def is_down(self, machine: MachineKey, at_s: float) -> bool:
@@ -161,15 +161,15 @@ class _OfTypes(Market):
         return tuple(state for machine in wanted if (state := self.state(machine, t_s)) is not None)
 
 
-def _vastai(view: View) -> Iterator[ForRent]:
+def _vastai(view: MarketInstant) -> Iterator[ForRent]:
     request = Request("POST", SEARCH_PATH, {}, {}, json.dumps(_SEARCH).encode())
     answer = json.loads(VASTAI.routes["POST", SEARCH_PATH](request, view).body)
-    search = Search("on_demand", tuple(answer["offers"]), is_cut=False)
+    search = SearchAnswer("on_demand", tuple(answer["offers"]), is_cut=False)
     for offer in vastai.parse((search,), price_band=USUAL_PRICE_BAND, now_s=view.at_s).offers:
         yield ForRent("vastai", offer)
 
 
-def _lium(view: View) -> Iterator[ForRent]:
+def _lium(view: MarketInstant) -> Iterator[ForRent]:
     answer = LIUM.routes["GET", NODES_PATH](Request("GET", NODES_PATH, {}, {}), view)
     for offer in lium.parse(json.loads(answer.body), price_band=USUAL_PRICE_BAND).offers:
         yield ForRent("lium", offer)

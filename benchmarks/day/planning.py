@@ -163,14 +163,14 @@ def speeds_of(planner: Planner, some: Sequence[ForRent]) -> Speeds:
 
 
 def document_of(each: ForRent) -> OfferDocument:
-    """As the market snapshot has it."""
+    """Makes the offer as the market snapshot has it."""
     offer = each.offer
     fields = {name: getattr(offer, name) for name in offer.__slots__ if name not in _NOT_OF_AN_OFFER}
     return OfferDocument(provider=each.provider, **fields)
 
 
 def _held(machines: Sequence[Machine]) -> Iterator[Offer]:
-    """One offer for machines that cannot be told apart, at their mean price."""
+    """Makes one offer for machines that cannot be told apart, at their mean price."""
     by_kind: dict[HoldingKey, list[Machine]] = defaultdict(list)
     for machine in machines:
         by_kind[machine.lease.kind].append(machine)

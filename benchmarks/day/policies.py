@@ -76,7 +76,7 @@ class ReplanAlways:
 
 
 def _replacements(leases: Iterable[Lease], offers: Sequence[ForRent]) -> list[Lease | None]:
-    """For each machine another of its kind; none of them shares a card with another."""
+    """Finds for each machine another of its kind; none of them shares a card with another."""
     taken: list[Rented] = []
     found: list[Lease | None] = []
     for lease in leases:

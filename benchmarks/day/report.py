@@ -41,7 +41,7 @@ class Figures(TypedDict):
 
 
 class Curves(TypedDict):
-    """By bins of `BIN_S`: requests/s that arrive and that the fleet could carry, and what it costs."""
+    """By bins of `BIN_S`: the requests/s that arrive and that the fleet could carry, and what it costs."""
 
     arriving_rps: list[float]
     capacity_rps: list[float]

@@ -138,7 +138,7 @@ class SutlerPolicy:
         return {key: Settled(max(p), min(p), 1) for key, p in prices.items() if len(p) == len(polls)}
 
     def _market_version(self, at_s: float) -> int:
-        """Another number after every poll that brought another market than the one before."""
+        """Gives another number after every poll that brought another market than the one before."""
         offers = self.setting.market.offers
         before = self.memory.market_version
         if before is not None and offers(at_s) == offers(at_s - POLL_S):
@@ -181,7 +181,7 @@ def _fields(rented: ForRent) -> dict[str, Any]:
 
 
 def _observations(day: Day, at_s: float, *, since_s: float) -> Iterator[Observation]:
-    """One a slice."""
+    """Makes one observation per slice of the day."""
     for begin_s in np.arange(since_s, at_s, day.slice_s):
         end_s = float(begin_s) + day.slice_s
         counts = day.counts(float(begin_s), end_s)

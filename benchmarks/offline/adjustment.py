@@ -32,7 +32,7 @@ REPORTED_FRACTION: Final = 0.3
 def recoveries(
     setting: Setting, application: Application, done: Set[tuple[str, str, float]], tell: Callable[[str], None]
 ) -> Iterator[Recovery]:
-    """One by one, those of the setting that are not `done`; the plan that they begin with is made once."""
+    """Runs, one by one, those of the setting that are not `done`; the plan that they begin with is made once."""
     left = [
         (node, factor) for node in setting.slowed for factor in FACTORS if (setting.name, node, factor) not in done
     ]

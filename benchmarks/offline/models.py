@@ -17,7 +17,7 @@ _LLAMA_1_CONTEXT_TOKENS: Final = 2048
 
 
 def spec_of(name: str) -> ModelSpec:
-    """Of a model by the paper's name; raises KeyError for another."""
+    """Finds a model by the paper's name; raises KeyError for another."""
     return _specs()[name]
 
 

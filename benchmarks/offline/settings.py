@@ -106,7 +106,7 @@ class Loss:
 
     @property
     def fraction(self) -> float:
-        """Of the time with known lengths; negative where not knowing was luck."""
+        """The loss as a share of the time with known lengths; negative where not knowing was luck."""
         return self.executed_s / self.known_s - 1
 
 

@@ -115,7 +115,7 @@ def known_summaries(losses: Sequence[Loss]) -> list[KnownSummary]:
 
 
 def recovered_fraction(recovery: Recovery) -> float | None:
-    """Of what knowing the speed would gain; None where that is next to nothing."""
+    """The share of what knowing the speed would gain; None where that is next to nothing."""
     if recovery.oracle_gain_s < LEAST_ORACLE_GAIN_FRACTION * recovery.going_on_s:
         return None
     return recovery.gain_s / recovery.oracle_gain_s
@@ -139,7 +139,7 @@ def gain_over_best(outcomes: Outcomes, setting: str, variant: VariantName) -> fl
 
 
 def forecast_error(one: Outcome) -> float | None:
-    """Of the time as executed; negative where the forecast is too early."""
+    """The error as a share of the time as executed; negative where the forecast is too early."""
     return one.forecast_s / one.makespan_s - 1 if one.forecast_s and one.makespan_s else None
 
 

@@ -43,7 +43,7 @@ def fake_cloud(
     """Answer as every cloud does, on one local port, until Ctrl-C. No key, no account, no cost."""
     from sutler.adapters.fake.errors import FakeSetupError
     from sutler.adapters.fake.market import Market
-    from sutler.adapters.fake.replay import Replay
+    from sutler.adapters.fake.replay import ReplayFolder
     from sutler.adapters.fake.schedule import parsed_failure
     from sutler.adapters.fake.server import FakeCloud
 
@@ -53,7 +53,7 @@ def fake_cloud(
             speed=speed,
             port=port,
             require_key=require_key,
-            replayed=None if payloads is None else Replay(payloads),
+            replayed=None if payloads is None else ReplayFolder(payloads),
             log=say if log else None,
         )
         for name in file or ():

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from sutler.adapters.errors import FetchError
-from sutler.adapters.http import Answer, HttpPolicy
+from sutler.adapters.http import HttpAnswer, HttpPolicy
 from tests.adapters.builders import ToldTime, a_client
 from tests.adapters.server import Raw, Script, ScriptedServer, Wire, json_reply, text_reply
 
@@ -16,7 +16,7 @@ HASTY: Final = HttpPolicy(connect_timeout_s=2.0, read_timeout_s=0.1)
 
 def asked(
     *script: Script, told: ToldTime | None = None, policy: HttpPolicy | None = None, **options: Any
-) -> tuple[Answer, ScriptedServer]:
+) -> tuple[HttpAnswer, ScriptedServer]:
     with ScriptedServer(script) as server, a_client(server.base_url, time=told, policy=policy) as http:
         return http.get("/things", **options), server
 

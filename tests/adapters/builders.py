@@ -11,7 +11,7 @@ from sutler.adapters.base import USUAL_PRICE_BAND, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.http import Clock, HttpClient, HttpPolicy
 from sutler.adapters.polling import poll
-from sutler.adapters.vastai_searches import Search, SearchedContract
+from sutler.adapters.vastai_searches import SearchAnswer, SearchedContract
 from sutler.service.documents.market import MarketDocument, OfferDocument
 
 DELETE: Final = object()
@@ -121,7 +121,7 @@ def vast_poll(
     price_band: PriceBand = USUAL_PRICE_BAND,
 ) -> Poll:
     """What one search that brings these rows amounts to."""
-    return vastai.parse([Search(contract, rows, is_cut)], price_band=price_band, now_s=NOON_EPOCH_S)
+    return vastai.parse([SearchAnswer(contract, rows, is_cut)], price_band=price_band, now_s=NOON_EPOCH_S)
 
 
 def only_offer(found: Poll) -> Offer:

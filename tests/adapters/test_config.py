@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from sutler.adapters.config import Option, ProviderConfig, bearer, no_headers
+from sutler.adapters.config import ProviderConfig, ProviderOption, bearer, key_in
 from sutler.adapters.errors import SetupError
 
-ONE = Option("api", ("v2", "graphql"), "v2", "which API")
-SEVERAL = Option("clouds", ("SECURE", "COMMUNITY"), "SECURE", "which clouds", several=True)
+ONE = ProviderOption("api", ("v2", "graphql"), "v2", "which API")
+SEVERAL = ProviderOption("clouds", ("SECURE", "COMMUNITY"), "SECURE", "which clouds", several=True)
 
 
 def a_config(base_url: str = "https://cloud.example", **options: str) -> ProviderConfig:
@@ -68,7 +68,7 @@ def test_unknown_or_no_choices_of_several_are_refused(given: str) -> None:
 
 def test_a_key_goes_into_the_header_without_its_outer_blanks() -> None:
     assert bearer(with_key(" sk-abc.DEF_123+/= \n")) == {"Authorization": "Bearer sk-abc.DEF_123+/="}
-    assert no_headers(with_key("sk-abc")) == {}
+    assert key_in("X-Key")(with_key("sk-abc")) == {"X-Key": "sk-abc"}
 
 
 @pytest.mark.parametrize("key", ["", "   ", "\n"])

@@ -3,6 +3,7 @@
 The names are those of the clouds' documents; memory and power are what they state beside them.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sutler.adapters import gpu_names
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import fold, identify, known_gpus
 from sutler.solver.catalog import load_gpus, resolve_gpu
@@ -410,3 +412,10 @@ def test_the_planner_means_the_same_card_where_the_name_alone_says_which(name: s
 )
 def test_the_planner_means_the_same_card_once_the_memory_is_stated(name: str, slug: str) -> None:
     assert planners_view(f"{name} {known_gpus()[slug].memory_gb:g}GB") in {slug, None}
+
+
+def test_the_table_is_read_where_no_other_package_is_called_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed sutler has no top-level `adapters`, unlike a checkout."""
+    monkeypatch.setitem(sys.modules, "adapters", None)
+    gpu_names._table.cache_clear()
+    assert gpu_names._table()["gpus"]

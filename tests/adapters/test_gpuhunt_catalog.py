@@ -10,12 +10,9 @@ import pytest
 from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
 from sutler.adapters.config import ProviderConfig
 from sutler.adapters.errors import AnswerError, SetupError, TryLaterError
-from sutler.adapters.gpuhunt_catalog import CLOUDS, PROVIDER, GpuhuntAdapter, parse, require_installed
-from sutler.adapters.http import HttpClient
+from sutler.adapters.gpuhunt_catalog import CLOUDS, PROVIDER, parse, require_installed, rows_of_command
 from sutler.adapters.polling import poll
-from tests.adapters.builders import a_client
 from tests.adapters.cloud_bodies import a_row
-from tests.adapters.server import unused_base_url
 
 HEADER = "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor,flags"
 NO_GPU = "m5.large,us-east-1,0.096,2,8.0,0,,,False,,,"
@@ -156,41 +153,36 @@ def test_a_rejected_row_has_one_name_whatever_its_price() -> None:
     ]
 
 
-def a_program(program: str, *, time_limit_s: float = 30.0) -> GpuhuntAdapter:
-    return GpuhuntAdapter(("aws",), USUAL_PRICE_BAND, (sys.executable, "-c", program), time_limit_s)
+def poll_of_program(program: str, *, time_limit_s: float = 30.0) -> Poll:
+    rows = rows_of_command((sys.executable, "-c", program), ("aws",), time_limit_s=time_limit_s)
+    return parse(rows, price_band=USUAL_PRICE_BAND)
 
 
-@pytest.fixture
-def http() -> Any:
-    with a_client(unused_base_url()) as client:
-        yield client
-
-
-def test_rows_come_from_a_process_that_is_given_the_clouds(http: HttpClient) -> None:
+def test_rows_come_from_a_process_that_is_given_the_clouds() -> None:
     rows = json.dumps([a_price()])
-    found = a_program(f"import sys; print('{{\"' + sys.argv[1] + '\": ' + {rows!r} + '}}')").fetch(http)
+    found = poll_of_program(f"import sys; print('{{\"' + sys.argv[1] + '\": ' + {rows!r} + '}}')")
     assert (found.outcome, [offer.offer_id for offer in found.offers]) == (
         "prices_only",
         ["aws/us-east-1/p5.48xlarge"],
     )
 
 
-def test_a_process_that_hangs_is_stopped(http: HttpClient) -> None:
+def test_a_process_that_hangs_is_stopped() -> None:
     with pytest.raises(TryLaterError, match=r"longer than 0\.5 s"):
-        a_program("import time; time.sleep(600)", time_limit_s=0.5).fetch(http)
+        poll_of_program("import time; time.sleep(600)", time_limit_s=0.5)
 
 
-def test_a_process_that_fails_is_tried_later(http: HttpClient) -> None:
+def test_a_process_that_fails_is_tried_later() -> None:
     with pytest.raises(TryLaterError, match="no catalogue today"):
-        a_program("raise SystemExit('no catalogue today')").fetch(http)
+        poll_of_program("raise SystemExit('no catalogue today')")
 
 
 @pytest.mark.parametrize(
     ("printed", "outcome"), [("", "bad_body"), ("[]", "bad_shape"), ('{"aws": []}', "bad_shape")]
 )
-def test_a_process_that_prints_no_rows_is_no_answer(http: HttpClient, printed: str, outcome: str) -> None:
+def test_a_process_that_prints_no_rows_is_no_answer(printed: str, outcome: str) -> None:
     with pytest.raises(AnswerError) as raised:
-        a_program(f"print({printed!r})").fetch(http)
+        poll_of_program(f"print({printed!r})")
     assert raised.value.outcome == outcome
 
 

@@ -1,13 +1,13 @@
 """The tally of a poll: one offer per key, rejected rows as they came, the same row twice counted once."""
 
 import json
-from typing import Any
 
 import pytest
 
 from sutler.adapters.base import Contract, Offer
 from sutler.adapters.errors import RowError
-from sutler.adapters.rows import Collected, as_row, is_new
+from sutler.adapters.rows import Collected
+from sutler.adapters.values import as_row, optional_identifier
 
 
 def an_offer(price: float, *, offer_id: str = "1", contract: Contract = "on_demand") -> Offer:
@@ -50,7 +50,7 @@ def test_contracts_of_one_offer_are_two_offers() -> None:
 
 def test_a_rejected_row_is_kept_as_it_came() -> None:
     tally = Collected()
-    tally.reject({"id": 7, "price": "N/A"}, RowError("bad_number", "price: 'N/A' is not a number"))
+    tally.reject({"id": 7, "price": "N/A"}, RowError("bad_number", "price: 'N/A' is not a number"), "7")
     (row,) = tally.rejected
     assert (row.offer_id, row.reason, row.detail) == ("7", "bad_number", "price: 'N/A' is not a number")
     assert json.loads(row.raw) == {"id": 7, "price": "N/A"}
@@ -59,36 +59,36 @@ def test_a_rejected_row_is_kept_as_it_came() -> None:
 def test_a_rejected_row_may_have_another_id_or_none() -> None:
     tally = Collected()
     error = RowError("bad_shape", "no")
-    tally.reject({"uuid": "u-1"}, error, id_field="uuid")
+    tally.reject({"uuid": "u-1"}, error, "u-1")
     for row in ({"id": None}, {"id": [1]}, "text", None, [1, 2]):
-        tally.reject(row, error)
+        tally.reject(row, error, optional_identifier(row, "id"))
     assert [row.offer_id for row in tally.rejected] == ["u-1", None, None, None, None, None]
 
 
 def test_the_same_row_to_the_letter_is_new_only_once() -> None:
-    seen: dict[str, list[Any]] = {}
-    assert is_new({"id": 1, "a": [1, {"b": 2}]}, seen)
-    assert not is_new({"a": [1, {"b": 2}], "id": 1}, seen)
-    assert is_new({"id": 1, "a": [1, {"b": 3}]}, seen)
-    assert is_new({"id": 2, "a": [1, {"b": 2}]}, seen)
+    tally = Collected()
+    assert tally.is_new({"id": 1, "a": [1, {"b": 2}]})
+    assert not tally.is_new({"a": [1, {"b": 2}], "id": 1})
+    assert tally.is_new({"id": 1, "a": [1, {"b": 3}]})
+    assert tally.is_new({"id": 2, "a": [1, {"b": 2}]})
 
 
 def test_a_row_with_an_impossible_number_is_the_same_row_too() -> None:
-    seen: dict[str, list[Any]] = {}
-    assert is_new({"id": 1, "a": float("nan")}, seen)
-    assert not is_new({"id": 1, "a": float("nan")}, seen)
+    tally = Collected()
+    assert tally.is_new({"id": 1, "a": float("nan")})
+    assert not tally.is_new({"id": 1, "a": float("nan")})
 
 
 def test_what_is_no_object_is_always_new() -> None:
-    seen: dict[str, list[Any]] = {}
-    assert is_new("row", seen)
-    assert is_new("row", seen)
+    tally = Collected()
+    assert tally.is_new("row")
+    assert tally.is_new("row")
 
 
 def test_thousands_of_rows_without_an_id_are_told_apart() -> None:
-    seen: dict[str, list[Any]] = {}
-    assert all(is_new({"n": i, "more": "x" * 200}, seen) for i in range(3000))
-    assert not is_new({"n": 7, "more": "x" * 200}, seen)
+    tally = Collected()
+    assert all(tally.is_new({"n": i, "more": "x" * 200}) for i in range(3000))
+    assert not tally.is_new({"n": 7, "more": "x" * 200})
 
 
 @pytest.mark.parametrize("value", [[], "x" * 900, None, 3])

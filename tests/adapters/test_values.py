@@ -15,13 +15,13 @@ from sutler.adapters.values import (
     count,
     flag,
     identifier,
-    is_row,
+    inside,
     nonnegative,
     number,
     optional_identifier,
     raw_json,
-    required_number,
     short,
+    stated,
     text,
     whole,
     whole_numbers,
@@ -138,12 +138,12 @@ def test_whatever_a_field_holds_is_a_finite_number_or_a_bad_one(value: object) -
 @pytest.mark.parametrize("value", [None, ABSENT])
 def test_a_required_number_that_is_missing_is_a_bad_shape(value: object) -> None:
     with pytest.raises(RowError, match="x: is missing") as caught:
-        required_number(a_row(value), "x")
+        stated(number(a_row(value), "x"), "x")
     assert caught.value.reason == "bad_shape"
 
 
 def test_a_required_number_is_a_number() -> None:
-    assert required_number({"x": "1.5"}, "x") == 1.5
+    assert stated(number({"x": "1.5"}, "x"), "x") == 1.5
 
 
 @pytest.mark.parametrize(("value", "expected"), [(8, 8), (8.0, 8), ("8", 8), ("8.0", 8), (-1, -1), (None, None)])
@@ -354,7 +354,7 @@ def test_a_message_never_shows_more_than_a_little(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [({}, True), ({"a": 1}, True), ([], False), ("{}", False), (None, False)]
+    ("value", "found"), [({"a": {"b": 1}}, 1), ({"a": {}}, None), ({"a": [1]}, None), ({}, None), ("a", None)]
 )
-def test_a_row_is_an_object(value: object, expected: bool) -> None:
-    assert is_row(value) is expected
+def test_a_path_leads_through_objects_or_to_nothing(value: object, found: object) -> None:
+    assert inside(value, "a", "b") == found

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sutler.adapters import vastai
 from sutler.adapters.base import PriceBand
-from sutler.adapters.vastai_searches import Search
+from sutler.adapters.vastai_searches import SearchAnswer
 from tests.adapters.builders import (
     DELETE,
     NOON_EPOCH_S,
@@ -44,7 +44,10 @@ def renamed(changes: dict[str, Any]) -> dict[str, Any]:
 @given(st.lists(odd_rows, min_size=1, max_size=4))
 def test_whatever_a_row_holds_the_others_live_on_and_what_is_kept_fits_a_snapshot(odd: list[object]) -> None:
     good = [vast_row(f"good-{i}", machine_id=f"m-{i}", host_id=None, gpu_ids=[i]) for i in range(2)]
-    searches = [Search("on_demand", (good[0], *odd, good[1]), False), Search("interruptible", tuple(odd), True)]
+    searches = [
+        SearchAnswer("on_demand", (good[0], *odd, good[1]), False),
+        SearchAnswer("interruptible", tuple(odd), True),
+    ]
     found = vastai.parse(searches, price_band=PriceBand(), now_s=NOON_EPOCH_S)
     assert {"good-0", "good-1"} <= {offer.offer_id for offer in found.offers}
     assert found.kept == len(found.offers) == len({offer.key for offer in found.offers})

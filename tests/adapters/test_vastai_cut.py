@@ -7,7 +7,7 @@ import pytest
 
 from sutler.adapters import vastai, vastai_searches
 from sutler.adapters.base import Coverage, Poll, PriceBand
-from sutler.adapters.vastai_searches import MOST_OFFERS, Search
+from sutler.adapters.vastai_searches import MOST_OFFERS, SearchAnswer
 from tests.adapters.builders import NOON_EPOCH_S, ToldTime, a_poll, vast_poll, vast_row
 from tests.adapters.fake.builders import a_cloud
 from tests.adapters.fake.builders import polled as polled_fake
@@ -223,7 +223,7 @@ def test_unreadable_totals_do_not_widen_what_a_cut_answer_is_certain_of() -> Non
 
 
 def test_only_the_search_that_was_cut_is_limited() -> None:
-    searches = [Search("on_demand", tuple(rows_at(0.2, 0.4)), True), Search("interruptible", (), False)]
+    searches = [SearchAnswer("on_demand", tuple(rows_at(0.2, 0.4)), True), SearchAnswer("interruptible", (), False)]
     found = vastai.parse(searches, price_band=PriceBand(), now_s=NOON_EPOCH_S)
     assert found.covered == (Coverage("on_demand", 0.2, 2), Coverage("interruptible", None, 0))
 

@@ -1,7 +1,6 @@
 """Every cloud that the fake plays, by the name of its adapter."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from sutler.adapters.fake.clouds.cloud import Cloud
@@ -13,20 +12,9 @@ from sutler.adapters.fake.clouds.shadeform import CLOUD as SHADEFORM
 from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
 from sutler.adapters.fake.clouds.verda import CLOUD as VERDA
 
-CLOUDS: Final[Mapping[str, Cloud]] = MappingProxyType(
-    {
-        cloud.name: cloud
-        for cloud in (
-            VASTAI,
-            RUNPOD,
-            LIUM,
-            LAMBDA,
-            VERDA,
-            HYPERSTACK,
-            SHADEFORM,
-        )
-    }
-)
+CLOUDS: Final[Mapping[str, Cloud]] = {
+    cloud.name: cloud for cloud in (VASTAI, RUNPOD, LIUM, LAMBDA, VERDA, HYPERSTACK, SHADEFORM)
+}
 
 
 def cloud_at(path: str) -> Cloud | None:

@@ -17,7 +17,7 @@ _SAME_INSTANT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MarketInstant:
     """The market at one instant, which it is `wall_s` for the caller; both in epoch seconds."""
 
     market: Market
@@ -33,11 +33,11 @@ class View:
 
     @property
     def shift_s(self) -> float:
-        """Whole days that bring a date of the market into the caller's calendar, and never into its past."""
+        """The whole days that bring a date of the market into the caller's calendar, and never into its past."""
         return math.ceil((self.wall_s - self.at_s - _SAME_INSTANT_S) / DAY_S) * DAY_S
 
 
-Handler = Callable[[Request, View], Reply]
+Handler = Callable[[Request, MarketInstant], Reply]
 Refuse = Callable[[str, int, str], Reply]
 
 

@@ -4,17 +4,16 @@ Objects are mappings of fields; a field that takes arguments is a function of th
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 _TOKEN: Final = re.compile(
     r"""[\s,]+|\#[^\n]*|(?P<token>[{}()\[\]:!=$]|"(?:[^"\\\n]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?|[_A-Za-z][_0-9A-Za-z]*)"""
 )
-_DEEPEST: Final = 12
+_DEEPEST: Final = 12  # chosen: no query of these types is half as deep
 
 Fields = Mapping[str, Any]
-Resolver = Callable[[Mapping[str, Any]], Any]
 
 
 class QueryError(Exception):
@@ -22,13 +21,13 @@ class QueryError(Exception):
 
 
 @dataclass(slots=True)
-class Selection:
+class QueryField:
     """One field asked for: its name, the name it goes by in the answer, its arguments, and what of it is wanted."""
 
     name: str
     alias: str
     arguments: dict[str, Any] = field(default_factory=dict)
-    inner: list["Selection"] = field(default_factory=list)
+    inner: list["QueryField"] = field(default_factory=list)
 
 
 def execute(query: object, variables: object, root: Fields) -> dict[str, Any]:
@@ -42,11 +41,11 @@ def execute(query: object, variables: object, root: Fields) -> dict[str, Any]:
         raise QueryError("Syntax Error: the query is too deep or too long.") from None
 
 
-def _selected(wanted: list[Selection], fields: Fields, kind: str) -> dict[str, Any]:
+def _selected(wanted: list[QueryField], fields: Fields, kind: str) -> dict[str, Any]:
     return {each.alias: _value(each, fields, kind) for each in wanted}
 
 
-def _value(wanted: Selection, fields: Fields, kind: str) -> Any:
+def _value(wanted: QueryField, fields: Fields, kind: str) -> Any:
     if wanted.name == "__typename":
         return fields.get("__typename", kind)
     if wanted.name not in fields:
@@ -61,7 +60,7 @@ def _value(wanted: Selection, fields: Fields, kind: str) -> Any:
     return _shown(wanted, found)
 
 
-def _shown(wanted: Selection, found: Any) -> Any:
+def _shown(wanted: QueryField, found: Any) -> Any:
     if not isinstance(found, Mapping):
         return found
     if not wanted.inner:
@@ -77,7 +76,7 @@ class _Reader:
         self._variables = dict(variables)
         self._at = 0
 
-    def document(self) -> list[Selection]:
+    def document(self) -> list[QueryField]:
         if self._peek() == "query":
             self._next()
             if self._peek() not in {"{", "("}:
@@ -103,7 +102,7 @@ class _Reader:
                 self._variables.setdefault(name, self._literal())
         self._expect(")")
 
-    def _selections(self, depth: int) -> list[Selection]:
+    def _selections(self, depth: int) -> list[QueryField]:
         if depth > _DEEPEST:
             raise QueryError("Syntax Error: the query is nested too deeply.")
         self._expect("{")
@@ -113,12 +112,12 @@ class _Reader:
         self._expect("}")
         return found
 
-    def _selection(self, depth: int) -> Selection:
+    def _selection(self, depth: int) -> QueryField:
         name = alias = self._name()
         if self._peek() == ":":
             self._next()
             name = self._name()
-        wanted = Selection(name, alias)
+        wanted = QueryField(name, alias)
         if self._peek() == "(":
             wanted.arguments = self._pairs("(", ")")
         if self._peek() == "{":

@@ -5,8 +5,8 @@ https://docs.hyperstack.cloud/docs/api-reference
 
 from typing import Any, Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
-from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_at, sold
 from sutler.adapters.fake.gpus import GpuModel
 from sutler.adapters.fake.places import PLACES, Place
 from sutler.adapters.fake.wire import Reply, Request, json_reply
@@ -14,7 +14,7 @@ from sutler.adapters.fake.wire import Reply, Request, json_reply
 STOCKS_PATH: Final = "/v1/core/stocks"
 FLAVORS_PATH: Final = "/v1/core/flavors"
 PRICEBOOK_PATH: Final = "/v1/pricebook"
-MOST_SHOWN: Final = 200
+MOST_SHOWN: Final = 200  # Hyperstack shows "200+" beyond
 _NAMES: Final = {
     "h200-sxm": "H200-141G-SXM5",
     "h100-sxm": "H100-80G-SXM5",
@@ -26,7 +26,7 @@ _NAMES: Final = {
 _REASONS: Final = {400: "bad_request", 401: "unauthorized", 429: "too_many_requests"}
 
 
-def _stocks(_: Request, view: View) -> Reply:
+def _stocks(_: Request, view: MarketInstant) -> Reply:
     stocks = [
         {
             "region": place.region,
@@ -38,7 +38,7 @@ def _stocks(_: Request, view: View) -> Reply:
     return json_reply({"status": True, "message": "Fetched stocks", "stocks": stocks})
 
 
-def _model(gpu: GpuModel, place: Place, view: View) -> dict[str, Any]:
+def _model(gpu: GpuModel, place: Place, view: MarketInstant) -> dict[str, Any]:
     fits = _fits(gpu, place, view)
     free = fits[1]
     return {
@@ -51,19 +51,19 @@ def _model(gpu: GpuModel, place: Place, view: View) -> dict[str, Any]:
     }
 
 
-def _fits(gpu: GpuModel, place: Place, view: View) -> dict[int, int]:
-    there = machines_with(view, "hyperstack", gpu, lambda machine: machine.place == place)
+def _fits(gpu: GpuModel, place: Place, view: MarketInstant) -> dict[int, int]:
+    there = machines_at(view, "hyperstack", gpu, place)
     return {gpus: fitting(there, gpus) for gpus in INSTANCE_SIZES}
 
 
-def _flavors(request: Request, view: View) -> Reply:
+def _flavors(request: Request, view: MarketInstant) -> Reply:
     wanted = request.query.get("region")
     places = [place for place in PLACES["hyperstack"] if wanted in {None, "", place.region}]
     data = [_flavor_group(gpu, place, view) for gpu in sold("hyperstack") for place in places]
     return json_reply({"status": True, "message": "Fetched flavors", "data": data})
 
 
-def _flavor_group(gpu: GpuModel, place: Place, view: View) -> dict[str, Any]:
+def _flavor_group(gpu: GpuModel, place: Place, view: MarketInstant) -> dict[str, Any]:
     name = _NAMES[gpu.slug]
     first_id = 1 + 100 * tuple(_NAMES).index(gpu.slug) + 10 * PLACES["hyperstack"].index(place)
     flavors: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def _flavor_group(gpu: GpuModel, place: Place, view: View) -> dict[str, Any]:
     return {"gpu": name, "region_name": place.region, "flavors": flavors}
 
 
-def _pricebook(_: Request, view: View) -> Reply:
+def _pricebook(_: Request, view: MarketInstant) -> Reply:
     listed = [
         (_NAMES[gpu.slug], view.market.list_price("hyperstack", "", gpu, view.at_s)) for gpu in sold("hyperstack")
     ]

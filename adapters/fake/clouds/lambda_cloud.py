@@ -5,8 +5,8 @@ https://docs.lambda.ai/api/cloud
 
 from typing import Any, Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
-from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_at, sold
 from sutler.adapters.fake.gpus import GpuModel
 from sutler.adapters.fake.places import PLACES
 from sutler.adapters.fake.wire import Reply, Request, json_reply
@@ -21,7 +21,7 @@ _NAMES: Final = {
 _CODES: Final = {401: "global/invalid-api-key", 400: "global/invalid-parameters", 429: "global/too-many-requests"}
 
 
-def _types(_: Request, view: View) -> Reply:
+def _types(_: Request, view: MarketInstant) -> Reply:
     types = {"cpu_4x_general": _cpu_type()}
     for gpu in sold("lambda"):
         for gpus in INSTANCE_SIZES:
@@ -29,13 +29,13 @@ def _types(_: Request, view: View) -> Reply:
     return json_reply({"data": types})
 
 
-def _type(gpu: GpuModel, gpus: int, view: View) -> dict[str, Any]:
+def _type(gpu: GpuModel, gpus: int, view: MarketInstant) -> dict[str, Any]:
     own, described = _NAMES[gpu.slug]
-    regions = []
-    for place in PLACES["lambda"]:
-        there = machines_with(view, "lambda", gpu, lambda machine, place=place: machine.place == place)  # type: ignore[misc]
-        if fitting(there, gpus):
-            regions.append({"name": place.region, "description": place.title})
+    regions = [
+        {"name": place.region, "description": place.title}
+        for place in PLACES["lambda"]
+        if fitting(machines_at(view, "lambda", gpu, place), gpus)
+    ]
     cents = round(view.market.list_price("lambda", "", gpu, view.at_s) * gpus * 100)
     specs = {"vcpus": 26 * gpus, "memory_gib": 200 * gpus, "storage_gib": 1024 * gpus, "gpus": gpus}
     return _entry(f"gpu_{gpus}x_{own}", f"{gpus}x {described}", described, cents, specs, regions)

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from sutler.adapters.fake.chance import bits
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
 from sutler.adapters.fake.market import MachineState
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
@@ -21,7 +21,7 @@ _NAMES: Final = {
 }
 
 
-def _nodes(_: Request, view: View) -> Reply:
+def _nodes(_: Request, view: MarketInstant) -> Reply:
     return json_reply({"nodes": [_node(state) for state in view.states("lium")]})
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from sutler.adapters.fake.clouds import runpod_graphql
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
 from sutler.adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
 from sutler.adapters.fake.clouds.stock import machines_with, sold, word
 from sutler.adapters.fake.gpus import GpuModel
@@ -33,7 +33,7 @@ _TITLES: Final = {
 _POOLS: Final = {"rtx-4090": "ADA_24", "l40s": "ADA_48_PRO", "h100-sxm": "HOPPER_80", "h200-sxm": "HOPPER_141"}
 
 
-def _catalog(request: Request, view: View) -> Reply:
+def _catalog(request: Request, view: MarketInstant) -> Reply:
     query = request.query
     if ("include" in query) != ("product" in query):
         missing, given = ("product", "include") if "include" in query else ("include", "product")
@@ -56,7 +56,7 @@ def _catalog(request: Request, view: View) -> Reply:
     return json_reply({"gpus": rows}, headers=RATE_HEADERS)
 
 
-def _row(gpu: GpuModel, view: View) -> dict[str, Any]:
+def _row(gpu: GpuModel, view: MarketInstant) -> dict[str, Any]:
     offered = {tier: is_sold(view, gpu, tier) for tier in TIERS}
     listed = {tier: view.market.list_price("runpod", tier, gpu, view.at_s) for tier in TIERS}
     return {
@@ -72,7 +72,7 @@ def _row(gpu: GpuModel, view: View) -> dict[str, Any]:
 
 
 def _availability(
-    gpu: GpuModel, view: View, tier: str, count: int, countries: frozenset[str] | None
+    gpu: GpuModel, view: MarketInstant, tier: str, count: int, countries: frozenset[str] | None
 ) -> dict[str, Any]:
     centres = {}
     for place in PLACES["runpod"]:

@@ -1,4 +1,4 @@
-"""RunPod's GraphQL as the fake plays it: GPU types with their lowest price, data centres, countries.
+"""RunPod's GraphQL as the fake plays it: GPU types with their lowest price, which is all that sutler asks.
 
 https://graphql-spec.runpod.io
 """
@@ -6,12 +6,11 @@ https://graphql-spec.runpod.io
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.clouds.graphql import QueryError, execute
 from sutler.adapters.fake.clouds.runpod_stock import TIERS, is_sold, pods
 from sutler.adapters.fake.clouds.stock import sold, word
 from sutler.adapters.fake.gpus import GpuModel
-from sutler.adapters.fake.places import PLACES
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 POD_SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -41,7 +40,7 @@ _PRICE_INPUT: Final = frozenset(
 )
 
 
-def answer(request: Request, view: View) -> Reply:
+def answer(request: Request, view: MarketInstant) -> Reply:
     """Status 400 with a list of errors for what does not fit the schema."""
     asked = request.data()
     if not isinstance(asked, dict):
@@ -61,7 +60,7 @@ def display_name(gpu: GpuModel) -> str:
     return _DISPLAY_NAMES.get(gpu.slug, gpu.name)
 
 
-def _root(view: View) -> dict[str, Any]:
+def _root(view: MarketInstant) -> dict[str, Any]:
     def gpu_types(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         wanted = _input(arguments, frozenset({"id", "ids", "cluster"}))
         ids = wanted.get("ids") or ([wanted["id"]] if wanted.get("id") else None)
@@ -69,38 +68,10 @@ def _root(view: View) -> dict[str, Any]:
             raise QueryError("Expected ids to be a list.")
         return [_gpu_type(gpu, view) for gpu in sold("runpod") if ids is None or gpu.runpod_id in ids]
 
-    return {
-        "gpuTypes": gpu_types,
-        "dataCenters": [_data_centre(place.region, view) for place in PLACES["runpod"] if place.tier == "secure"],
-        "countryCodes": [*sorted({place.country for place in PLACES["runpod"]}), None],
-    }
+    return {"gpuTypes": gpu_types}
 
 
-def _data_centre(region: str, view: View) -> dict[str, Any]:
-    stock = []
-    for gpu in sold("runpod"):
-        free = pods(view, gpu, 1, tier="secure", region=region)
-        status = word(free) if free else None
-        stock.append(
-            {
-                "__typename": "GpuAvailability",
-                "gpuTypeId": gpu.runpod_id,
-                "displayName": display_name(gpu),
-                "stockStatus": status,
-                "available": free > 0,
-            }
-        )
-    return {
-        "__typename": "DataCenter",
-        "id": region,
-        "name": region,
-        "location": region.partition("-")[0],
-        "listed": True,
-        "gpuAvailability": stock,
-    }
-
-
-def _gpu_type(gpu: GpuModel, view: View) -> dict[str, Any]:
+def _gpu_type(gpu: GpuModel, view: MarketInstant) -> dict[str, Any]:
     listed = {
         tier: view.market.list_price("runpod", tier, gpu, view.at_s) if is_sold(view, gpu, tier) else None
         for tier in TIERS
@@ -131,7 +102,7 @@ def _gpu_type(gpu: GpuModel, view: View) -> dict[str, Any]:
 
 
 def _lowest_price(
-    gpu: GpuModel, view: View, listed: Mapping[str, float | None], arguments: Mapping[str, Any]
+    gpu: GpuModel, view: MarketInstant, listed: Mapping[str, float | None], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
     wanted = _input(arguments, _PRICE_INPUT)
     secure_only = wanted.get("secureCloud")

@@ -2,21 +2,21 @@
 
 from typing import Final
 
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.clouds.stock import fitting, machines_with
 from sutler.adapters.fake.gpus import GpuModel
-from sutler.adapters.fake.market import Machine
+from sutler.adapters.fake.market import FakeMachine
 
 TIERS: Final = ("secure", "community")
 
 
-def is_sold(view: View, gpu: GpuModel, tier: str) -> bool:
+def is_sold(view: MarketInstant, gpu: GpuModel, tier: str) -> bool:
     """Whether that cloud has any machine of this type, free or not."""
     return any(m.gpu.slug == gpu.slug and m.place.tier == tier for m in view.market.of("runpod"))
 
 
 def pods(
-    view: View,
+    view: MarketInstant,
     gpu: GpuModel,
     count: int,
     *,
@@ -26,7 +26,7 @@ def pods(
 ) -> int:
     """How many pods of `count` GPUs fit there now; what is None is anywhere."""
 
-    def wanted(machine: Machine) -> bool:
+    def wanted(machine: FakeMachine) -> bool:
         place = machine.place
         given = ((tier, place.tier), (region, place.region), (country, place.country))
         return all(asked is None or asked == own for asked, own in given)

@@ -6,8 +6,8 @@ https://docs.shadeform.ai/api-reference/instances/instances-types
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
-from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_at, sold
 from sutler.adapters.fake.gpus import GpuModel
 from sutler.adapters.fake.places import PLACES, Place
 from sutler.adapters.fake.wire import Reply, Request, json_reply
@@ -27,7 +27,7 @@ _NAMES: Final = {
 }
 
 
-def _types(request: Request, view: View) -> Reply:
+def _types(request: Request, view: MarketInstant) -> Reply:
     types = list(_all_types(view))
     query = request.query
     if query.get("gpu_type"):
@@ -43,7 +43,7 @@ def _types(request: Request, view: View) -> Reply:
     return json_reply({"instance_types": types})
 
 
-def _all_types(view: View) -> Iterator[dict[str, Any]]:
+def _all_types(view: MarketInstant) -> Iterator[dict[str, Any]]:
     for seller in sorted({place.tier for place in PLACES["shadeform"]}):
         places = tuple(place for place in PLACES["shadeform"] if place.tier == seller)
         yield from _types_of(view, seller, "shadeform", seller, places)
@@ -52,14 +52,11 @@ def _all_types(view: View) -> Iterator[dict[str, Any]]:
 
 
 def _types_of(
-    view: View, seller: str, provider: str, tier: str, places: tuple[Place, ...]
+    view: MarketInstant, seller: str, provider: str, tier: str, places: tuple[Place, ...]
 ) -> Iterator[dict[str, Any]]:
     for gpu in sold(provider):
         cents_per_gpu = view.market.list_price(provider, tier, gpu, view.at_s) * 100
-        stock = {
-            place: machines_with(view, provider, gpu, lambda machine, place=place: machine.place == place)  # type: ignore[misc]
-            for place in places
-        }
+        stock = {place: machines_at(view, provider, gpu, place) for place in places}
         for gpus in INSTANCE_SIZES:
             regions = [
                 {"region": place.region, "available": fitting(there, gpus) > 0, "display_name": place.title}
@@ -70,31 +67,27 @@ def _types_of(
 
 def _type(gpu: GpuModel, gpus: int, seller: str, cents: int, regions: list[dict[str, Any]]) -> dict[str, Any]:
     short, link = _NAMES[gpu.slug]
-    own_name = f"gpu_{gpus}x_{short.lower()}_{link}"
-    return {
-        "cloud": seller,
-        "region": regions[0]["region"],
-        "shade_instance_type": f"{short}x{gpus}" if link == "pcie" else f"{short}_{link}x{gpus}",
-        "cloud_instance_type": own_name,
-        "configuration": {
-            "gpu_type": short,
-            "interconnect": link,
-            "nvlink": gpu.nvlink_gb_per_s > 0 and gpus > 1,
-            "num_gpus": gpus,
-            "gpu_manufacturer": "nvidia",
-            "vram_per_gpu_in_gb": gpu.memory_gb,
-            "memory_in_gb": 128 * gpus,
-            "storage_in_gb": 750 * gpus,
-            "vcpus": 20 * gpus,
-            "os_options": ["ubuntu22.04_cuda12.8_shade_os"],
-        },
-        "memory_in_gb": 128 * gpus,
-        "storage_in_gb": 750 * gpus,
-        "vcpus": 20 * gpus,
-        "num_gpus": gpus,
+    shared = {
         "gpu_type": short,
         "interconnect": link,
         "nvlink": gpu.nvlink_gb_per_s > 0 and gpus > 1,
+        "num_gpus": gpus,
+        "memory_in_gb": 128 * gpus,
+        "storage_in_gb": 750 * gpus,
+        "vcpus": 20 * gpus,
+    }
+    return {
+        **shared,
+        "cloud": seller,
+        "region": regions[0]["region"],
+        "shade_instance_type": f"{short}x{gpus}" if link == "pcie" else f"{short}_{link}x{gpus}",
+        "cloud_instance_type": f"gpu_{gpus}x_{short.lower()}_{link}",
+        "configuration": {
+            **shared,
+            "gpu_manufacturer": "nvidia",
+            "vram_per_gpu_in_gb": gpu.memory_gb,
+            "os_options": ["ubuntu22.04_cuda12.8_shade_os"],
+        },
         "hourly_price": cents,
         "deployment_type": "vm",
         "availability": regions,

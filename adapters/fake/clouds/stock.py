@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.gpus import GPUS, SOLD_BY, GpuModel
-from sutler.adapters.fake.market import Machine, MachineState
+from sutler.adapters.fake.market import FakeMachine, MachineState
+from sutler.adapters.fake.places import Place
 
 INSTANCE_SIZES: Final = (1, 2, 4, 8)
+# Invented, as RunPod does not say what its words mean in numbers.
 FEW_PODS: Final = 3
 MANY_PODS: Final = 12
 
@@ -18,11 +20,16 @@ def sold(provider: str) -> tuple[GpuModel, ...]:
 
 
 def machines_with(
-    view: View, provider: str, gpu: GpuModel, wanted: Callable[[Machine], bool] = lambda _: True
+    view: MarketInstant, provider: str, gpu: GpuModel, wanted: Callable[[FakeMachine], bool] = lambda _: True
 ) -> tuple[MachineState, ...]:
     """The machines on line with this GPU that are wanted."""
     states = view.states(provider)
     return tuple(state for state in states if state.machine.gpu.slug == gpu.slug and wanted(state.machine))
+
+
+def machines_at(view: MarketInstant, provider: str, gpu: GpuModel, place: Place) -> tuple[MachineState, ...]:
+    """The machines on line with this GPU in one place."""
+    return machines_with(view, provider, gpu, lambda machine: machine.place == place)
 
 
 def fitting(states: Iterable[MachineState], gpus: int) -> int:

@@ -2,34 +2,27 @@
 
 from typing import Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape, at_path
 from sutler.adapters.fake.clouds.vastai_rows import rows
-from sutler.adapters.fake.clouds.vastai_search import BadSearchError, understood
+from sutler.adapters.fake.clouds.vastai_search import USUAL_STORAGE_GB, BadSearchError, understood
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
 _CODES: Final = {400: "invalid_request", 404: "auth_error", 429: "too_many_requests"}
 
 
-def _search(request: Request, view: View) -> Reply:
-    everything = list(rows(view, is_bid=_is_bid(request), storage_gb=_storage_gb(request)))
+def _search(request: Request, view: MarketInstant) -> Reply:
+    body = request.data()
+    stated_gb = at_path(body, ("allocated_storage",))
+    is_stated = isinstance(stated_gb, int | float) and 0 <= stated_gb < 1e9
+    storage_gb = float(stated_gb) if is_stated else USUAL_STORAGE_GB
+    everything = list(rows(view, is_bid=at_path(body, ("type",)) == "bid", storage_gb=storage_gb))
     try:
-        search = understood(request.data(), frozenset(everything[0]) if everything else frozenset())
+        search = understood(body, frozenset(everything[0]) if everything else frozenset())
     except BadSearchError as error:
         return _refuse(request.path, 400, str(error))
     found = [] if search.type == "reserved" else search.choose(everything)
     return json_reply({"success": True, "offers": found})
-
-
-def _is_bid(request: Request) -> bool:
-    body = request.data()
-    return isinstance(body, dict) and body.get("type") == "bid"
-
-
-def _storage_gb(request: Request) -> float:
-    body = request.data()
-    value = body.get("allocated_storage") if isinstance(body, dict) else None
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 8.0
 
 
 def _refuse(_: str, status: int, message: str) -> Reply:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sutler.adapters.fake.chance import between, bits
-from sutler.adapters.fake.clouds.cloud import View
-from sutler.adapters.fake.market import Machine, MachineState
+from sutler.adapters.fake.clouds.cloud import MarketInstant
+from sutler.adapters.fake.market import FakeMachine, MachineState
 
 SLICES: Final = (8, 4, 2, 1)
 HOURS_PER_MONTH: Final = 720.0
@@ -17,8 +17,8 @@ _KEY: Final = 77  # sets the chance of these fields apart from that of the marke
 _DAY_S: Final = 86_400.0
 
 
-def rows(view: View, *, is_bid: bool, storage_gb: float) -> Iterator[dict[str, Any]]:
-    """All slices that can be rented, and one row for each machine that is fully rented."""
+def rows(view: MarketInstant, *, is_bid: bool, storage_gb: float) -> Iterator[dict[str, Any]]:
+    """Yields all slices that can be rented, and one row for each machine that is fully rented."""
     for state in view.states("vastai"):
         fixed = _fixed_fields(state, view)
         if not state.free:
@@ -87,7 +87,7 @@ def _row(
 
 
 def offer_id(state: MachineState, cards: tuple[int, ...]) -> int:
-    """Another one with each listing of the machine: at Vast.ai offers come and go, machines stay."""
+    """Makes another id with each listing of the machine: at Vast.ai offers come and go, machines stay."""
     slice_number = SLICES.index(len(cards)) * 8 + cards[0] if len(cards) in SLICES else 99
     return (1 + state.listing % 900) * 2_000_000 + state.machine.number * 100 + slice_number
 
@@ -103,7 +103,7 @@ def _bill(gpu_usd_per_hour: float, disk_usd_per_hour: float) -> dict[str, float]
     }
 
 
-def _fixed_fields(state: MachineState, view: View) -> dict[str, Any]:
+def _fixed_fields(state: MachineState, view: MarketInstant) -> dict[str, Any]:
     """What all slices of a machine have in common."""
     machine = state.machine
     end_s = round(state.listed_until_s + view.shift_s)
@@ -141,7 +141,7 @@ def _fixed_fields(state: MachineState, view: View) -> dict[str, Any]:
     }
 
 
-def _gpu_fields(machine: Machine) -> dict[str, Any]:
+def _gpu_fields(machine: FakeMachine) -> dict[str, Any]:
     gpu = machine.gpu
     return {
         "gpu_name": gpu.name,
@@ -162,7 +162,7 @@ def _gpu_fields(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _computer_fields(machine: Machine) -> dict[str, Any]:
+def _computer_fields(machine: FakeMachine) -> dict[str, Any]:
     return {
         "cpu_name": "EPYC 9454 48-Core Processor",
         "cpu_arch": "amd64",
@@ -180,7 +180,7 @@ def _computer_fields(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _network_fields(machine: Machine) -> dict[str, Any]:
+def _network_fields(machine: FakeMachine) -> dict[str, Any]:
     usd_per_tb = (1.0, 2.0, 3.0, 5.0)[bits(machine.host, _KEY, 8) % 4]
     return {
         "inet_down": round(between(400, 8000, machine.host, _KEY, 9), 1),

@@ -6,7 +6,6 @@ https://docs.vast.ai/api-reference/search/search-offers
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 Row = Mapping[str, Any]
@@ -14,9 +13,11 @@ Test = Callable[[Row], bool]
 
 USUAL_LIMIT: Final = 64
 USUAL_STORAGE_GB: Final = 8.0
-USUAL_FILTERS: Final[Mapping[str, Any]] = MappingProxyType(
-    {"verified": {"eq": True}, "rentable": {"eq": True}, "rented": {"eq": False}}
-)
+USUAL_FILTERS: Final[Mapping[str, Any]] = {
+    "verified": {"eq": True},
+    "rentable": {"eq": True},
+    "rented": {"eq": False},
+}
 TYPES: Final = {"on-demand": "on_demand", "ondemand": "on_demand", "bid": "bid", "reserved": "reserved"}
 _SETTINGS: Final = frozenset({"order", "limit", "type", "allocated_storage", "disable_bundling"})
 _ALIASES: Final = {
@@ -25,18 +26,16 @@ _ALIASES: Final = {
     "ubuntu_version": "os_version",
     "target_reliability": "reliability",
 }
-_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = MappingProxyType(
-    {
-        "eq": operator.eq,
-        "neq": operator.ne,
-        "gt": operator.gt,
-        "gte": operator.ge,
-        "lt": operator.lt,
-        "lte": operator.le,
-        "in": lambda value, given: value in given,
-        "notin": lambda value, given: value not in given,
-    }
-)
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "eq": operator.eq,
+    "neq": operator.ne,
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+    "in": lambda value, given: value in given,
+    "notin": lambda value, given: value not in given,
+}
 
 
 class BadSearchError(Exception):
@@ -44,7 +43,7 @@ class BadSearchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class ParsedSearch:
     """A search body, understood."""
 
     type: str
@@ -61,7 +60,7 @@ class Search:
         return found[: self.limit]
 
 
-def understood(body: object, known_fields: frozenset[str]) -> Search:
+def understood(body: object, known_fields: frozenset[str]) -> ParsedSearch:
     """Raises BadSearchError for what the endpoint refuses."""
     if not isinstance(body, dict):
         raise BadSearchError("the body must be a JSON object")
@@ -69,7 +68,7 @@ def understood(body: object, known_fields: frozenset[str]) -> Search:
     if not isinstance(kind, str) or kind not in TYPES:
         raise BadSearchError(f"{kind!r} is not a valid offer type")
     filters = {**USUAL_FILTERS, **{name: given for name, given in body.items() if name not in _SETTINGS}}
-    return Search(
+    return ParsedSearch(
         type=TYPES[kind],
         limit=int(_number(body, "limit", USUAL_LIMIT)),
         storage_gb=_number(body, "allocated_storage", USUAL_STORAGE_GB),
@@ -99,7 +98,7 @@ def _test(read: Callable[[Row], Any], compare: Callable[[Any, Any], bool], wante
 
 
 def _reader(name: str, known_fields: frozenset[str]) -> Callable[[Row], Any]:
-    """Some filters are no fields of the answer, or go by another name there."""
+    """Reads the field of a filter: some filters are no fields of the answer, or go by another name there."""
     virtual: Mapping[str, Callable[[Row], Any]] = {
         "verified": lambda row: row["verification"] == "verified",
         "datacenter": lambda row: row["hosting_type"] == 1,

@@ -5,10 +5,10 @@ https://api.verda.com/v1/docs
 
 from typing import Any, Final
 
-from sutler.adapters.fake.clouds.cloud import Cloud, RowShape, View
-from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_with, sold
+from sutler.adapters.fake.clouds.cloud import Cloud, MarketInstant, RowShape
+from sutler.adapters.fake.clouds.stock import INSTANCE_SIZES, fitting, machines_at, sold
 from sutler.adapters.fake.gpus import GpuModel
-from sutler.adapters.fake.places import PLACES
+from sutler.adapters.fake.places import PLACES, Place
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 TOKEN_PATH: Final = "/v1/oauth2/token"
@@ -16,7 +16,7 @@ TYPES_PATH: Final = "/v1/instance-types"
 AVAILABILITY_PATH: Final = "/v1/instance-availability"
 LOCATIONS_PATH: Final = "/v1/locations"
 TOKEN: Final = "fake-verda-access-token"
-EUR_PER_USD: Final = 0.9
+EUR_PER_USD: Final = 0.9  # invented, as is the next
 SPOT_FACTOR: Final = 0.4
 _NAMES: Final = {
     "b200": ("B200", "B200 SXM6 180GB", 30),
@@ -29,7 +29,7 @@ _NAMES: Final = {
 _CODES: Final = {400: "invalid_request", 401: "unauthorized_request", 429: "too_many_requests"}
 
 
-def _token(request: Request, _: View) -> Reply:
+def _token(request: Request, _: MarketInstant) -> Reply:
     asked = request.data()
     if not isinstance(asked, dict) or asked.get("grant_type") != "client_credentials":
         return _refuse(request.path, 400, "grant_type must be client_credentials")
@@ -38,7 +38,7 @@ def _token(request: Request, _: View) -> Reply:
     return json_reply({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600, "scope": "cloud-api-v1"})
 
 
-def _types(request: Request, view: View) -> Reply:
+def _types(request: Request, view: MarketInstant) -> Reply:
     currency = request.query.get("currency", "eur").lower()
     if currency not in {"usd", "eur"}:
         return _refuse(request.path, 400, "currency must be usd or eur")
@@ -46,7 +46,7 @@ def _types(request: Request, view: View) -> Reply:
     return json_reply([_type(gpu, gpus, view, rate, currency) for gpu in sold("verda") for gpus in INSTANCE_SIZES])
 
 
-def _type(gpu: GpuModel, gpus: int, view: View, rate: float, currency: str) -> dict[str, Any]:
+def _type(gpu: GpuModel, gpus: int, view: MarketInstant, rate: float, currency: str) -> dict[str, Any]:
     short, title, cores = _NAMES[gpu.slug]
     price = view.market.list_price("verda", "", gpu, view.at_s) * gpus * rate
     memory_gb = gpu.memory_gb * gpus
@@ -80,28 +80,28 @@ def type_name(gpu: GpuModel, gpus: int) -> str:
     return f"{gpus}{short}.{gpu.memory_gb * gpus}{link}.{cores * gpus}V"
 
 
-def _availability(request: Request, view: View) -> Reply:
+def _availability(request: Request, view: MarketInstant) -> Reply:
     """A spot instance can be had where two of its size would fit: the last one is kept for on-demand callers."""
     least = 2 if request.query.get("isSpot", "false").lower() == "true" else 1
     wanted = request.query.get("location_code")
     return json_reply(
         [
-            {"location_code": place.region, "availabilities": _available_at(place.region, view, least)}
+            {"location_code": place.region, "availabilities": _available_at(place, view, least)}
             for place in PLACES["verda"]
             if wanted in {None, "", place.region}
         ]
     )
 
 
-def _available_at(region: str, view: View, least: int) -> list[str]:
+def _available_at(place: Place, view: MarketInstant, least: int) -> list[str]:
     found = []
     for gpu in sold("verda"):
-        there = machines_with(view, "verda", gpu, lambda machine: machine.place.region == region)
+        there = machines_at(view, "verda", gpu, place)
         found += [type_name(gpu, gpus) for gpus in INSTANCE_SIZES if fitting(there, gpus) >= least]
     return found
 
 
-def _locations(_: Request, __: View) -> Reply:
+def _locations(_: Request, __: MarketInstant) -> Reply:
     places = PLACES["verda"]
     return json_reply(
         [{"code": place.region, "name": place.title, "country_code": place.country} for place in places]

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from sutler.adapters.fake.errors import FakeSetupError, ReplayError
-from sutler.adapters.fake.replay import Replay
+from sutler.adapters.fake.replay import ReplayFolder
 from sutler.adapters.fake.server import FakeCloud
 from tests.adapters.fake.builders import a_cloud, polled
 
@@ -107,25 +107,25 @@ def test_failures_come_before_the_folder(tmp_path: Path) -> None:
 )
 def test_a_wrong_manifest_names_entry_and_field(tmp_path: Path, entries: list[Any], message: str) -> None:
     with pytest.raises(ReplayError, match=message):
-        Replay(a_folder(tmp_path, *entries))
+        ReplayFolder(a_folder(tmp_path, *entries))
 
 
 def test_a_file_that_is_missing_or_elsewhere_is_refused(tmp_path: Path) -> None:
     folder = a_folder(tmp_path, entry("a.json"))
     (folder / "a.json").unlink()
     with pytest.raises(ReplayError, match=r"\[0\]\.file: 'a\.json' cannot be read \(no such file"):
-        Replay(folder)
+        ReplayFolder(folder)
     (folder / "manifest.json").write_text(json.dumps([entry("../secret.json")]), encoding="utf-8")
     with pytest.raises(ReplayError, match="must be a name in that folder"):
-        Replay(folder)
+        ReplayFolder(folder)
 
 
 def test_a_folder_without_a_readable_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match=r"manifest\.json: cannot be read \(no such file"):
-        Replay(tmp_path)
+        ReplayFolder(tmp_path)
     (tmp_path / "manifest.json").write_text("[{", encoding="utf-8")
     with pytest.raises(ReplayError, match=r"manifest\.json: is no JSON"):
-        Replay(tmp_path)
+        ReplayFolder(tmp_path)
 
 
 def test_a_file_that_is_not_listed_cannot_be_selected(tmp_path: Path) -> None:

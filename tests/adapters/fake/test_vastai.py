@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import requests
 
-from sutler.adapters.fake.clouds.cloud import View
+from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.clouds.vastai_rows import rows
 from sutler.adapters.fake.clouds.vastai_search import understood
 from sutler.adapters.fake.market import Market
@@ -25,7 +25,7 @@ direct_port_count public_ipaddr duration end_date start_date vms_enabled is_vm_d
 
 
 def all_rows(*, machines: int = 300, at_s: float = NIGHT_S, is_bid: bool = False) -> list[dict[str, Any]]:
-    return list(rows(View(Market(seed=1, machines=machines), at_s, at_s), is_bid=is_bid, storage_gb=8.0))
+    return list(rows(MarketInstant(Market(seed=1, machines=machines), at_s, at_s), is_bid=is_bid, storage_gb=8.0))
 
 
 def search(cloud: FakeCloud, **body: Any) -> list[dict[str, Any]]:

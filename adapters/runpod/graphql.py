@@ -4,35 +4,34 @@ https://graphql-spec.runpod.io . It names no data centres here. A type with erro
 gone. `maxGpuCount` is never asked for: one field that the API no longer has fails a whole query.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeGuard
 
-from sutler.adapters.base import Poll, PriceBand
+from sutler.adapters.base import MOST_GPUS, PriceBand
 from sutler.adapters.errors import FetchError, RowError, SetupError, TryLaterError
-from sutler.adapters.http import Answer, HttpClient, Refusal, message_of, wrong_shape
-from sutler.adapters.rows import as_row
-from sutler.adapters.runpod_rows import (
+from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wrong_shape
+from sutler.adapters.runpod.listing import (
     SOMEWHERE,
     Cause,
     Cloud,
     Listing,
     identified,
+    if_readable,
     key_refused,
-    type_id_of,
+    list_price,
     why_not_in_stock,
     why_not_offered,
 )
-from sutler.adapters.runpod_tally import Tally
-from sutler.adapters.values import Row, checked_price, number, short, text, whole
+from sutler.adapters.runpod.tally import Tally
+from sutler.adapters.values import Row, inside, number, short, text, whole
 
 GRAPHQL_PATH: Final = "/graphql"
-MOST_GPUS: Final = 64
-PRICE_TOLERANCE_FRACTION: Final = 0.2
+PRICE_TOLERANCE_FRACTION: Final = 0.2  # chosen: a list price and a lowest price further apart are worth a flag
 _KEY_CODES: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
 _QUERY_CODES: Final = frozenset({"GRAPHQL_VALIDATION_FAILED", "GRAPHQL_PARSE_FAILED", "BAD_USER_INPUT"})
-_LONGEST_MESSAGE: Final = 300
+_LONGEST_MESSAGE: Final = 300  # chosen: a message stays readable in a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +50,22 @@ FIELDS: Final[dict[Cloud, Fields]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GraphqlAdapter:
-    """Asks once per cloud."""
-
-    clouds: tuple[Cloud, ...]
-    price_band: PriceBand
-
-    def fetch(self, http: HttpClient) -> Poll:
-        tally = Tally()
-        trouble = ""
-        try:
-            for cloud in self.clouds:
-                tally.check_patience()
-                answer = _ask(http, cloud)
-                tally.heed(answer)
-                errors = _errors(answer.data)
-                trouble = trouble or (f"RunPod answers in part: {_message(errors)}" if errors else "")
-                read(_rows(answer), errors, tally, cloud=cloud, price_band=self.price_band)
-        except FetchError as error:
-            return tally.poll(failure=error, requests_sent=http.requests_sent)
-        return tally.poll(requests_sent=http.requests_sent, trouble=trouble)
+def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) -> None:
+    """Asks once. Raises FetchError."""
+    tally.check_patience()
+    answer = http.post(GRAPHQL_PATH, {"query": _query(cloud)}, classify=_own_meaning, check=_check_for_errors)
+    tally.heed(answer)
+    errors = _errors(answer.data)
+    if errors:
+        tally.trouble = tally.trouble or f"RunPod answers in part: {_message(errors)}"
+    rows = _gpu_types(answer.data)
+    if rows is None:
+        raise wrong_shape("RunPod: the answer has no list data.gpuTypes", http_status=answer.status)
+    read(rows, errors, tally, cloud=cloud, price_band=price_band)
 
 
-def _ask(http: HttpClient, cloud: Cloud) -> Answer:
-    return http.post(GRAPHQL_PATH, {"query": query(cloud)}, classify=_own_meaning, check=_check_for_errors)
-
-
-def query(cloud: Cloud) -> str:
-    """All GPU types, with what one free GPU of them costs in this cloud."""
+def _query(cloud: Cloud) -> str:
+    """Writes the query for all GPU types, with what one free GPU of them costs in this cloud."""
     names = FIELDS[cloud]
     return (
         f"query {{ gpuTypes {{ id memoryInGb {names.is_offered} {names.price} {names.most_gpus} "
@@ -98,7 +84,7 @@ def _own_meaning(refusal: Refusal) -> FetchError | None:
     return None
 
 
-def _check_for_errors(answer: Answer) -> None:
+def _check_for_errors(answer: HttpAnswer) -> None:
     """An answer of status 200 may hold nothing but errors. Raises TryLaterError or SetupError."""
     errors = _errors(answer.data)
     if not errors or _gpu_types(answer.data) is not None:
@@ -125,7 +111,7 @@ def _query_refused(errors: Sequence[object], *, http_status: int) -> SetupError:
 
 def _errors(data: object) -> list[object]:
     """A list; a proxy may also send text or one object."""
-    found = data.get("errors") if isinstance(data, dict) else None
+    found = inside(data, "errors")
     if isinstance(found, list):
         return found
     return [found] if found else []
@@ -133,60 +119,39 @@ def _errors(data: object) -> list[object]:
 
 def _message(errors: Sequence[object]) -> str:
     first = errors[0]
-    said = text(first, "message") if isinstance(first, dict) else text({"message": first}, "message")
+    said = text(first if isinstance(first, dict) else {"message": first}, "message")
     return " ".join((said or "no message").split())[:_LONGEST_MESSAGE]
 
 
 def _code(error: object) -> str | None:
-    extensions = error.get("extensions") if isinstance(error, dict) else None
-    return text(extensions, "code") if isinstance(extensions, dict) else None
+    return text(inside(error, "extensions"), "code")
 
 
 def _gpu_types(data: object) -> list[Any] | None:
-    inner = data.get("data") if isinstance(data, dict) else None
-    found = inner.get("gpuTypes") if isinstance(inner, dict) else None
+    found = inside(data, "data", "gpuTypes")
     return found if isinstance(found, list) else None
-
-
-def _rows(answer: Answer) -> list[Any]:
-    rows = _gpu_types(answer.data)
-    if rows is None:
-        raise wrong_shape("RunPod: the answer has no list data.gpuTypes", http_status=answer.status)
-    return rows
 
 
 def read(
     rows: Sequence[object], errors: Sequence[object], tally: Tally, *, cloud: Cloud, price_band: PriceBand
 ) -> None:
     """Adds one answer to the tally; rows that `errors` may be about are unknown where they say nothing."""
-    nameless: Counter[str] = Counter()
-    in_doubt = _in_doubt(errors, rows)
     state = tally.cloud(cloud)
     state.is_complete = state.has_words = True
-    heard: set[str] = set()
-    unreadable: set[str | None] = set()
-    for index, row in enumerate(rows):
-        if index in in_doubt and not (isinstance(row, dict) and type_id_of(row)):
-            unreadable.add(None)
-            continue
-        try:
-            listing = _listing(as_row(row), FIELDS[cloud], price_band, is_in_doubt=index in in_doubt)
-        except RowError as error:
-            unreadable.add(tally.reject(row, error, nameless=nameless))
-            unreadable.update({None} if index in in_doubt else ())  # its name may be what the error spoilt
-        else:
-            state.add(listing)
-            heard.add(listing.type_id)
-    state.read(heard, unreadable)
+
+    def listing(row: Row, is_in_doubt: bool) -> Listing:
+        return _listing(row, FIELDS[cloud], price_band, is_in_doubt=is_in_doubt)
+
+    tally.read(cloud, rows, listing, in_doubt=_in_doubt(errors, rows))
 
 
 def _in_doubt(errors: Sequence[object], rows: Sequence[object]) -> set[int]:
     """The rows that errors point at; with an error that points at none, all that have no `lowestPrice`."""
-    paths = [error.get("path") if isinstance(error, dict) else None for error in errors]
+    paths = [inside(error, "path") for error in errors]
     pointed_at = {path[1] for path in paths if _is_to_a_row(path, rows)}
     if all(_is_to_a_row(path, rows) for path in paths):
         return pointed_at
-    empty = {index for index, row in enumerate(rows) if not isinstance(row, dict) or row.get("lowestPrice") is None}
+    empty = {index for index, row in enumerate(rows) if inside(row, "lowestPrice") is None}
     return pointed_at | empty
 
 
@@ -199,47 +164,33 @@ def _is_to_a_row(path: object, rows: Sequence[object]) -> TypeGuard[list[Any]]:
 def _listing(row: Row, names: Fields, band: PriceBand, *, is_in_doubt: bool) -> Listing:
     """Raises RowError."""
     type_id, gpu = identified(row, memory_field="memoryInGb")
+    listing = partial(Listing, type_id=type_id, gpu=gpu)
     if is_in_doubt or "lowestPrice" not in row:
-        return Listing(
-            type_id=type_id,
-            gpu=gpu,
-            usd_per_gpu_hour=_price_if_readable(row, names, band),
-            cause=None if is_in_doubt else "unknown_stock",
-            is_silent=True,
-        )
+        price_or_none = if_readable(lambda: _usd_per_gpu_hour(row, names, band))
+        cause: Cause | None = None if is_in_doubt else "unknown_stock"
+        return listing(usd_per_gpu_hour=price_or_none, cause=cause, is_silent=True)
     lowest = row["lowestPrice"]
     if lowest is not None and not isinstance(lowest, dict):
         raise RowError("bad_shape", f"lowestPrice: {short(lowest)} is no object")
     cause = why_not_offered(row, names.is_offered)
     if cause is not None:
-        return Listing(type_id=type_id, gpu=gpu, cause=cause)
-    cause = _why_not_in_stock(lowest)
+        return listing(cause=cause)
+    lowest = lowest or {}
+    # Here null, in either place, means that nothing is free.
+    cause = "no_stock" if lowest.get("stockStatus") is None else why_not_in_stock(lowest, "stockStatus")
     if cause is not None:
-        price_or_none = _price_if_readable(row, names, band)
-        return Listing(type_id=type_id, gpu=gpu, usd_per_gpu_hour=price_or_none, cause=cause)
-    return _listing_in_stock(row, lowest or {}, names, band, type_id=type_id, gpu=gpu)
-
-
-def _listing_in_stock(row: Row, lowest: Row, names: Fields, band: PriceBand, *, type_id: str, gpu: str) -> Listing:
+        return listing(usd_per_gpu_hour=if_readable(lambda: _usd_per_gpu_hour(row, names, band)), cause=cause)
     sizes = _sizes(row, lowest, names)
     price = _usd_per_gpu_hour(row, names, band)
-    stated = number(lowest, "uninterruptablePrice")
-    return Listing(
-        type_id=type_id,
-        gpu=gpu,
+    lowest_price = number(lowest, "uninterruptablePrice")
+    is_contradicted = lowest_price is not None and abs(lowest_price - price) > PRICE_TOLERANCE_FRACTION * price
+    return listing(
         usd_per_gpu_hour=price,
         gpus_at={SOMEWHERE: max(sizes)},
         most_gpus=max(sizes),
         is_divisible=min(sizes) == 1,
-        is_price_contradicted=stated is not None and abs(stated - price) > PRICE_TOLERANCE_FRACTION * price,
+        is_price_contradicted=is_contradicted,
     )
-
-
-def _why_not_in_stock(lowest: Row | None) -> Cause | None:
-    """Here null, in either place, means that nothing is free."""
-    if lowest is None or lowest.get("stockStatus") is None:
-        return "no_stock"
-    return why_not_in_stock(lowest, "stockStatus")
 
 
 def _sizes(row: Row, lowest: Row, names: Fields) -> list[int]:
@@ -256,14 +207,4 @@ def _sizes(row: Row, lowest: Row, names: Fields) -> list[int]:
 
 def _usd_per_gpu_hour(row: Row, names: Fields, band: PriceBand) -> float:
     """The list price. Raises RowError."""
-    found = number(row, names.price)
-    if found is None:
-        raise RowError("no_on_demand_price", f"{names.price}: is missing")
-    return checked_price(found, gpus=1, band=band, name=names.price)
-
-
-def _price_if_readable(row: Row, names: Fields, band: PriceBand) -> float | None:
-    try:
-        return _usd_per_gpu_hour(row, names, band)
-    except RowError:
-        return None
+    return list_price(number(row, names.price), names.price, band)

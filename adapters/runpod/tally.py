@@ -15,15 +15,15 @@ poll covers that feed, and a whole one empties it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 from sutler.adapters.errors import FetchError, Outcome, RowError, TryLaterError
-from sutler.adapters.http import Answer
-from sutler.adapters.runpod_rows import SOMEWHERE, Cause, Cloud, Listing, may_have_offers, type_id_of
+from sutler.adapters.http import HttpAnswer
+from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing, may_have_offers, type_id_of
 from sutler.adapters.stated_waits import longest_wait_s, wait_after
-from sutler.adapters.values import raw_json
+from sutler.adapters.values import Row, as_row, raw_json
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class GpuTypeTally:
     is_price_contradicted: bool = False
 
     def add(self, listing: Listing) -> None:
-        """Of several sizes at one place the largest holds."""
+        """Adds a row; of several sizes at one place the largest holds."""
         for place, gpus in listing.gpus_at.items():
             self.gpus_at[place] = max(gpus, self.gpus_at.get(place, 0))
         if listing.usd_per_gpu_hour is not None:
@@ -94,7 +94,7 @@ class CloudTally:
 
     @property
     def has_unknown_types(self) -> bool:
-        """Where more names are strange than known, it is the names that have changed, not the types."""
+        """Whether rows may be of any type: with more names strange than known, it is the names that have changed."""
         return self.has_nameless_rows or len(self.strangers) > len(self.types)
 
     def add(self, listing: Listing) -> None:
@@ -162,7 +162,7 @@ class CloudTally:
         )
 
     def covered(self) -> Iterator[Coverage]:
-        """Where nothing is known of stock, only the list prices."""
+        """Yields what is covered: only the list prices where nothing is known of stock."""
         priced = {type_id for type_id, found in self.types.items() if found.has_known_price}
         yield from self._covered(f"list/{self.side}/", priced, read={t for t in priced if self.types[t].prices})
         if self.has_only_prices:
@@ -174,7 +174,7 @@ class CloudTally:
         yield from self._covered(f"at_least/{self.side}/", told, read=read)
 
     def _covered(self, prefix: str, known: Collection[str], *, read: Collection[str]) -> Iterator[Coverage]:
-        """The whole feed, or type by type where of some types too little is known to close their offers.
+        """Yields the whole feed, or type by type where of some types too little is known to close their offers.
 
         `read`: the types of which something of this feed could be read.
         """
@@ -193,23 +193,54 @@ class Tally:
     clouds: dict[Cloud, CloudTally] = field(default_factory=dict)
     rejected: dict[tuple[str, int], RejectedRow] = field(default_factory=dict)
     wait_s: float | None = None
+    trouble: str = ""
 
     def cloud(self, cloud: Cloud) -> CloudTally:
         return self.clouds.setdefault(cloud, CloudTally(cloud))
 
-    def reject(self, row: object, error: RowError, *, nameless: Counter[str]) -> str | None:
+    def read(
+        self,
+        cloud: Cloud,
+        rows: Iterable[object],
+        listing_of: Callable[[Row, bool], Listing],
+        *,
+        in_doubt: Collection[int] = (),
+    ) -> bool:
+        """Adds one answer; whether any row tells of stock. Of the rows `in_doubt`, by index, errors speak."""
+        state, has_stock = self.cloud(cloud), False
+        nameless: Counter[str] = Counter()
+        heard: set[str] = set()
+        unreadable: set[str | None] = set()
+        for index, row in enumerate(rows):
+            is_in_doubt = index in in_doubt
+            if is_in_doubt and not type_id_of(row):
+                unreadable.add(None)
+                continue
+            try:
+                listing = listing_of(as_row(row), is_in_doubt)
+            except RowError as error:
+                unreadable.add(self._reject(row, error, nameless))
+                unreadable.update({None} if is_in_doubt else ())  # its name may be what the error spoilt
+            else:
+                state.add(listing)
+                heard.add(listing.type_id)
+                has_stock |= bool(listing.gpus_at)
+        state.read(heard, unreadable)
+        return has_stock
+
+    def _reject(self, row: object, error: RowError, nameless: Counter[str]) -> str | None:
         """Keeps the row and returns its type's id, if it has one.
 
         `nameless` counts the rows of this answer that have none, so that the next answer's are known again.
         """
-        type_id, raw = (type_id_of(row) if isinstance(row, dict) else None), raw_json(row)
+        type_id, raw = type_id_of(row), raw_json(row)
         if type_id is None:
             nameless[raw] += 1
         rejected = RejectedRow(type_id, error.reason, str(error), raw)
         self.rejected.setdefault((type_id or raw, nameless[raw]), rejected)
         return type_id
 
-    def heed(self, answer: Answer) -> None:
+    def heed(self, answer: HttpAnswer) -> None:
         """Remembers how long RunPod wants to be left alone after this answer."""
         self.wait_s = longest_wait_s([self.wait_s, answer.stated_wait_s])
 
@@ -218,13 +249,13 @@ class Tally:
         if self.wait_s is not None:
             raise TryLaterError("RunPod: no requests are left in a rate window", http_status=200, wait_s=self.wait_s)
 
-    def poll(self, *, requests_sent: int, failure: FetchError | None = None, trouble: str = "") -> Poll:
-        """The poll; partial with a `failure` or a `trouble` beside the answers. Raises what failed before any."""
+    def poll(self, *, requests_sent: int, failure: FetchError | None = None) -> Poll:
+        """The poll; partial with a `failure` or a trouble beside the answers. Raises what failed before any."""
         if failure is not None and not self.clouds:
             raise failure
         wait_s, wait_is_stated = wait_after([self.wait_s], failure)
         return Poll(
-            outcome="partial" if failure or trouble else self._outcome(),
+            outcome="partial" if failure or self.trouble else self._outcome(),
             offers=tuple(offer for cloud in self.clouds.values() for offer in cloud.offers()),
             kept=len(self._kept_types()),
             rejected=tuple(self.rejected.values()),
@@ -234,7 +265,7 @@ class Tally:
             http_status=200,
             wait_s=wait_s,
             wait_is_stated=wait_is_stated,
-            detail=str(failure) if failure else trouble,
+            detail=str(failure) if failure else self.trouble,
             requests=requests_sent,
         )
 

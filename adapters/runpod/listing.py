@@ -1,18 +1,19 @@
 """What one row of RunPod says, in either API: a GPU type in one cloud, and how its words for stock are read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from sutler.adapters.base import PriceBand
 from sutler.adapters.errors import RowError, SetupError
 from sutler.adapters.gpu_names import identify, is_known_name
-from sutler.adapters.values import Row, flag, nonnegative, optional_identifier, short, text
+from sutler.adapters.values import Row, checked_price, flag, nonnegative, optional_identifier, short, stated, text
 
 Cloud = Literal["SECURE", "COMMUNITY"]
 Cause = Literal["no_stock", "unknown_stock", "not_offered"]
 
 SOMEWHERE: Final = ""
-LONGEST_TYPE_ID: Final = 100
+LONGEST_TYPE_ID: Final = 100  # chosen with LONGEST_DATA_CENTER_ID: ids of both stay within a name
 _IN_STOCK: Final = frozenset({"LOW", "MEDIUM", "HIGH"})
 _OUT_OF_STOCK: Final = frozenset({"NONE", "OUT"})
 
@@ -37,7 +38,7 @@ class Listing:
     is_price_contradicted: bool = False
 
 
-def type_id_of(row: Row) -> str | None:
+def type_id_of(row: object) -> str | None:
     """The type's id, repeated blanks collapsed: one card comes with both spellings."""
     return " ".join((optional_identifier(row, "id") or "").split()) or None
 
@@ -59,8 +60,21 @@ def may_have_offers(type_id: str) -> bool:
     return is_known_name(type_id, provider="runpod")
 
 
+def list_price(price: float | None, name: str, band: PriceBand) -> float:
+    """Returns USD per GPU and hour. Raises RowError where the field of this name holds none that can be."""
+    return checked_price(stated(price, name, "no_on_demand_price"), gpus=1, band=band, name=name)
+
+
+def if_readable(price: Callable[[], float]) -> float | None:
+    """The price of what is not for rent, which does not need one."""
+    try:
+        return price()
+    except RowError:
+        return None
+
+
 def why_not_in_stock(row: Row, name: str) -> Cause | None:
-    """None for the words that mean stock, in any case; words that nobody documented never do."""
+    """Returns None for the words that mean stock, in any case; words that nobody documented never do."""
     word = (text(row, name) or "").upper()
     if word in _IN_STOCK:
         return None
