@@ -28,8 +28,8 @@ from sutler.service.documents.examples import CHAT
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
-from sutler.service.plans.endpoints import job_of, page_of, shown
-from sutler.service.plans.plan_responses import before_of
+from sutler.service.plans.plan_responses import before_of, job_of, page_of, shown
+from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
@@ -226,7 +226,7 @@ async def list_deployment_plans(
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
         before = before_of(cursor)
-        found = await plan_repository.page(connection, limit=limit + 1, before=before, deployment_id=deployment.id)
+        found = await PLANS.page(connection, limit=limit + 1, before=before, deployment_id=deployment.id)
     return page_of(found, limit)
 
 

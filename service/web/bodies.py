@@ -5,7 +5,7 @@ by `described`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -28,11 +28,8 @@ described: Final[list[type[Document]]] = []
 
 
 def body_of(kind: type[D]) -> Any:
-    """A dependency: the checked body.
-
-    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, TooLargeError, TooSlowError.
-    """
-    return Depends(_reader(kind))
+    """A dependency: the checked body, as `read_body` has it."""
+    return Depends(partial(read_body, kind))
 
 
 def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
@@ -46,17 +43,18 @@ def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": media, "application/yaml": media}}}
 
 
-def _reader(kind: type[D]) -> Callable[[Request], Coroutine[Any, Any, D]]:
-    async def read(request: Request) -> D:
-        is_json = _is_json(request)
-        limit = services_of(request).settings.most_body_bytes
-        content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
-        request.state.body_sha256 = sha256(content).digest()
-        if len(content) < QUICK_BYTES:
-            return _checked(kind, content, is_json=is_json)
-        return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
+async def read_body(kind: type[D], request: Request) -> D:
+    """The checked body.
 
-    return read
+    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, TooLargeError, TooSlowError.
+    """
+    is_json = _is_json(request)
+    limit = services_of(request).settings.most_body_bytes
+    content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
+    request.state.body_sha256 = sha256(content).digest()
+    if len(content) < QUICK_BYTES:
+        return _checked(kind, content, is_json=is_json)
+    return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
 
 
 def _is_json(request: Request) -> bool:
