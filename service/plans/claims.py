@@ -41,7 +41,7 @@ def is_pending(table: Table) -> ColumnElement[bool]:
 
 
 async def count_waiting(connection: AsyncConnection) -> int:
-    """Plans of any kind that no worker has taken up yet."""
+    """Returns how many plans of any kind no worker has taken up yet."""
     waiting = [select(func.count()).where(table.status == "queued").scalar_subquery() for table in MADE_BY.values()]
     found: int = await connection.scalar(select(sum(waiting[1:], waiting[0]))) or 0
     return found
@@ -101,7 +101,7 @@ async def release(connection: AsyncConnection, table: Table, claimed: Claimed) -
 
 
 async def count_death(connection: AsyncConnection, table: Table, plan_id: UUID) -> None:
-    """A worker has died while it made this plan."""
+    """Counts that a worker has died while it made this plan."""
     died = update(table).where(table.id == plan_id, table.status == "running")
     await connection.execute(died.values(deaths=table.deaths + 1))
 

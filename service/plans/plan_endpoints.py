@@ -92,7 +92,7 @@ def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
 
 
 def answers(kind: Kind, described: Described, plan: str) -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: an endpoint answers with a plan, which is described so, or with its place."""
+    """Describes, for the OpenAPI document, an endpoint that answers with a plan, described so, or with its place."""
     links = described.links
     return {
         201: {"model": kind.plan, "description": plan, "links": links},

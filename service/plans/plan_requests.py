@@ -20,7 +20,7 @@ from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
 from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
-from sutler.service.web.idempotency import Ticket, ticket_of
+from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
 from sutler.service.web.preferences import preferences_of
 from sutler.service.web.principal import Principal
 from sutler.service.web.problem import CANCELLED, ProblemDetail
@@ -71,8 +71,7 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
             return earlier
         await services.count_change(connection, asker.principal)
         await place(services, connection, kind.table, order)
-        answer = idempotency.for_plan(order.id, is_async=asker.is_async)
-        await idempotency.remember(connection, asker.ticket, answer)
+        await idempotency.remember(connection, asker.ticket, Earlier(order.id, asker.is_async))
         await _note(connection, kind, action, order.id, asker.principal, asker.request_id)
         return await stored(connection, kind.table, order.id)
 

@@ -74,7 +74,7 @@ def page_of(found: Sequence[StoredPlan], limit: int) -> Page[Any]:
 
 
 def before_of(cursor: str | None) -> tuple[datetime, UUID] | None:
-    """Where the page after this cursor begins: time and id of the last plan. Raises BadParameterError."""
+    """Returns where the page after this cursor begins: time and id of the last plan. Raises BadParameterError."""
     if cursor is None:
         return None
     at, plan_id = decode_cursor(cursor, parts=2)

@@ -66,7 +66,7 @@ async def add_finished(
     reason: str,
     diff: str,
 ) -> None:
-    """A plan that nobody had to ask for. Raises IntegrityError where the deployment has one of that revision."""
+    """Adds a plan that nobody had to ask for. Raises IntegrityError where the deployment has one of that revision."""
     await connection.execute(
         insert(PlanRow).values(
             id=plan.id,
@@ -103,7 +103,7 @@ def made(plan: PlanDocument) -> dict[str, Any]:
 async def explain(
     connection: AsyncConnection, plan_id: UUID, *, problem: dict[str, Any], reason: str, diff: str | None
 ) -> None:
-    """Why a deployment has this plan, what is to be done about the one before, and the traffic that it is for."""
+    """Stores why a deployment has this plan, what to do about the one before, and the traffic that it is for."""
     explained = update(PlanRow).where(PlanRow.id == plan_id)
     await connection.execute(explained.values(problem=problem, reason=reason, diff=diff))
 

@@ -21,7 +21,7 @@ def order_of(document: ProblemDocument, created_by: str, request_id: str | None)
 
 
 async def check(services: Services, document: ProblemDocument) -> None:
-    """Raises DocumentError, UnknownNameError, NoMarketDataError."""
+    """Checks a problem and its calibration. Raises DocumentError, UnknownNameError, NoMarketDataError."""
     async with reading(services.engine) as connection:
         known = await with_calibration(connection, document)
     await asyncio.to_thread(admit, known, services.settings, now=services.now())

@@ -15,14 +15,14 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document
 from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document
 from sutler.service.documents.validation import validate
-from sutler.service.web.errors import TooLargeError, TooSlowError, UnsupportedMediaTypeError
+from sutler.service.web.errors import BodyTooLargeError, TooSlowError, UnsupportedMediaTypeError
 from sutler.service.web.state import services_of
 
 D = TypeVar("D", bound=Document)
 JSON_TYPES: Final = ("application/json",)
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml")
-PATIENCE_S: Final = 60.0
-QUICK_BYTES: Final = 20_000  # more is checked beside the event loop
+PATIENCE_S: Final = 60.0  # chosen: the largest body of the default settings needs that long at 2 Mbit/s
+QUICK_BYTES: Final = 20_000  # chosen: more is checked beside the event loop, where a thread costs less than the wait
 
 described: Final[list[type[Document]]] = []
 
@@ -46,7 +46,7 @@ def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
 async def read_body(kind: type[D], request: Request) -> D:
     """The checked body.
 
-    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, TooLargeError, TooSlowError.
+    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, BodyTooLargeError, TooSlowError.
     """
     is_json = _is_json(request)
     limit = services_of(request).settings.most_body_bytes
@@ -85,9 +85,9 @@ async def _content(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-def _too_large(limit: int) -> TooLargeError:
+def _too_large(limit: int) -> BodyTooLargeError:
     remedy = "plan on the store's market instead of sending one, or raise SUTLER_MOST_BODY_BYTES"
-    return TooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
+    return BodyTooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
 
 
 def _checked(kind: type[D], content: bytes, *, is_json: bool) -> D:

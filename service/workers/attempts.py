@@ -36,9 +36,9 @@ T = TypeVar("T")
 logger = logging.getLogger("sutler.solving")
 
 MOST_DEATHS: Final = 1  # a plan whose worker died is taken up once more
-LOOK_S: Final = 0.5
-PATIENCE_S: Final = 120.0
-RETRY_S: Final = 1.0
+LOOK_S: Final = 0.5  # chosen: a cancelled solve ends and progress shows so soon, for two updates a second
+PATIENCE_S: Final = 120.0  # chosen: a database restarts within; after that the job is taken up again anyway
+RETRY_S: Final = 1.0  # chosen: soon enough to lose no time, too seldom to burden a database that is starting
 SLACK_S: Final = 30.0  # beyond a solve's own limit, for what it does not count
 
 
