@@ -33,7 +33,7 @@ def read_translated(path: Path) -> tuple[OfflineTranslation, OfflineMarket | Non
     from sutler.service.offline.market import market_of
     from sutler.service.offline.translate import translate
 
-    document = checked_application(_read(path, "APPLICATION"), field="APPLICATION")
+    document = checked_application(_read(path, "APPLICATION"))
     translation = translate(document, folder=folder_of(path))
     now = datetime.now(UTC)
     return translation, market_of(translation.document, folder=folder_of(path), now=now, store=StoreWhenNeeded())

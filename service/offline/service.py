@@ -19,7 +19,7 @@ from sutler.service.web.state import Services
 
 
 async def check(services: Services, document: ApplicationDocument) -> None:
-    """Raises what `admit` raises."""
+    """Checks an application. Raises what `admit` raises."""
     await asyncio.to_thread(admit, document, services.settings, now=services.now())
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sutler.service.documents.validation import validate
 from sutler.service.offline.application_schema import ApplicationDocument
-from sutler.service.offline.market import OfflineMarket, market_of
+from sutler.service.offline.market import market_of
 from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.questions import AdjustQuestion, OfflineQuestion, PlanQuestion
 from sutler.service.offline.repository import OFFLINE_PLANS
@@ -56,11 +56,10 @@ class OfflineMaker(Attempts[OfflineClaim]):
             before = await self._document(claimed.parent_id)
             progress = validate(ProgressDocument, claimed.report)
             return AdjustQuestion(before, progress, claimed.id, now), None
-        market = await self.patiently(lambda: self._market(document, now))
+        market = await self.patiently(
+            lambda: asyncio.to_thread(market_of, document, folder=None, now=now, store=self.market)
+        )
         return PlanQuestion(document, market, claimed.id, now), None if market is None else now
-
-    async def _market(self, document: ApplicationDocument, now: datetime) -> OfflineMarket | None:
-        return await asyncio.to_thread(market_of, document, folder=None, now=now, store=self.market)
 
     async def _document(self, plan_id: UUID) -> str:
         found = await self.persist(lambda connection: OFFLINE_PLANS.find(connection, plan_id))
