@@ -64,5 +64,5 @@ def build_app(opened: Opened) -> FastAPI:
 
 
 def wrapped(app: FastAPI) -> Any:
-    """With the middleware around it, the outermost last: what a server runs."""
+    """Puts the middleware around the application, the outermost last: what a server runs."""
     return RequestId(AccessLog(Guard(app, app), app))

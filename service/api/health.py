@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import text
 
-from sutler.service.api.metrics_of_the_store import StoreMetricsCache, exposition
+from sutler.service.api.metrics_of_the_store import StoreMetricsCache
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
@@ -21,7 +21,7 @@ from sutler.service.web.resource import Resource
 from sutler.service.web.state import Service, Services
 
 router = APIRouter(tags=["operation"])
-PATIENCE_S: Final = 2.0
+PATIENCE_S: Final = 2.0  # chosen: orchestrators give probes a few seconds at most
 
 _FRESH: Final = text("""
     SELECT max(ended_at) >= now() - :max_age_s * interval '1 second' FROM poll WHERE outcome IN ('ok', 'partial')
@@ -101,8 +101,6 @@ async def _checks(services: Services) -> list[Check]:
 )
 async def metrics(request: Request, services: Service, _reader: Reader) -> Response:
     """Metrics of this process, and of all from the database."""
-    accept = request.headers.get("accept")
-    content, media_type = await exposition(
-        services.metrics, services.part(StoreMetricsCache), services.engine, accept=accept
-    )
+    gathered = await services.part(StoreMetricsCache).get(services.engine)
+    content, media_type = services.metrics.text(gathered, accept=request.headers.get("accept"))
     return Response(content, headers={"Content-Type": media_type})

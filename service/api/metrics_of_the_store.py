@@ -6,7 +6,7 @@ Few and cheap questions, and their answers are kept for a while: the longer, the
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
@@ -24,14 +24,13 @@ from sutler.service.deployments.watch_schema import DecisionResource, Status
 from sutler.service.offline.resources import OFFLINE_STATUSES
 from sutler.service.plans.resources import PlanStatus
 from sutler.service.settings import ServiceSettings
-from sutler.service.web.metrics import Metrics
 
 logger = logging.getLogger("sutler.metrics")
 
-FRESH_S: Final = 5.0
+FRESH_S: Final = 5.0  # chosen: below usual scrape intervals (15 s), so that each scrape of one Prometheus asks anew
 MOST_LOAD_FRACTION: Final = 0.05  # of the time, the database is busy with this
-QUESTION_LIMIT_S: Final = 3.0
-PATIENCE_S: Final = 8.0
+QUESTION_LIMIT_S: Final = 3.0  # chosen: one slow question leaves time for the others
+PATIENCE_S: Final = 8.0  # chosen: below the 10 s after which Prometheus gives up
 SOLVE_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 GAP_BUCKETS: Final = (0.0, 0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 QUEUES: Final = (SOLVES, DELIVERIES, LOOKS)
@@ -40,54 +39,32 @@ FEED_STATES: Final = ("ok", "failing", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """One metric: its name, what it says, and its values by label values."""
-
-    name: str
-    documentation: str
-    labels: tuple[str, ...]
-    values: tuple[tuple[tuple[str, ...], float], ...]
-
-    def family(self) -> Metric:
-        made = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
-        for labels, value in self.values:
-            made.add_metric(labels, value)
-        return made
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """How often a figure was at most each bound, the last without bound; and the sum of all."""
-
-    name: str
-    documentation: str
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    total: float
-
-    def family(self) -> Metric:
-        bounds = (*(str(bound) for bound in self.bounds), "+Inf")
-        made = HistogramMetricFamily(self.name, self.documentation)
-        made.add_metric((), list(zip(bounds, self.counts, strict=True)), self.total)
-        return made
-
-
-@dataclass(frozen=True, slots=True)
 class StoreMetrics:
     """What the database says; `is_up`: whether it said anything."""
 
     is_up: bool
-    gauges: tuple[Gauge, ...] = ()
-    distributions: tuple[Distribution, ...] = ()
+    gathered: tuple[Metric, ...] = ()
 
     def families(self) -> Iterator[Metric]:
-        """For an exposition."""
-        up = Gauge(
-            "sutler_database_up", "1: the database answers in time; 0: it does not.", (), (((), float(self.is_up)),)
-        )
-        yield up.family()
-        yield from (gauge.family() for gauge in self.gauges)
-        yield from (distribution.family() for distribution in self.distributions)
+        """Yields everything as Prometheus has it."""
+        up = "1: the database answers in time; 0: it does not."
+        yield gauge("sutler_database_up", up, (), {(): float(self.is_up)})
+        yield from self.gathered
+
+
+def gauge(name: str, documentation: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+    """A gauge with its values by the values of its labels."""
+    made = GaugeMetricFamily(name, documentation, labels=labels)
+    for of_labels, value in values.items():
+        made.add_metric(of_labels, value)
+    return made
+
+
+def histogram(name: str, documentation: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Metric:
+    """How often a figure was at most each bound, the last count without bound; and the sum of all."""
+    made = HistogramMetricFamily(name, documentation)
+    made.add_metric((), list(zip((*map(str, bounds), "+Inf"), counts, strict=True)), total)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +77,9 @@ class _Question:
     statement: TextClause
     always: tuple[tuple[str, ...], ...] = ()
 
-    def gauge(self, rows: Sequence[Row[Any]]) -> Gauge:
+    def answered(self, rows: Sequence[Row[Any]]) -> Metric:
         found = dict.fromkeys(self.always, 0.0) | {tuple(row[:-1]): float(row[-1]) for row in rows}
-        return Gauge(self.name, self.documentation, self.labels, tuple(found.items()))
+        return gauge(self.name, self.documentation, self.labels, found)
 
 
 _QUESTIONS: Final = (
@@ -252,26 +229,25 @@ async def gather(
     now: datetime,
     *,
     worker_silent_s: float = ServiceSettings().worker_silent_s,
-    question_limit_s: float = QUESTION_LIMIT_S,
 ) -> StoreMetrics:
     """Asks everything; a question that takes longer than its limit is left out. Raises SQLAlchemyError."""
     limit = text("SELECT set_config('statement_timeout', :limit, true)")
-    await connection.execute(limit, {"limit": f"{1000 * question_limit_s:.0f}ms"})
+    await connection.execute(limit, {"limit": f"{1000 * QUESTION_LIMIT_S:.0f}ms"})
     parameters = {"now": now, "worker_silent_s": worker_silent_s}
     gauges = [
-        question.gauge(rows)
+        question.answered(rows)
         for question in _QUESTIONS
         if (rows := await _asked(connection, question.name, question.statement, parameters)) is not None
     ]
     bounds = {"solve_bounds": _from_the_end(SOLVE_BUCKETS_S), "gap_bounds": _from_the_end(GAP_BUCKETS)}
     finished = await _asked(connection, "sutler_solve_seconds", _FINISHED, bounds)
-    return StoreMetrics(True, tuple(gauges), () if finished is None else _distributions(finished))
+    return StoreMetrics(True, (*gauges, *(() if finished is None else _distributions(finished))))
 
 
 async def _asked(
     connection: AsyncConnection, name: str, statement: TextClause, parameters: dict[str, Any]
 ) -> Sequence[Row[Any]] | None:
-    """None where it takes too long; the next question can be asked all the same."""
+    """Returns the rows, None where they take too long; the next question can be asked all the same."""
     try:
         async with connection.begin_nested():
             return (await connection.execute(statement, parameters)).all()
@@ -282,7 +258,7 @@ async def _asked(
         return None
 
 
-def _distributions(rows: Sequence[Row[Any]]) -> tuple[Distribution, ...]:
+def _distributions(rows: Sequence[Row[Any]]) -> tuple[Metric, ...]:
     solves = [(row.solve, row.number, row.seconds) for row in rows]
     gaps = [(row.gap, row.number, row.gaps) for row in rows if row.gap is not None]
     return (
@@ -297,13 +273,13 @@ def _from_the_end(bounds: Sequence[float]) -> list[float]:
 
 def _distribution(
     name: str, documentation: str, bounds: tuple[float, ...], rows: Sequence[tuple[int, int, float]]
-) -> Distribution:
-    """Of rows (how many bounds are not below it, number, sum)."""
+) -> Metric:
+    """Sums rows (how many bounds are not below it, number, sum) up to one histogram."""
     counts = tuple(
         sum(number for reached, number, _ in rows if len(bounds) - reached <= index)
         for index in range(len(bounds) + 1)
     )
-    return Distribution(name, documentation, bounds, counts, sum(total for *_, total in rows))
+    return histogram(name, documentation, bounds, counts, sum(total for *_, total in rows))
 
 
 class StoreMetricsCache:
@@ -313,10 +289,9 @@ class StoreMetricsCache:
         self,
         *,
         worker_silent_s: float = ServiceSettings().worker_silent_s,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._worker_silent_s, self._now, self._monotonic = worker_silent_s, now, monotonic
+        self._worker_silent_s, self._monotonic = worker_silent_s, monotonic
         self._gathering = asyncio.Lock()
         self._kept: StoreMetrics | None = None
         self._good_until_s = 0.0
@@ -334,16 +309,9 @@ class StoreMetricsCache:
     async def _gathered(self, engine: AsyncEngine) -> StoreMetrics:
         try:
             async with asyncio.timeout(PATIENCE_S), reading(engine) as connection:
-                return await gather(connection, self._now(), worker_silent_s=self._worker_silent_s)
+                return await gather(connection, datetime.now(UTC), worker_silent_s=self._worker_silent_s)
         except (DatabaseError, TimeoutError) as error:
             logger.warning("the store's metrics are left out: %s", error or "no answer in time")
         except SQLAlchemyError:
             logger.exception("the store's metrics are left out: a defect of sutler")
         return StoreMetrics(is_up=False)
-
-
-async def exposition(
-    metrics: Metrics, cache: StoreMetricsCache, engine: AsyncEngine, *, accept: str | None
-) -> tuple[bytes, str]:
-    """What `GET /metrics` answers, and its media type. Without the database it is what this process knows."""
-    return metrics.text(await cache.get(engine), accept=accept)

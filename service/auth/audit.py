@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.auth import repository
+from sutler.service.db.api_tables import AuditRow
 from sutler.service.web.principal import Principal
 
 
@@ -18,11 +19,5 @@ async def record(
     detail: Mapping[str, object] | None = None,
 ) -> None:
     """`action` such as `deployment.update`, `target` such as `deployment/chat`; `detail` is JSON without secrets."""
-    await repository.add_audit(
-        connection,
-        actor=principal.actor,
-        action=action,
-        target=target,
-        request_id=request_id,
-        detail=detail or {},
-    )
+    values = {"actor": principal.actor, "action": action, "target": target, "request_id": request_id}
+    await connection.execute(insert(AuditRow).values(detail=dict(detail or {}), **values))

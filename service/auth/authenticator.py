@@ -27,9 +27,9 @@ from sutler.service.db.notices import Notices, key_topic
 from sutler.service.settings import ServiceSettings
 from sutler.service.web.principal import LOCAL, Principal
 
-REMEMBERED_S: Final = 5.0
-REFUSAL_REMEMBERED_S: Final = 2.0
-MOST_REMEMBERED: Final = 10_000
+REMEMBERED_S: Final = 5.0  # chosen: a caller's requests in a row share one query; what is revoked is heard of
+REFUSAL_REMEMBERED_S: Final = 2.0  # chosen: who tries a wrong key over and over costs one query in that time
+MOST_REMEMBERED: Final = 10_000  # chosen: far more than keys in use, and a bound on what strangers' keys fill
 LOOKUPS_AT_ONCE: Final = 8  # a flood of wrong keys leaves connections to those who have one
 
 logger = logging.getLogger("sutler.auth")
@@ -146,7 +146,7 @@ class Authenticator:
         return None
 
     async def _note_use(self, key_id: str) -> None:
-        """At most once a minute; that it cannot be noted is no reason to refuse."""
+        """Notes the use at most once a minute; that it cannot be noted is no reason to refuse."""
         now_s = self._monotonic()
         if self._noted.get(key_id, now_s=now_s):
             return

@@ -48,7 +48,7 @@ def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Principal]]:
 
 
 def _authorization(request: Request) -> str | None:
-    """Several could mean different callers to a proxy and to us."""
+    """Returns the one header; several could mean different callers to a proxy and to us."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise NotAuthenticatedError("Authorization: the header is there several times: send it once")

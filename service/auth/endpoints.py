@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query
 
 from sutler.service.auth import repository
 from sutler.service.auth.dependency import Admin
-from sutler.service.auth.repository import AuditRecord
 from sutler.service.db.asynchronous import reading
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
@@ -59,8 +58,8 @@ async def list_audit(
         found = await repository.audit_page(
             connection, limit=limit + 1, before=before, actor=actor, action=action, target=target
         )
-    following = encode_cursor(found[limit - 1].id) if len(found) > limit else None
-    return Page(items=[_entry(record) for record in found[:limit]], next=following)
+    following = encode_cursor(found[limit - 1]["id"]) if len(found) > limit else None
+    return Page(items=[AuditEntry(**row) for row in found[:limit]], next=following)
 
 
 def _id_in(cursor: str) -> int:
@@ -69,7 +68,3 @@ def _id_in(cursor: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= MOST_ID:
         raise bad_cursor()
     return int(text)
-
-
-def _entry(record: AuditRecord) -> AuditEntry:
-    return AuditEntry(**{name: getattr(record, name) for name in AuditEntry.model_fields})

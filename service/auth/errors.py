@@ -6,15 +6,12 @@ AuthError
 └── TooManyRequestsError    the key's limit is used up for now: ask again later
 """
 
-from sutler.service.errors import Kind, SutlerError
+from sutler.service.errors import Kind
+from sutler.service.web.errors import RequestError
 
 
-class AuthError(SutlerError):
+class AuthError(RequestError):
     """Root of what callers are refused with; `retry_after_s` where waiting helps."""
-
-    def __init__(self, detail: str, *, retry_after_s: float | None = None) -> None:
-        self.retry_after_s = retry_after_s
-        super().__init__(detail)
 
 
 class NotAuthenticatedError(AuthError):

@@ -9,7 +9,7 @@ from typing import Final
 from sutler.service.auth.errors import NotAuthenticatedError
 from sutler.service.auth.keys import ShownKey, parse_key
 
-LONGEST: Final = 4_096
+LONGEST: Final = 4_096  # chosen: room for a long user name before a key of 63 characters, in base64
 REMEDY: Final = (
     "send `Authorization: Bearer KEY`, or HTTP Basic with the key as password; `sutler keys create` makes one"
 )
@@ -20,27 +20,22 @@ def key_in(authorization: str) -> ShownKey:
     if len(authorization) > LONGEST:
         raise NotAuthenticatedError(f"Authorization: the header is longer than any key: {REMEDY}")
     scheme, _, rest = authorization.strip(" \t").partition(" ")
-    text = _SCHEMES.get(scheme.lower(), _unknown)(rest.strip(" \t"))
-    found = parse_key(text)
+    shown = rest.strip(" \t")
+    match scheme.lower():
+        case "bearer":
+            found = parse_key(shown)
+        case "basic":
+            found = parse_key(_password(shown))
+        case _:
+            raise NotAuthenticatedError(f"Authorization: neither Bearer nor Basic: {REMEDY}")
     if found is None:
         raise NotAuthenticatedError(f"Authorization: this is no key of sutler's: {REMEDY}")
     return found
 
 
-def _bearer(rest: str) -> str:
-    return rest
-
-
-def _basic(rest: str) -> str:
+def _password(rest: str) -> str:
     """The user's name may be in any encoding."""
     try:
         return base64.b64decode(rest, validate=True).partition(b":")[2].decode("ascii")
     except ValueError:
         raise NotAuthenticatedError(f"Authorization: Basic takes user:KEY in base64: {REMEDY}") from None
-
-
-def _unknown(_: str) -> str:
-    raise NotAuthenticatedError(f"Authorization: neither Bearer nor Basic: {REMEDY}")
-
-
-_SCHEMES: Final = {"bearer": _bearer, "basic": _basic}

@@ -48,7 +48,7 @@ def make_key() -> MadeKey:
 
 
 def parse_key(text: str) -> ShownKey | None:
-    """None for what is no key of sutler's."""
+    """Returns the id and digest of a key, None for what is no key of sutler's."""
     found = _KEY.fullmatch(text)
     return None if found is None else ShownKey(found[1], _digest(found[2]))
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from sutler.service.auth.errors import TooManyRequestsError
 
-BURST_S: Final = 2.0
-MOST_BUCKETS: Final = 10_000
+BURST_S: Final = 2.0  # chosen: a page that loads several lists at once is no flood
+MOST_BUCKETS: Final = 10_000  # chosen: as many keys as the authenticator remembers
 
 
 class ReadLimits:

@@ -19,7 +19,7 @@ class ShortMemory(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K, *, now_s: float) -> V | None:
-        """None where it is not kept, or its time is over."""
+        """Returns what is kept, None where nothing is or its time is over."""
         until_s, value = self._kept.get(key, (now_s, None))
         return value if now_s < until_s else None
 

@@ -1,11 +1,10 @@
 """Keys, what they used, and the audit log in the store. Times are the database's, so that all processes agree."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-from sqlalchemy import delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import RowMapping, delete, exists, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,21 +46,7 @@ class MinuteOfChanges:
     left_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
-    """One change."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    request_id: str | None
-    detail: Mapping[str, Any]
-
-
 _LISTED: Final = tuple(getattr(ApiKeyRow, name) for name in KeyRecord.__slots__)
-_AUDITED: Final = tuple(getattr(AuditRow, name) for name in AuditRecord.__slots__)
 _IS_LIVE: Final = ApiKeyRow.revoked_at.is_(None) & or_(
     ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > func.now()
 )
@@ -74,7 +59,8 @@ async def add(
     values: dict[str, Any] = {"id": made.id, "name": name, "scope": scope, "secret_sha256": made.secret_sha256}
     if lifetime is not None:
         values["expires_at"] = func.now() + literal(lifetime)
-    return _record((await connection.execute(insert(ApiKeyRow).values(values).returning(*_LISTED))).one())
+    row = (await connection.execute(insert(ApiKeyRow).values(values).returning(*_LISTED))).one()
+    return KeyRecord(*row)
 
 
 async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
@@ -91,7 +77,7 @@ async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
 async def all_keys(connection: AsyncConnection) -> list[KeyRecord]:
     """The oldest first, also what is revoked or expired."""
     wanted = select(*_LISTED).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
-    return [_record(row) for row in await connection.execute(wanted)]
+    return [KeyRecord(*row) for row in await connection.execute(wanted)]
 
 
 async def any_key(connection: AsyncConnection) -> bool:
@@ -131,20 +117,6 @@ async def forget_old_use(connection: AsyncConnection, before: datetime) -> None:
     await connection.execute(delete(KeyUseRow).where(KeyUseRow.minute < before))
 
 
-async def add_audit(
-    connection: AsyncConnection,
-    *,
-    actor: str,
-    action: str,
-    target: str,
-    request_id: str | None,
-    detail: Mapping[str, object],
-) -> None:
-    await connection.execute(
-        insert(AuditRow).values(actor=actor, action=action, target=target, request_id=request_id, detail=dict(detail))
-    )
-
-
 async def audit_page(
     connection: AsyncConnection,
     *,
@@ -153,15 +125,11 @@ async def audit_page(
     actor: str | None = None,
     action: str | None = None,
     target: str | None = None,
-) -> list[AuditRecord]:
+) -> list[RowMapping]:
     """The newest first; `before` is the last id of the page before."""
     given = {AuditRow.actor: actor, AuditRow.action: action, AuditRow.target: target}
-    wanted = select(*_AUDITED).where(*(column == value for column, value in given.items() if value is not None))
+    wanted = select(AuditRow).where(*(column == value for column, value in given.items() if value is not None))
     if before is not None:
         wanted = wanted.where(AuditRow.id < before)
     found = await connection.execute(wanted.order_by(AuditRow.id.desc()).limit(limit))
-    return [AuditRecord(*row) for row in found]
-
-
-def _record(row: Any) -> KeyRecord:
-    return KeyRecord(*row)
+    return list(found.mappings())

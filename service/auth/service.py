@@ -18,7 +18,7 @@ from sutler.service.web.principal import Principal, Scope
 LONGEST_NAME: Final = 100
 LONGEST_LIFETIME: Final = timedelta(days=36_500)
 _LENGTH: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PRINTABLE: Final = re.compile(PRINTABLE)
 
 
@@ -59,7 +59,7 @@ async def create_key(
 async def revoke_key(
     connection: AsyncConnection, key_id: str, *, principal: Principal, request_id: str | None = None
 ) -> Literal["revoked", "was_revoked", "unknown"]:
-    """From the commit on, every API process refuses the key."""
+    """Revokes a key: from the commit on, every API process refuses it."""
     if not await repository.revoke(connection, key_id):
         return "unknown" if await repository.find(connection, key_id) is None else "was_revoked"
     await notify(connection, key_topic(key_id))
@@ -72,9 +72,8 @@ async def revoke_key(
 def lifetime_of(text: str, *, field: str) -> timedelta:
     """12h, 90d, 52w: how long a key is valid. Raises DocumentError."""
     found = _LENGTH.fullmatch(text.strip())
-    length = timedelta(0)
-    if found is not None and int(found[1]) * timedelta(**{_UNITS[found[2]]: 1}) <= LONGEST_LIFETIME:
-        length = int(found[1]) * timedelta(**{_UNITS[found[2]]: 1})
-    if not length:
-        raise DocumentError.of(field, "must be a length of time up to 100 years, such as 12h, 90d or 52w", value=text)
-    return length
+    if found is not None:
+        seconds = int(found[1]) * _SECONDS[found[2]]
+        if 0 < seconds <= LONGEST_LIFETIME.total_seconds():
+            return timedelta(seconds=seconds)
+    raise DocumentError.of(field, "must be a length of time up to 100 years, such as 12h, 90d or 52w", value=text)

@@ -43,13 +43,9 @@ class Queue:
             )
         )
 
-    async def solve(self, connection: AsyncConnection, plan_id: UUID) -> None:
-        """Has a plan made once this transaction is committed."""
-        await self._put(connection, SOLVE, SOLVES, plan_id=str(plan_id))
-
-    async def plan_offline(self, connection: AsyncConnection, plan_id: UUID) -> None:
-        """Has a plan of an offline application made once this transaction is committed, by who solves, too."""
-        await self._put(connection, PLAN_OFFLINE, SOLVES, plan_id=str(plan_id))
+    async def make_plan(self, connection: AsyncConnection, task: str, plan_id: UUID) -> None:
+        """Has a plan made by this task, SOLVE or PLAN_OFFLINE, once this transaction is committed."""
+        await self._put(connection, task, SOLVES, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
         """Has an event delivered, `delay_s` after this transaction is committed."""

@@ -28,14 +28,14 @@ from sutler.service.documents.examples import CHAT
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
-from sutler.service.plans.endpoints import job_of, page_of, shown
-from sutler.service.plans.plan_responses import before_of
+from sutler.service.plans.plan_responses import before_of, job_of, page_of, shown
+from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
 from sutler.service.web.etags import tags_of
-from sutler.service.web.idempotency import Ticket, for_answer, ticket_of
+from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
 from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
@@ -97,7 +97,7 @@ async def _create(
 async def _created(connection: AsyncConnection, name: str, ticket: Ticket, now: datetime) -> Response:
     deployment = await deployments.found(connection, name)
     body, location = (await resource(connection, deployment, now)).model_dump_json(), url_of(name)
-    await idempotency.remember(connection, ticket, for_answer(201, location=location, body=body))
+    await idempotency.remember(connection, ticket, Earlier(status_code=201, location=location, body=body))
     return _answer(body, 201, location=location, etag=deployments.version_etag(deployment))
 
 
@@ -226,7 +226,7 @@ async def list_deployment_plans(
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
         before = before_of(cursor)
-        found = await plan_repository.page(connection, limit=limit + 1, before=before, deployment_id=deployment.id)
+        found = await PLANS.page(connection, limit=limit + 1, before=before, deployment_id=deployment.id)
     return page_of(found, limit)
 
 

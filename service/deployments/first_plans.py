@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.queue import Queue
 from sutler.service.deployments import repository
 from sutler.service.plans import repository as plan_repository
-from sutler.service.plans.repository import Order
+from sutler.service.plans.repository import PLANS, Order
 
 PAUSE: Final = timedelta(seconds=15)
 SCHEDULER: Final = "scheduler"
@@ -23,7 +23,7 @@ async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime)
             continue  # another worker was first, before the deployment was locked here
         kind = deployment.problem["objective"]["kind"]
         order = Order(uuid4(), deployment.problem, kind, SCHEDULER, None, deployment.id, deployment.name)
-        await plan_repository.add(connection, order, now)
-        await queue.solve(connection, order.id)
+        await PLANS.add(connection, order, now)
+        await queue.make_plan(connection, PLANS.task, order.id)
         tried += 1
     return tried

@@ -1,5 +1,6 @@
 """Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
 
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,10 +15,10 @@ from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
+from sutler.service.plans import plan_requests
 from sutler.service.plans import repository as plan_repository
-from sutler.service.plans import service as plans
-from sutler.service.plans.plan_requests import cancelled
-from sutler.service.plans.repository import PlanRecord
+from sutler.service.plans.repository import PLANS, PlanRecord
+from sutler.service.plans.service import order_of
 from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
 from sutler.service.web.principal import Principal
 from sutler.service.web.state import Services
@@ -116,10 +117,10 @@ async def order_plan(
     request_id: str | None,
 ) -> PlanRecord:
     """Puts a plan for the deployment into the queue, in the caller's transaction."""
-    order = plans.order_of(document, created_by=by, request_id=request_id)
-    order = plans.for_deployment(order, deployment.id, deployment.name)
-    await plans.place(services, connection, order)
-    return await plans.stored(connection, order.id)
+    order = order_of(document, by, request_id)
+    order = replace(order, deployment_id=deployment.id, deployment_name=deployment.name)
+    await plan_requests.place(services, connection, PLANS, order)
+    return await plan_requests.stored(connection, PLANS, order.id)
 
 
 async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -> Deployment:
@@ -189,9 +190,8 @@ def check_unchanged(deployment: Deployment, if_match: str | None) -> None:
 
 
 async def _supersede(services: Services, connection: AsyncConnection, deployment: Deployment, why: str) -> None:
-    given_up = await plan_repository.cancel(
-        connection, services.now(), deployment_id=deployment.id, failure=cancelled(why)
-    )
+    failure = plan_requests.cancelled(why)
+    given_up = await plan_repository.cancel_of(connection, deployment.id, services.now(), failure=failure)
     for plan_id in given_up:
         await notify(connection, plan_topic(plan_id))
 

@@ -21,8 +21,7 @@ from sutler.service.deployments.schemas import (
 from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
-from sutler.service.plans.endpoints import job_of
-from sutler.service.plans.repository import PlanRecord
+from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.resources import SERVES
 
 
@@ -33,7 +32,7 @@ def url_of(name: str) -> str:
 
 async def resource(connection: AsyncConnection, deployment: Deployment, now: datetime) -> DeploymentResource:
     """With its current plan, the one that is being made, and how it stands."""
-    held = None if deployment.plan_id is None else await plan_repository.find(connection, deployment.plan_id)
+    held = None if deployment.plan_id is None else await PLANS.find(connection, deployment.plan_id)
     newest = await plan_repository.find_revision(connection, deployment.id, deployment.revision)
     last = await plan_repository.last_of(connection, deployment.id)
     pending = await plan_repository.pending_of(connection, deployment.id)
@@ -47,7 +46,7 @@ async def resource(connection: AsyncConnection, deployment: Deployment, now: dat
         updated_at=deployment.updated_at,
         plan=_issued(held),
         latest=_issued(newest),
-        pending=None if pending is None else _pending(pending),
+        pending=None if pending is None else PendingPlanResource.model_validate(pending, from_attributes=True),
         last_failure=None if last is None or last.failure is None else _failure(last),
         watch=await _watch(connection, deployment, held, now),
     )
@@ -87,11 +86,6 @@ def _issued(record: PlanRecord | None) -> CurrentPlanResource | None:
         issued_at=record.finished_at,
         url=record.url,
     )
-
-
-def _pending(record: PlanRecord) -> PendingPlanResource:
-    job = job_of(record)
-    return PendingPlanResource(id=job.id, status=job.status, progress=job.progress, url=job.url)
 
 
 def _failure(record: PlanRecord) -> LastFailureResource:

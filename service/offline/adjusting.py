@@ -18,16 +18,16 @@ from sutler.service.offline.plan_schema import (
     OfflineRental,
     SeenSpeed,
 )
-from sutler.service.offline.planned import planned_hardware, planned_schedule
+from sutler.service.offline.planned import model_numbers, planned_hardware, planned_schedule
 from sutler.service.offline.progress_schema import ProgressDocument
-from sutler.service.offline.reported_progress import finished_at_start, planned_start, started
+from sutler.service.offline.reported_progress import finished_at_start, planned_start, running, started
 from sutler.service.offline.simulating import planned_translation
 from sutler.service.offline.translate import to_rental_terms
 from sutler.solver.offline.adjusting import ReportedProgress, adjust
 from sutler.solver.offline.machine_sets import last_use_s
 from sutler.solver.offline.plan import LowerBound
 from sutler.solver.offline.sampling import sample
-from sutler.solver.offline.stages import Execution, RunningReplica
+from sutler.solver.offline.stages import Execution
 from sutler.solver.units import SECONDS_PER_HOUR
 
 
@@ -84,20 +84,11 @@ def check_progress(plan: OfflinePlanDocument, progress: ProgressDocument) -> Non
 
 
 def _reported(plan: OfflinePlanDocument, progress: ProgressDocument) -> ReportedProgress:
-    number_of = {model.name: number for number, model in enumerate(plan.models)}
+    numbers = model_numbers(plan)
     replicas = None
     if progress.replicas is not None:
-        replicas = tuple(
-            RunningReplica(
-                number_of[replica.model],
-                replica.number,
-                tuple((place.host, place.gpu) for place in replica.gpus),
-                replica.ready_s,
-                is_loaded=False,
-            )
-            for replica in progress.replicas
-        )
-    finished = {number_of[model.model]: model.finished_requests for model in progress.models}
+        replicas = tuple(running(numbers[replica.model], replica) for replica in progress.replicas)
+    finished = {numbers[model.model]: model.finished_requests for model in progress.models}
     return ReportedProgress(progress.at_s, finished, replicas)
 
 
@@ -130,7 +121,7 @@ def _problems(plan: OfflinePlanDocument, progress: ProgressDocument) -> Iterator
 
 
 def _speeds(plan: OfflinePlanDocument, slowdowns: Mapping[int, float]) -> Iterator[SeenSpeed]:
-    """Beside the first plan: what was seen before, and now on top of that."""
+    """Yields speeds beside the first plan: what was seen before, and now on top of that."""
     before = {} if plan.adjustment is None else {seen.model: seen.slowdown for seen in plan.adjustment.speeds}
     for node, model in enumerate(plan.models):
         if model.name in before or node in slowdowns:
@@ -139,7 +130,7 @@ def _speeds(plan: OfflinePlanDocument, slowdowns: Mapping[int, float]) -> Iterat
 
 
 def _bound(plan: OfflinePlanDocument, bound: LowerBound) -> float | None:
-    """On what is rented, from the order; of USD nothing is proven once machines run."""
+    """Returns what no plan beats on the rented machines, from their order; of USD nothing is proven once they run."""
     if plan.objective.kind == "min_cost":
         return None
     return plan.application.rental.start_up_s + bound.seconds
@@ -155,7 +146,7 @@ def _model(before: ApplicationModel, now: ApplicationModel, at_s: float) -> Appl
 def rebilled(
     rental: OfflineRental, plan: OfflinePlanDocument, execution: Execution, at_s: float
 ) -> Iterator[OfflineRental]:
-    """Each machine until the last stage that uses it; one that nothing uses any more, until now at most."""
+    """Bills each machine until the last stage that uses it; one that nothing uses any more, until now at most."""
     terms = to_rental_terms(plan.application)
     groups: dict[float, list[int]] = {}
     for host in rental.hosts:

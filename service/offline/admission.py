@@ -18,8 +18,10 @@ from sutler.solver.catalog import load_gpus
 
 
 def admit(document: ApplicationDocument, settings: ServiceSettings, *, now: datetime) -> None:
-    """Raises DocumentError, InvalidProblemError, UnknownNameError, and NoMarketDataError for a market of its own
-    without offers."""
+    """Checks an application.
+
+    Raises DocumentError, InvalidProblemError, UnknownNameError, and NoMarketDataError for an empty market of its own.
+    """
     time_limit_s = document.search.time_limit_s
     problems = [
         *over_limit("models", len(document.models), settings.most_models, "SUTLER_MOST_MODELS"),

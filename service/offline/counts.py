@@ -11,7 +11,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.solver.offline.application import Application, Drawn, Edge, Node, Recorded
 
-MOST_REQUESTS: Final = 2_000_000
+MOST_REQUESTS: Final = 2_000_000  # chosen: bounds the memory and time of drawing and simulating an application
 
 
 def check_counts(application: Application) -> None:
@@ -72,7 +72,7 @@ def _unknown(application: Application, position: int, counts: dict[str, int | No
 
 
 def _too_many(application: Application) -> Iterator[FieldProblem]:
-    """By mean lengths of chains, shares counted."""
+    """Names the first model with too many requests, by mean lengths of chains, shares counted."""
     expected: dict[str, float] = {}
     for position in application.order:
         node = application.nodes[position]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.offline.gantt import Block, Chart, blocks_of, ticks_of
+from sutler.service.offline.gantt import Chart, ReplicaBlock, blocks_of, ticks_of
 from sutler.service.offline.gantt_html import page_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS: Final = ("png", "html")
+# Sizes of the picture, chosen by eye: names have room at the font of 8 points.
 _INCH_PER_ROW: Final = 0.27
 _WIDTH_INCH: Final = 12.0
 _POINTS_PER_LETTER: Final = 5.6
@@ -96,7 +97,7 @@ def _draw(axes: "Axes", chart: Chart) -> None:
     axes.set_xlim(chart.start_s, chart.end_s)
     axes.set_ylim(len(chart.rows), 0)
     axes.set_xticks([at_s for at_s, _ in ticks], [words for _, words in ticks])
-    axes.set_yticks([number + 0.5 for number in range(len(chart.rows))], _names(chart))
+    axes.set_yticks([number + 0.5 for number in range(len(chart.rows))], chart.row_names)
     axes.tick_params(length=0, labelsize=8, labelcolor=_SOFT, labelbottom=True)
     axes.grid(axis="x", color="#cbd5e1", lw=0.6)
     axes.set_axisbelow(True)
@@ -107,7 +108,7 @@ def _draw(axes: "Axes", chart: Chart) -> None:
             axes.axhline(number, color=_SOFT, lw=0.8, zorder=1)
 
 
-def _draw_block(axes: "Axes", chart: Chart, block: Block) -> None:
+def _draw_block(axes: "Axes", chart: Chart, block: ReplicaBlock) -> None:
     from matplotlib.patches import Rectangle
 
     bar, rows = block.bar, block.last - block.first + 1
@@ -120,24 +121,18 @@ def _draw_block(axes: "Axes", chart: Chart, block: Block) -> None:
     axes.add_patch(Rectangle((bar.start_s, block.first + 0.05), width_s, rows - 0.1, zorder=2, **look))
     if bar.is_loading:
         return
-    room = width_s / ((chart.end_s - chart.start_s) or 1.0) * (_WIDTH_INCH - 1.2) * 72
-    words = next((w for w in (bar.model, chart.symbol(bar.model)) if _POINTS_PER_LETTER * len(w) + 4 <= room), "")
+    room = width_s / chart.span_s * (_WIDTH_INCH - 1.2) * 72
+    words = chart.name_within(bar.model, (room - 4) / _POINTS_PER_LETTER)
     middle = (bar.start_s + width_s / 2, block.first + rows / 2)
     axes.annotate(_plain(words), middle, ha="center", va="center", size=8, color="white", weight="bold", zorder=5)
 
 
 def _number_stages(axes: "Axes", chart: Chart) -> None:
-    span_s, free_s = (chart.end_s - chart.start_s) or 1.0, chart.start_s
-    for number, at_s in enumerate(chart.stage_starts_s, start=1):
-        words = f"stage {number}" if number == 1 else str(number)
+    free_s = chart.start_s
+    for at_s, words in chart.stage_words():
         if at_s >= free_s:
             axes.annotate(words, (at_s, 0), (2, 3), textcoords="offset points", size=7, color=_SOFT)
-            free_s = at_s + span_s * (0.01 + 0.007 * len(words))
-
-
-def _names(chart: Chart) -> list[str]:
-    has_hosts = len({row.host for row in chart.rows}) > 1
-    return [f"host {row.host} · {row.gpu}" if has_hosts else f"GPU {row.gpu}" for row in chart.rows]
+            free_s = at_s + chart.span_s * (0.01 + 0.007 * len(words))
 
 
 def _legend(figure: "Figure", chart: Chart) -> None:
@@ -152,5 +147,5 @@ def _legend(figure: "Figure", chart: Chart) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without what matplotlib reads as mathematics."""
+    """Escapes what matplotlib reads as mathematics."""
     return text.replace("$", r"\$")

@@ -1,6 +1,6 @@
 """Puts the content of files in the place of their paths, so that an application stands by itself.
 
-Flow: application file -> read_application -> inlined (both here) -> translate.py; the plan carries the inlined
+Flow: application file -> checked_application -> inlined (both here) -> translate.py; the plan carries the inlined
 document. Over the API there is no folder, and paths are refused.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from sutler.service.documents.csv_tables import read_csv
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.model import ConfigDocument
-from sutler.service.documents.reading import MOST_JSON_BYTES, read_document
+from sutler.service.documents.reading import MOST_JSON_BYTES
 from sutler.service.documents.traces import read_trace_file
 from sutler.service.documents.validation import validate
 from sutler.service.offline.application_schema import ApplicationDocument, NodeDocument
@@ -34,23 +34,15 @@ from sutler.solver.arrays import IntArray
 NO_FILE: Final = "is no ordinary file: name a CSV file"
 
 
-def read_application(path: Path, *, field: str = "APPLICATION") -> ApplicationDocument:
-    """The checked document of a YAML or JSON file; `field` is what errors call the file.
-
-    Raises DocumentError naming every wrong field.
-    """
-    return checked_application(read_document(path, field=field), field=field)
-
-
-def checked_application(data: object, *, field: str = "APPLICATION") -> ApplicationDocument:
-    """The checked document; raises DocumentError naming every wrong field."""
+def checked_application(data: object) -> ApplicationDocument:
+    """The checked document of an application file. Raises DocumentError naming every wrong field."""
     if not isinstance(data, dict):
         remedy = "must hold a mapping of names to values (`sutler schema application`)"
-        raise DocumentError.of(field, remedy, value=data)
+        raise DocumentError.of("APPLICATION", remedy, value=data)
     models = data.get("models")
     if isinstance(models, list) and any(isinstance(model, dict) and "workloads" in model for model in models):
         remedy = "is a problem (its models have workloads): `sutler plan` plans it; here models have requests"
-        raise DocumentError.of(field, remedy)
+        raise DocumentError.of("APPLICATION", remedy)
     return validate(ApplicationDocument, data)
 
 

@@ -1,7 +1,8 @@
 """What a Gantt chart of an application draws, whatever it is drawn with: rows of GPUs, and blocks of time on them.
 
-Flow: stages and hardware of a plan or comparison -> chart_of (here) -> gantt_text.py (terminal), gantt_html.py,
-gantt_png.py. As SamuLLM's Figure 9: GPUs from top to bottom, time from left to right, a colour for each model.
+Flow: stages and hardware of a plan or comparison -> chart_of (here) -> cli/views/offline_gantt.py (terminal),
+gantt_html.py, figures.py (PNG). As SamuLLM's Figure 9: GPUs from top to bottom, time from left to right, a colour for
+each model.
 """
 
 from collections import defaultdict
@@ -34,7 +35,7 @@ COLOURS: Final = (
 _UNITS: Final = ((36_000.0, 3600.0, "h"), (7_200.0, 60.0, "min"), (0.0, 1.0, "s"))
 # Moments that differ by less are one: simulated times are sums of many steps.
 SAME_S: Final = 1e-6
-LEAST_SPAN_S: Final = 1e-3
+LEAST_SPAN_S: Final = 1e-3  # chosen: an axis of no length would have no ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ReplicaBlock:
     """Equal bars of one replica on GPUs of one host that lie below one another: rows `first` to `last`."""
 
     first: int
@@ -90,8 +91,28 @@ class Chart:
         """#rrggbb; they repeat after a dozen models."""
         return COLOURS[self.models.index(model) % len(COLOURS)]
 
+    @property
+    def span_s(self) -> float:
+        """Seconds from start to end; 1 where there is nothing, so that shares of it are defined."""
+        return (self.end_s - self.start_s) or 1.0
+
+    @property
+    def row_names(self) -> list[str]:
+        """What stands beside the rows: GPUs, and their hosts where there are several."""
+        has_hosts = len({row.host for row in self.rows}) > 1
+        return [f"host {row.host} · {row.gpu}" if has_hosts else f"GPU {row.gpu}" for row in self.rows]
+
+    def name_within(self, model: str, letters: float) -> str:
+        """The longest name of a model that has room for so many letters; empty where none has."""
+        return next((name for name in (model, self.symbol(model)) if len(name) <= letters), "")
+
+    def stage_words(self) -> Iterator[tuple[float, str]]:
+        """When each stage begins, and what is written there."""
+        for number, at_s in enumerate(self.stage_starts_s, start=1):
+            yield at_s, f"stage {number}" if number == 1 else str(number)
+
     def bars_of(self, row: Row) -> tuple[Bar, ...]:
-        """Of one GPU, by time."""
+        """Returns the bars of one GPU, by time."""
         return tuple(bar for bar in self.bars if (bar.host, bar.gpu) == (row.host, row.gpu))
 
 
@@ -138,18 +159,20 @@ def on_one_scale(charts: Iterable[Chart]) -> tuple[Chart, ...]:
     return tuple(replace(chart, start_s=start_s, end_s=end_s) for chart in given)
 
 
-def blocks_of(chart: Chart) -> tuple[Block, ...]:
+def blocks_of(chart: Chart) -> tuple[ReplicaBlock, ...]:
     """The bars, with those of a tensor-parallel replica in one piece where its GPUs lie below one another."""
     number_of = {(row.host, row.gpu): number for number, row in enumerate(chart.rows)}
     alike: dict[Bar, dict[int, Bar]] = defaultdict(dict)
     for bar in chart.bars:
         alike[replace(bar, host=0, gpu=0)][number_of[bar.host, bar.gpu]] = bar
     return tuple(
-        Block(first, last, bars[first]) for bars in alike.values() for first, last in _runs(sorted(bars), chart)
+        ReplicaBlock(first, last, bars[first])
+        for bars in alike.values()
+        for first, last in _runs(sorted(bars), chart)
     )
 
 
-def block_words(chart: Chart, block: Block) -> str:
+def block_words(chart: Chart, block: ReplicaBlock) -> str:
     """What a block is, for whoever points at it: model, replica, GPUs, from when to when."""
     bar, on = block.bar, chart.rows[block.first : block.last + 1]
     gpus = f"GPU {on[0].gpu}" if len(on) == 1 else f"GPUs {', '.join(str(row.gpu) for row in on)}"
@@ -191,7 +214,7 @@ def _check(stages: Sequence[SimulatedStage], rows: Iterable[Row], names: Iterabl
 
 
 def _bars(stage: SimulatedStage, finish_s: Mapping[str, float | None]) -> Iterator[Bar]:
-    """Of one stage: loading up to where a replica is ready, then running until its model is done or the stage is."""
+    """Yields the bars of a stage: loading until a replica is ready, then running until model or stage are done."""
     for model in stage.models:
         done_s = finish_s[model.model]
         end_s = stage.end_s if done_s is None else min(stage.end_s, max(done_s, stage.start_s))
@@ -212,19 +235,15 @@ def _bars(stage: SimulatedStage, finish_s: Mapping[str, float | None]) -> Iterat
                         )
 
 
-def _merged(bars: Iterable[Bar]) -> Iterator[Bar]:
+def _merged(bars: Iterable[Bar]) -> list[Bar]:
     """What goes on from one stage to the next in one piece; ordered by GPU, then by time."""
-    running: Bar | None = None
+    merged: list[Bar] = []
     for bar in sorted(bars, key=lambda bar: (bar.host, bar.gpu, bar.start_s)):
-        if running is None:
-            running = bar
-        elif _goes_on(running, bar):
-            running = replace(running, end_s=bar.end_s)
+        if merged and _goes_on(merged[-1], bar):
+            merged[-1] = replace(merged[-1], end_s=bar.end_s)
         else:
-            yield running
-            running = bar
-    if running is not None:
-        yield running
+            merged.append(bar)
+    return merged
 
 
 def _goes_on(before: Bar, after: Bar) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from sutler.service.offline.gantt import Block, Chart, block_words, blocks_of, ticks_of
+from sutler.service.offline.gantt import Chart, ReplicaBlock, block_words, blocks_of, ticks_of
 
+# Lengths in pixels of the chart, chosen by eye: names and ticks have room at the font of 12 pixels.
 WIDTH: Final = 1160
 _LEFT: Final = 92
 _RIGHT: Final = 28
@@ -106,15 +107,12 @@ def _tops(chart: Chart) -> Iterator[int]:
 
 
 def _x(chart: Chart, at_s: float) -> float:
-    span_s = (chart.end_s - chart.start_s) or 1.0
-    return round(_LEFT + (at_s - chart.start_s) / span_s * (WIDTH - _LEFT - _RIGHT), 2)
+    return round(_LEFT + (at_s - chart.start_s) / chart.span_s * (WIDTH - _LEFT - _RIGHT), 2)
 
 
 def _ground(chart: Chart, tops: Sequence[int]) -> Iterator[str]:
     """Idle GPUs, their names, the axis of time."""
-    has_hosts = len({row.host for row in chart.rows}) > 1
-    for row, top in zip(chart.rows, tops, strict=True):
-        name = f"host {row.host} · {row.gpu}" if has_hosts else f"GPU {row.gpu}"
+    for name, top in zip(chart.row_names, tops, strict=True):
         yield f'<text x="{_LEFT - 16}" y="{top + 17}" text-anchor="end">{name}</text>'
         size = f'width="{WIDTH - _LEFT - _RIGHT}" height="{_ROW - 2}" rx="2"'
         yield f'<rect class="idle" x="{_LEFT}" y="{top + 1}" {size}/>'
@@ -134,7 +132,7 @@ def _islands(chart: Chart, tops: Sequence[int]) -> Iterator[str]:
             yield f'<path class="island" d="M{_LEFT - 6} {first}h-5V{last}h5"/>'
 
 
-def _block(chart: Chart, block: Block, tops: Sequence[int]) -> str:
+def _block(chart: Chart, block: ReplicaBlock, tops: Sequence[int]) -> str:
     bar = block.bar
     left, right = _x(chart, bar.start_s), _x(chart, bar.end_s)
     top, bottom = tops[block.first] + 1, tops[block.last] + _ROW - 1
@@ -142,7 +140,7 @@ def _block(chart: Chart, block: Block, tops: Sequence[int]) -> str:
     fill = f"url(#{_pattern(colour)})" if bar.is_loading else colour
     width = round(max(right - left, 0.8), 2)
     rect = f'<rect x="{left}" y="{top}" width="{width}" height="{bottom - top}" rx="2" fill="{fill}"/>'
-    name = _name(chart, bar.model, width)
+    name = chart.name_within(bar.model, (width - 6) / _LETTER)
     text = ""
     if name and not bar.is_loading:
         x, y = round(left + width / 2, 2), (top + bottom) / 2 + 4.5
@@ -150,20 +148,12 @@ def _block(chart: Chart, block: Block, tops: Sequence[int]) -> str:
     return f'<g class="block"><title>{escape(block_words(chart, block))}</title>{rect}{text}</g>'
 
 
-def _name(chart: Chart, model: str, width: float) -> str:
-    for words in (model, chart.symbol(model)):
-        if _LETTER * len(words) + 6 <= width:
-            return words
-    return ""
-
-
 def _stages(chart: Chart, height: int) -> Iterator[str]:
     """A dashed line where a stage begins, and its number where there is room."""
     free = 0.0
-    for number, at_s in enumerate(chart.stage_starts_s, start=1):
+    for at_s, words in chart.stage_words():
         x = _x(chart, at_s)
         yield f'<line class="stage" x1="{x}" x2="{x}" y1="{_TOP - 6}" y2="{height - _BOTTOM}"/>'
-        words = f"stage {number}" if number == 1 else str(number)
         if x >= free:
             yield f'<text x="{x + 3}" y="{_TOP - 10}">{words}</text>'
             free = x + 8 + _LETTER * len(words)

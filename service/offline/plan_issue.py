@@ -3,10 +3,10 @@
 Flow: solver/offline -> issue_offline_plan, issue_infeasible (here) -> file or store -> planned.py, the way back.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import numpy as np
@@ -46,7 +46,11 @@ from sutler.solver.throughput.architecture import PRECISION_BYTES
 from sutler.solver.units import BYTES_PER_GB
 from sutler.solver.version import VERSION
 
-OPTIMAL_GAP: Final = 1e-6
+OPTIMAL_GAP: Final = 1e-6  # chosen: above what sums of simulated steps round to, below what anybody cares for
+NOTHING_RUNS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("strategy", "makespan_s", "cost_usd", "lower_bound")),
+    **dict.fromkeys(("rentals", "schedule", "stages", "compared", "frontier"), ()),
+}
 SCHEMA: Final = "sutler/offline-plan/v1"
 CUT_SHORT: Final = "The search was ended by search.time_limit_s: a longer one may find a faster schedule."
 
@@ -90,11 +94,7 @@ def issue_offline_plan(
         objective=objective,
         makespan_s=execution.makespan_s,
         cost_usd=None if renting is None else renting.usd,
-        lower_bound=LowerBoundDocument(
-            seconds=plan.bound.seconds,
-            area_s=plan.bound.area_s,
-            critical_path_s=plan.bound.critical_path_s,
-        ),
+        lower_bound=LowerBoundDocument.model_validate(plan.bound, from_attributes=True),
         seed=translation.options.seed,
         application=translation.document,
         hardware=hardware_document(hardware),
@@ -117,40 +117,29 @@ def issue_offline_plan(
 
 def issue_infeasible(
     translation: OfflineTranslation,
-    hardware: Hardware | None,
     conflicts: Iterable[OfflineConflict],
     *,
     pile: Pile,
     plan_id: UUID,
     created_at: datetime,
-    revision: int = 1,
     seconds: float = 0.0,
-    frontier: Iterable[MachineChoice] = (),
     warnings: Iterable[str] = (),
 ) -> OfflinePlanDocument:
-    """The document that says why there is no plan; `hardware` is None where nothing was for rent."""
-    kind = translation.document.objective.kind
+    """The document that says why there is no plan."""
+    hardware, kind = translation.hardware, translation.document.objective.kind
     return OfflinePlanDocument(
         schema=SCHEMA,
         id=plan_id,
-        revision=revision,
+        revision=1,
         created_at=created_at,
         status="infeasible",
-        strategy=None,
         objective=OfflineObjectiveResult(kind=kind, value=None, bound=None, relative_gap=None),
-        makespan_s=None,
-        cost_usd=None,
-        lower_bound=None,
         seed=translation.options.seed,
         application=translation.document,
         hardware=None if hardware is None else hardware_document(hardware),
-        rentals=(),
-        schedule=(),
-        stages=(),
         models=_models(translation, hardware, pile=pile, finish_s=None),
-        compared=(),
-        frontier=tuple(frontier),
         conflicts=tuple(conflicts),
+        **NOTHING_RUNS,
         solver=OfflineSolverReport(seconds=seconds, evaluated_schedules=0, hit_time_limit=False, version=VERSION),
         warnings=tuple(warnings),
     )
@@ -171,7 +160,7 @@ def hardware_document(hardware: Hardware) -> PlannedHardware:
     """The GPUs, for a plan."""
     return PlannedHardware(
         gpu=hardware.gpu.slug,
-        islands=tuple(IslandDocument(host=i.host, gpus=i.gpus, gb_per_s=i.gb_per_s) for i in hardware.islands),
+        islands=tuple(IslandDocument.model_validate(one, from_attributes=True) for one in hardware.islands),
         across_gb_per_s=hardware.across_gb_per_s,
         loading=_loading(hardware.loading),
         figures=mapped(GpuDocument, hardware.gpu),
@@ -189,14 +178,7 @@ def _loading(loading: Loading) -> LoadingDocument:
         {"model": node, "tensor_parallel": size, "seconds": seconds}
         for (node, size), seconds in loading.table.items()
     ]
-    return LoadingDocument.model_validate(
-        {
-            "engine_start_s": loading.engine_start_s,
-            "read_gb_per_s": loading.read_gb_per_s,
-            "download_gb_per_s": loading.download_gb_per_s,
-            "table": rows,
-        }
-    )
+    return LoadingDocument.model_validate(asdict(loading) | {"table": rows})
 
 
 def _objective(plan: OfflinePlan, document: ApplicationDocument, renting: Renting | None) -> OfflineObjectiveResult:
@@ -217,11 +199,7 @@ def _status(objective: OfflineObjectiveResult) -> Literal["optimal", "feasible"]
 
 def _scheduled(stage: ScheduleStage, application: Application) -> ScheduledStage:
     models = tuple(
-        ScheduledModel(
-            model=application.nodes[node].name,
-            data_parallel=plan.data_parallel,
-            tensor_parallel=plan.tensor_parallel,
-        )
+        ScheduledModel(model=application.nodes[node].name, **asdict(plan))
         for node, plan in sorted(stage.plans.items())
     )
     return ScheduledStage(models=models, until=_until(stage, application))
@@ -237,8 +215,7 @@ def _simulated(executed: ExecutedStage, application: Application) -> SimulatedSt
     models = tuple(
         StageModel(
             model=application.nodes[node].name,
-            data_parallel=plan.data_parallel,
-            tensor_parallel=plan.tensor_parallel,
+            **asdict(plan),
             replicas=tuple(placed_replica(replica) for replica in executed.replicas if replica.node == node),
             finished_requests=int(executed.finished_requests[node]),
             written_tokens=int(executed.written_tokens[node]),

@@ -1,18 +1,12 @@
 """From the document of an offline plan back to what a simulation or an adjustment needs.
 
-Flow: plan_issue.py -> file or store -> read_offline_plan, planned_application, planned_hardware, planned_schedule
-(here) -> solver/offline. Architectures and GPUs are those that the plan holds, whatever became of the catalogue.
+Flow: plan_issue.py -> file or store -> planned_application, planned_hardware, planned_schedule (here) ->
+solver/offline. Architectures and GPUs are those that the plan holds, whatever became of the catalogue.
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-
-from pydantic import ValidationError
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.reading import read_document
-from sutler.service.documents.validation import field_problems
 from sutler.service.offline.plan_schema import OfflinePlanDocument, ScheduledStage
 from sutler.service.offline.translate import to_application, to_loading
 from sutler.service.translation.given_models import inline_spec
@@ -20,15 +14,6 @@ from sutler.solver.catalog.entries import Gpu
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.hardware import Hardware, Island
 from sutler.solver.offline.stages import ExecutionPlan, Schedule, ScheduleStage
-
-
-def read_offline_plan(path: Path, *, field: str = "PLAN") -> OfflinePlanDocument:
-    """The checked document of a file; raises DocumentError naming every wrong field."""
-    data = read_document(path, field=field)
-    try:
-        return OfflinePlanDocument.model_validate_json(json.dumps(data))  # as JSON: strict Python mode wants tuples
-    except ValidationError as error:
-        raise DocumentError(field_problems(OfflinePlanDocument, data, error)) from None
 
 
 def planned_application(document: OfflinePlanDocument) -> Application:
@@ -49,23 +34,29 @@ def planned_hardware(document: OfflinePlanDocument) -> Hardware:
 
 def planned_schedule(document: OfflinePlanDocument) -> Schedule:
     """What was planned. Raises DocumentError where it names a model that the plan does not have."""
-    numbers = {model.name: number for number, model in enumerate(document.models)}
+    numbers = model_numbers(document)
     return tuple(_stage(f"schedule[{i}]", stage, numbers) for i, stage in enumerate(document.schedule))
+
+
+def model_numbers(document: OfflinePlanDocument) -> dict[str, int]:
+    """What the solver calls the models of a plan, by their names."""
+    return {model.name: number for number, model in enumerate(document.models)}
+
+
+def number_of(field: str, name: str, numbers: Mapping[str, int]) -> int:
+    """The number of a model. Raises DocumentError, naming the field, for one that the plan does not have."""
+    if name not in numbers:
+        raise DocumentError.of(field, f"is no model of this plan: use {', '.join(numbers)}", value=name)
+    return numbers[name]
 
 
 def _stage(at: str, stage: ScheduledStage, numbers: Mapping[str, int]) -> ScheduleStage:
     plans = {
-        _number(f"{at}.models[{i}].model", model.model, numbers): ExecutionPlan(
+        number_of(f"{at}.models[{i}].model", model.model, numbers): ExecutionPlan(
             model.data_parallel, model.tensor_parallel
         )
         for i, model in enumerate(stage.models)
     }
     if stage.until is None:
         return ScheduleStage(plans)
-    return ScheduleStage(plans, _number(f"{at}.until.model", stage.until.model, numbers), stage.until.fraction)
-
-
-def _number(field: str, name: str, numbers: Mapping[str, int]) -> int:
-    if name not in numbers:
-        raise DocumentError.of(field, f"is no model of this plan: use {', '.join(numbers)}", value=name)
-    return numbers[name]
+    return ScheduleStage(plans, number_of(f"{at}.until.model", stage.until.model, numbers), stage.until.fraction)

@@ -5,8 +5,9 @@ Shared by the command line and the API.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -24,7 +25,7 @@ from sutler.solver.offline.application import Application, Recorded
 from sutler.solver.offline.costs import weights_gb
 from sutler.solver.offline.hardware import Hardware
 from sutler.solver.offline.machine_sets import MOST_GPUS, RentedMachines
-from sutler.solver.offline.plan import OfflineOptions, OfflinePlan, Strategy
+from sutler.solver.offline.plan import OfflinePlan, Strategy
 from sutler.solver.offline.planner import compare_strategies, plan_application, simulate_schedule
 from sutler.solver.offline.renting import MachineSet, RentalGoal, Rented, rent
 from sutler.solver.offline.sampling import sample
@@ -34,7 +35,6 @@ DRAWN: Final = (
     "Lengths of answers are drawn from their distributions (seed {seed}): other lengths give other times "
     "(`sutler offline simulate --seed`)."
 )
-Clock = Callable[[], float]
 
 
 def planned(
@@ -44,30 +44,28 @@ def planned(
     plan_id: UUID,
     created_at: datetime,
     strategy: Strategy = "sutler",
-    clock: Clock = time.monotonic,
 ) -> OfflinePlanDocument:
     """The plan, on the hardware at hand or on what is best rented; infeasible where no model fits or no limit can be
     kept. Raises DocumentError and InvalidProblemError for fields that are wrong."""
     if market is not None and strategy != "sutler":
         remedy = "plans on GPUs at hand: give hardware, or let sutler choose what to rent"
         raise DocumentError.of("strategy", remedy, value=strategy)
-    begun_s = clock()
+    begun_s = time.monotonic()
     notes = (*translation.notes, *(() if market is None else market.notes), *_warnings(translation))
 
     def infeasible(conflicts: Sequence[OfflineConflict], *more: str) -> OfflinePlanDocument:
         return issue_infeasible(
             translation,
-            translation.hardware,
             conflicts,
             pile=sample(translation.application, seed=translation.options.seed),
             plan_id=plan_id,
             created_at=created_at,
-            seconds=clock() - begun_s,
+            seconds=time.monotonic() - begun_s,
             warnings=(*more, *notes),
         )
 
     try:
-        hardware, plan, renting = _found(translation, market, strategy, clock)
+        hardware, plan, renting = _found(translation, market, strategy)
     except _NothingFitsError as error:
         return infeasible(error.conflicts)
     except InvalidProblemError as error:
@@ -92,20 +90,19 @@ def compared(
     market: OfflineMarket | None,
     created_at: datetime,
     seeds: int = 0,
-    clock: Clock = time.monotonic,
 ) -> OfflineComparisonDocument:
     """Every strategy on the same hardware and lengths, and each schedule with the lengths of `seeds` other draws; on
     a market, on what sutler rents. Raises DocumentError and InvalidProblemError, also where nothing fits."""
     hardware = translation.hardware
     if hardware is None:
         try:
-            hardware, _, _ = _found(translation, market, "sutler", clock)
+            hardware, _, _ = _found(translation, market, "sutler")
         except _NothingFitsError as error:
             shown = ", ".join(conflict.constraint for conflict in error.conflicts)
             raise DocumentError.of(
                 "objective", "nothing that can be rented meets it: loosen it", value=shown
             ) from None
-    plans = compare_strategies(translation.application, hardware, translation.options, clock=clock)
+    plans = compare_strategies(translation.application, hardware, translation.options)
     others = range(translation.options.seed + 1, translation.options.seed + 1 + seeds)
     times = {name: _times(translation, hardware, plan, others) for name, plan in plans.items()}
     issued = {
@@ -139,13 +136,11 @@ class _NothingFitsError(Exception):
 
 
 def _found(
-    translation: OfflineTranslation, market: OfflineMarket | None, strategy: Strategy, clock: Clock
+    translation: OfflineTranslation, market: OfflineMarket | None, strategy: Strategy
 ) -> tuple[Hardware, OfflinePlan, Renting | None]:
     hardware = translation.hardware
     if hardware is not None:
-        plan = plan_application(
-            translation.application, hardware, translation.options, strategy=strategy, clock=clock
-        )
+        plan = plan_application(translation.application, hardware, translation.options, strategy=strategy)
         return hardware, plan, None
     assert market is not None, "an application without hardware has a market"
     document, goal = translation.document, _goal(translation)
@@ -157,7 +152,6 @@ def _found(
         terms=to_rental_terms(document),
         loading=to_loading(document.rental.loading),
         options=translation.options,
-        clock=clock,
     )
     if rented.best is None or rented.plan is None:
         raise _NothingFitsError(_missed(rented, goal, translation.application, market.offers))
@@ -206,30 +200,14 @@ def _nothing_for_rent(disk_gb: float, goal: RentalGoal, offers: Sequence[Offer])
 
 
 def _rental(machine: RentedMachines) -> OfflineRental:
-    offer, unit = machine.unit.offer, machine.unit
-    return OfflineRental(
-        offer_id=offer.offer_id,
-        provider=offer.provider,
-        site=offer.site,
-        gpu=offer.gpu,
-        gpus=unit.gpus,
-        count=machine.count,
-        price_usd_per_hour=unit.price_usd_per_hour,
-        contract=offer.contract,
-        storage_gb=unit.storage_gb,
-        storage_usd_per_hour=unit.storage_usd_per_hour,
-        held=offer.held,
-        hosts=machine.hosts,
-        billed_s=machine.billed_s,
-        usd=machine.usd,
-    )
+    given = asdict(machine.unit.offer) | asdict(machine.unit) | asdict(machine)
+    return OfflineRental(**{name: given[name] for name in OfflineRental.model_fields})
 
 
 def _choice(found: MachineSet) -> MachineChoice:
-    counts: dict[tuple[int, str], int] = {}
+    counts: Counter[tuple[int, str]] = Counter()
     for one in found.machines:
-        kind = (one.unit.gpus, one.unit.offer.gpu)
-        counts[kind] = counts.get(kind, 0) + one.count
+        counts[one.unit.gpus, one.unit.offer.gpu] += one.count
     return MachineChoice(
         machines=" + ".join(f"{count} × ({gpus} × {gpu})" for (gpus, gpu), count in counts.items()),
         gpu=found.hardware.gpu.slug,
@@ -242,7 +220,7 @@ def _choice(found: MachineSet) -> MachineChoice:
 def _too_large(
     translation: OfflineTranslation, market: OfflineMarket | None, error: InvalidProblemError
 ) -> tuple[OfflineConflict, ...]:
-    """Where the error is that a model fits on no allowed number of GPUs: its weights against their memory."""
+    """Returns how weights exceed memory where the error is that a model fits on no allowed number of GPUs."""
     nodes = {f"models[{position}]": node for position, node in enumerate(translation.application.nodes)}
     node = nodes.get(error.field)
     if node is None or error.value != node.name:
@@ -279,13 +257,9 @@ def _knows_lengths(application: Application) -> bool:
 def _times(
     translation: OfflineTranslation, hardware: Hardware, plan: OfflinePlan, seeds: Sequence[int]
 ) -> tuple[float, ...]:
-    def options_of(seed: int) -> OfflineOptions:
-        return replace(translation.options, seed=seed)
-
-    return tuple(
-        simulate_schedule(translation.application, hardware, plan.schedule, options_of(seed)).makespan_s
-        for seed in seeds
-    )
+    drawn = (replace(translation.options, seed=seed) for seed in seeds)
+    application, schedule = translation.application, plan.schedule
+    return tuple(simulate_schedule(application, hardware, schedule, options).makespan_s for options in drawn)
 
 
 def _seeded(seeds: Sequence[int], times: Sequence[float], sutlers: Sequence[float]) -> SeededTimes | None:

@@ -40,9 +40,9 @@ class AdjustQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OfflineAnswer:
-    """A plan as JSON, and what lists say of it."""
+    """A plan as JSON, and what lists say of it, by the names of the table's columns (OfflinePlanRow)."""
 
-    content: str
+    document: str
     status: FinishedStatus
     makespan_s: float | None
     cost_usd: float | None
@@ -63,7 +63,7 @@ def answered(question: OfflineQuestion) -> OfflineAnswer:
         translation = translate(question.document, folder=None)
         plan = planned(translation, market=question.market, plan_id=plan_id, created_at=created_at)
     return OfflineAnswer(
-        content=plan.model_dump_json(by_alias=True),
+        document=plan.model_dump_json(by_alias=True),
         status=plan.status,
         makespan_s=plan.makespan_s,
         cost_usd=plan.cost_usd,

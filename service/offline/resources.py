@@ -6,10 +6,10 @@ from uuid import UUID
 
 from pydantic import Field
 
+from sutler.service.plans.resources import UnfinishedStatus
 from sutler.service.web.resource import Resource
 
 FinishedStatus = Literal["optimal", "feasible", "infeasible"]
-UnfinishedStatus = Literal["queued", "running", "cancelled", "failed"]
 OfflinePlanStatus = UnfinishedStatus | FinishedStatus
 OFFLINE_STATUSES: Final = (*get_args(UnfinishedStatus), *get_args(FinishedStatus))
 

@@ -5,7 +5,7 @@ from sutler.service.offline.plan_schema import OfflinePlanDocument
 
 
 def gpu_shares(plan: OfflinePlanDocument) -> GpuShares:
-    """Of all its GPUs, from the start of the first stage to the end of the last."""
+    """Returns the shares of all its GPUs, from the start of the first stage to the end of the last."""
     gpus = 0 if plan.hardware is None else sum(len(island.gpus) for island in plan.hardware.islands)
     start_s = min((stage.start_s for stage in plan.stages), default=0.0)
     total_gpu_s = gpus * (max((stage.end_s for stage in plan.stages), default=0.0) - start_s)

@@ -1,6 +1,6 @@
 """From a checked application document to the solver's application, hardware and options.
 
-Flow: files.py has put the content of files in place -> to_application, to_hardware, to_options (here) ->
+Flow: files.py has put the content of files in place -> translate, to_application, to_options (here) ->
 solver/offline. Names are looked up in the catalogue and in the caller's own `gpus`. The way back is in plan_issue.py.
 """
 
@@ -11,13 +11,12 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem
-from sutler.service.offline.application_schema import ApplicationDocument, EdgeDocument, NodeDocument
+from sutler.service.offline.application_schema import ApplicationDocument, NodeDocument
 from sutler.service.offline.context import check_context
 from sutler.service.offline.counts import check_counts
 from sutler.service.offline.files import inlined
 from sutler.service.offline.hardware_schema import HardwareDocument, LoadingDocument
 from sutler.service.offline.lengths import solver_lengths
-from sutler.service.offline.lengths_schema import LengthsDocument
 from sutler.service.offline.requests_schema import DrawnRequests, RecordedRequests, RequestsDocument
 from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
@@ -52,7 +51,7 @@ def translate(document: ApplicationDocument, *, folder: Path | None) -> OfflineT
     notes: list[str] = []
     complete = inlined(document, folder=folder)
     application = to_application(complete, notes=notes)
-    hardware = to_hardware(complete, notes=notes)
+    hardware = _hardware(complete, notes)
     return OfflineTranslation(complete, application, hardware, to_options(complete), tuple(notes))
 
 
@@ -65,27 +64,10 @@ def to_application(
     """
     found, known = [] if notes is None else notes, specs or {}
     nodes = tuple(_node(f"models[{i}]", model, known, found) for i, model in enumerate(document.models))
-    application = Application(document.name, nodes, tuple(_edge(edge) for edge in document.edges))
+    application = Application(document.name, nodes, tuple(Edge(**edge.model_dump()) for edge in document.edges))
     check_counts(application)
     check_context(application)
     return application
-
-
-def to_hardware(document: ApplicationDocument, *, notes: list[str] | None = None) -> Hardware | None:
-    """The GPUs at hand; None where they are to be rented.
-
-    Raises DocumentError and UnknownNameError for GPUs that are unknown or lack figures.
-    """
-    given = document.hardware
-    if given is None:
-        return None
-    gpu = _gpu(document, given.gpu, [] if notes is None else notes)
-    link_gb_per_s = gpu.link_gb_per_s or PCIE4_GB_PER_S
-    inside = given.island_gb_per_s or link_gb_per_s
-    islands = tuple(Island(HOST, numbers, inside) for numbers in _islands(given))
-    usual_across = min(link_gb_per_s, PCIE4_GB_PER_S)
-    across = usual_across if given.across_gb_per_s is None else given.across_gb_per_s
-    return Hardware(gpu, islands, across, to_loading(given.loading))
 
 
 def to_loading(given: LoadingDocument) -> Loading:
@@ -96,21 +78,32 @@ def to_loading(given: LoadingDocument) -> Loading:
 
 def to_rental_terms(document: ApplicationDocument) -> BillingTerms:
     """The solver's terms of renting."""
-    given = document.rental
-    return BillingTerms(given.minimum_s, given.billing_increment_s, given.start_up_s)
+    return BillingTerms(**document.rental.model_dump(exclude={"loading"}))
 
 
 def to_options(document: ApplicationDocument) -> OfflineOptions:
     """The solver's options."""
     search = document.search
-    return OfflineOptions(
-        seed=search.seed,
-        preemption=search.preemption,
-        keeps_replicas=search.keep_replicas,
-        tensor_parallel=tuple(sorted(search.tensor_parallel)),
-        max_sequences=search.max_sequences,
-        time_limit_s=search.time_limit_s,
-    )
+    same = search.model_dump(exclude={"keep_replicas", "tensor_parallel"})
+    sizes = tuple(sorted(search.tensor_parallel))
+    return OfflineOptions(keeps_replicas=search.keep_replicas, tensor_parallel=sizes, **same)
+
+
+def _hardware(document: ApplicationDocument, notes: list[str]) -> Hardware | None:
+    """The GPUs at hand; None where they are to be rented.
+
+    Raises DocumentError and UnknownNameError for GPUs that are unknown or lack figures.
+    """
+    given = document.hardware
+    if given is None:
+        return None
+    gpu = _gpu(document, given.gpu, notes)
+    link_gb_per_s = gpu.link_gb_per_s or PCIE4_GB_PER_S
+    inside = given.island_gb_per_s or link_gb_per_s
+    islands = tuple(Island(HOST, numbers, inside) for numbers in _islands(given))
+    usual_across = min(link_gb_per_s, PCIE4_GB_PER_S)
+    across = usual_across if given.across_gb_per_s is None else given.across_gb_per_s
+    return Hardware(gpu, islands, across, to_loading(given.loading))
 
 
 def _node(at: str, model: NodeDocument, specs: Mapping[str, ModelSpec], notes: list[str]) -> Node:
@@ -150,17 +143,9 @@ def _requests(at: str, given: RequestsDocument | None) -> Drawn | Recorded | Non
         return Drawn(
             given.count,
             solver_lengths(given.input_tokens, field=f"{at}.input_tokens", least=1),
-            None if chain is None else _chain(chain, f"{at}.chain_length"),
+            None if chain is None else solver_lengths(chain, field=f"{at}.chain_length", least=1),
         )
     raise path_refused(f"{at}.trace.file", given.trace.file)
-
-
-def _chain(length: LengthsDocument, field: str) -> LengthDistribution:
-    return solver_lengths(length, field=field, least=1)
-
-
-def _edge(edge: EdgeDocument) -> Edge:
-    return Edge(edge.source, edge.target, edge.outputs, edge.fan_in, edge.copies, edge.share_fraction)
 
 
 def _gpu(document: ApplicationDocument, name: str, notes: list[str]) -> Gpu:

@@ -14,7 +14,7 @@ from sutler.service.translation.to_problem import check_names, to_problem
 
 
 def admit(document: ProblemDocument, settings: ServiceSettings, *, now: datetime) -> None:
-    """Raises DocumentError, UnknownNameError, and NoMarketDataError for a market of its own without offers."""
+    """Checks a problem. Raises DocumentError, UnknownNameError, NoMarketDataError for an empty market of its own."""
     problems = [*_over_limits(document, settings), *_files(document)]
     if problems:
         raise DocumentError(problems)

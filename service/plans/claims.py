@@ -1,15 +1,16 @@
 """Whose turn it is to make a plan, in any table of plans that workers make.
 
-A plan is finished once: by the worker that took it up last, while nobody has cancelled it. Used by the repositories
-of plans and of offline plans.
+A plan is finished once: by the worker that took it up last, while nobody has cancelled it. Used by plan_table.py and
+service/workers/attempts.py.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, TextClause, func, select, text, update
+from sqlalchemy import ColumnElement, TextClause, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import PlanRow
@@ -18,18 +19,20 @@ from sutler.service.db.queue import PLAN_OFFLINE, SOLVE
 from sutler.service.plans.resources import PENDING
 
 Table = type[PlanRow] | type[OfflinePlanRow]
+C = TypeVar("C", bound="Claimed")
 MADE_BY: Final[Mapping[str, Table]] = {SOLVE: PlanRow, PLAN_OFFLINE: OfflinePlanRow}
 
 
-class Claimed(Protocol):
-    """A plan that a worker has taken up; `attempt` is its right to finish it, `deaths` how many died of it before."""
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A plan that a worker has taken up; `attempt` is its right to finish it, `deaths` how many died of it before.
 
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def deaths(self) -> int: ...
+    Each kind of plan adds the columns that it is made from.
+    """
+
+    id: UUID
+    attempt: int
+    deaths: int
 
 
 def is_pending(table: Table) -> ColumnElement[bool]:
@@ -38,7 +41,7 @@ def is_pending(table: Table) -> ColumnElement[bool]:
 
 
 async def count_waiting(connection: AsyncConnection) -> int:
-    """Plans of any kind that no worker has taken up yet."""
+    """Returns how many plans of any kind no worker has taken up yet."""
     waiting = [select(func.count()).where(table.status == "queued").scalar_subquery() for table in MADE_BY.values()]
     found: int = await connection.scalar(select(sum(waiting[1:], waiting[0]))) or 0
     return found
@@ -57,17 +60,16 @@ async def cancel(
     return list((await connection.scalars(done.returning(table.id))).all())
 
 
-async def take(
-    connection: AsyncConnection, table: Table, plan_id: UUID, now: datetime, *, columns: tuple[str, ...]
-) -> Row[Any] | None:
-    """Takes a plan up; these columns of it, or None where it is finished or cancelled."""
+async def take(connection: AsyncConnection, table: Table, claim: type[C], plan_id: UUID, now: datetime) -> C | None:
+    """Takes a plan up; the claim on it, or None where it is finished or cancelled."""
     taken = (
         update(table)
         .where(table.id == plan_id, is_pending(table))
         .values(status="running", attempt=table.attempt + 1, started_at=now, progress=None)
-        .returning(*(getattr(table, name) for name in columns))
+        .returning(*(getattr(table, field.name) for field in fields(claim)))
     )
-    return (await connection.execute(taken)).one_or_none()
+    row = (await connection.execute(taken)).one_or_none()
+    return None if row is None else claim(*row)
 
 
 async def put_progress(
@@ -99,7 +101,7 @@ async def release(connection: AsyncConnection, table: Table, claimed: Claimed) -
 
 
 async def count_death(connection: AsyncConnection, table: Table, plan_id: UUID) -> None:
-    """A worker has died while it made this plan."""
+    """Counts that a worker has died while it made this plan."""
     died = update(table).where(table.id == plan_id, table.status == "running")
     await connection.execute(died.values(deaths=table.deaths + 1))
 

@@ -1,103 +1,165 @@
-"""What asking for any kind of plan has in common: room in the queue, requests that were sent before, waiting.
+"""Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled.
 
-Used by the services of plans and of offline plans, in front of their repositories.
+Flow: plan_endpoints.py -> ask, finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
 """
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.db.asynchronous import reading
-from sutler.service.db.notices import plan_topic
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.notices import notify, plan_topic
+from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
-from sutler.service.plans.resources import PlanStatus
+from sutler.service.plans.kind import PlanKind
+from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
-from sutler.service.web.errors import StillRunningError, TooManyWaitingError
-from sutler.service.web.idempotency import Ticket
+from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
+from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
+from sutler.service.web.preferences import preferences_of
+from sutler.service.web.principal import Principal
 from sutler.service.web.problem import CANCELLED, ProblemDetail
+from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
-QUEUE_PATIENCE_S: Final = 60.0
+QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
+
+D = TypeVar("D", bound=Document)
+R = TypeVar("R", bound=StoredPlan)
 
 
-class Asked(Protocol):
-    """A plan in any state; `document` is its JSON once it is there, `failure` the problem if it never will be."""
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a plan, in which request, and whether they would rather not wait for it."""
 
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def status(self) -> PlanStatus: ...
-    @property
-    def document(self) -> str | None: ...
-    @property
-    def failure(self) -> dict[str, Any] | None: ...
-    @property
-    def created_at(self) -> datetime: ...
-    @property
-    def is_pending(self) -> bool: ...
-    @property
-    def url(self) -> str: ...
+    principal: Principal
+    request_id: str
+    ticket: Ticket
+    is_async: bool
 
 
-A = TypeVar("A", bound=Asked)
+def asker_of(request: Request, principal: Principal) -> Asker:
+    """Who sends this request. Raises BadParameterError for an Idempotency-Key that is no plain text."""
+    is_async = preferences_of(request).respond_async
+    return Asker(principal, request_id_of(request), ticket_of(request, principal), is_async)
 
 
-async def check_room(connection: AsyncConnection, services: Services) -> None:
-    """Raises TooManyWaitingError."""
+async def ask(services: Services, kind: PlanKind[D, R], question: D, asker: Asker) -> R:
+    """The plan that this request asks for, new or, where it was sent before, that one's.
+
+    Raises what the kind's `check` raises, and what `placed` does.
+    """
+    await kind.check(services, question)
+    order = await asyncio.to_thread(kind.order, question, asker.principal.actor, asker.request_id)
+    return await placed(services, kind, order, asker, action="create")
+
+
+async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, asker: Asker, *, action: str) -> R:
+    """The plan of this order or, where the request was sent before, that one's; `action` is for the audit log.
+
+    Raises KeyReusedError, StillRunningError, TooManyRequestsError, TooManyWaitingError, DatabaseError.
+    """
+    async with begun(services.engine) as connection:
+        earlier = await _asked_before(connection, services, kind.table, asker)
+        if earlier is not None:
+            return earlier
+        await services.count_change(connection, asker.principal)
+        await place(services, connection, kind.table, order)
+        await idempotency.remember(connection, asker.ticket, Earlier(order.id, asker.is_async))
+        await _note(connection, kind, action, order.id, asker.principal, asker.request_id)
+        return await stored(connection, kind.table, order.id)
+
+
+async def place(services: Services, connection: AsyncConnection, table: PlanTable[R], order: PlanOrder) -> None:
+    """Puts the plan into the queue, in the caller's transaction. Raises TooManyWaitingError."""
     waiting, most = await claims.count_waiting(connection), services.settings.most_waiting_plans
     if waiting >= most:
         raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
+    await table.add(connection, order, services.now())
+    await services.queue.make_plan(connection, table.task, order.id)
 
 
-async def asked_before(
-    connection: AsyncConnection,
-    services: Services,
-    ticket: Ticket,
-    find: Callable[[AsyncConnection, UUID], Awaitable[A | None]],
-    *,
-    is_async: bool,
-) -> A | None:
-    """What the same request asked for. Raises KeyReusedError, StillRunningError.
-
-    A plan that failed or was cancelled is no answer to hold on to: the request is carried out anew.
-    """
-    earlier = await idempotency.taken(connection, ticket, services.now())
-    if earlier is None or earlier.plan_id is None:
-        return None
-    record = await find(connection, earlier.plan_id)
-    if record is None or record.status in {"failed", "cancelled"}:
-        return None
-    if record.is_pending and not (is_async and earlier.is_async):
-        detail = f"the request with this Idempotency-Key is being carried out: follow {record.url}, or ask again"
-        raise StillRunningError(detail, retry_after_s=1.0)
+async def stored(connection: AsyncConnection, table: PlanTable[R], plan_id: UUID) -> R:
+    """The plan. Raises NotFoundError."""
+    record = await table.find(connection, plan_id)
+    if record is None:
+        raise NotFoundError(f"there is no {table.record.noun} {plan_id}: GET {table.record.path} lists all")
     return record
 
 
-async def finished(
-    services: Services,
-    plan_id: UUID,
-    stored: Callable[[AsyncConnection, UUID], Awaitable[A]],
-    *,
-    wait_s: float,
-) -> A:
-    """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises what `stored` does."""
+async def finished(services: Services, table: PlanTable[R], plan_id: UUID, *, wait_s: float) -> R:
+    """The plan, once it is no longer waited for, or as it is after `wait_s`. Raises NotFoundError, DatabaseError."""
 
-    async def look() -> A | None:
+    async def look() -> R | None:
         async with reading(services.engine) as connection:
-            record = await stored(connection, plan_id)
+            record = await stored(connection, table, plan_id)
         return None if record.is_pending else record
 
     found = await until(services.notices, plan_topic(plan_id), look, wait_s=wait_s)
     if found is not None:
         return found
     async with reading(services.engine) as connection:
-        return await stored(connection, plan_id)
+        return await stored(connection, table, plan_id)
+
+
+async def cancel(
+    services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, principal: Principal, request_id: str
+) -> R:
+    """The cancelled plan. Raises NotFoundError, and ConflictError where the plan is there already."""
+    async with begun(services.engine) as connection:
+        await services.count_change(connection, principal)
+        failure = cancelled(f"cancelled by {principal.actor}")
+        done = await kind.table.cancel(connection, plan_id, services.now(), failure=failure)
+        record = await stored(connection, kind.table, plan_id)
+        if not done:
+            raise ConflictError(f"plan {plan_id} is {record.status}: only a queued or running one can be cancelled")
+        await notify(connection, plan_topic(plan_id))
+        await _note(connection, kind, "cancel", plan_id, principal, request_id)
+    return record
 
 
 def cancelled(why: str) -> dict[str, Any]:
     """The failure that is kept with a cancelled plan."""
     return ProblemDetail(CANCELLED, why).document()
+
+
+async def _asked_before(
+    connection: AsyncConnection, services: Services, table: PlanTable[R], asker: Asker
+) -> R | None:
+    """What the same request asked for. Raises KeyReusedError, StillRunningError.
+
+    A plan that failed or was cancelled is no answer to hold on to: the request is carried out anew.
+    """
+    earlier = await idempotency.taken(connection, asker.ticket, services.now())
+    if earlier is None or earlier.plan_id is None:
+        return None
+    record = await table.find(connection, earlier.plan_id)
+    if record is None or record.status in {"failed", "cancelled"}:
+        return None
+    if record.is_pending and not (asker.is_async and earlier.is_async):
+        detail = f"the request with this Idempotency-Key is being carried out: follow {record.url}, or ask again"
+        raise StillRunningError(detail, retry_after_s=1.0)
+    return record
+
+
+async def _note(
+    connection: AsyncConnection,
+    kind: PlanKind[Any, R],
+    action: str,
+    plan_id: UUID,
+    principal: Principal,
+    request_id: str,
+) -> None:
+    await audit.record(
+        connection,
+        principal=principal,
+        action=f"{kind.operation}.{action}",
+        target=kind.target(plan_id),
+        request_id=request_id,
+    )

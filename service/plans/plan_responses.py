@@ -1,57 +1,59 @@
 """Any kind of plan as an answer over HTTP: the plan, or where it is, or why it is not there; places in lists of them.
 
-Used by the endpoints of plans and of offline plans.
+Used by plan_endpoints.py for both kinds of plans, and by the endpoints of deployments.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any
 from uuid import UUID
 
 from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from sutler.service.plans.plan_requests import Asked
+from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.etags import tags_of
 from sutler.service.web.paging import Page, bad_cursor, decode_cursor, encode_cursor
 from sutler.service.web.problems import MEDIA_TYPE
 from sutler.service.web.request_id import request_id_of
 
-A = TypeVar("A", bound=Asked)
-S = TypeVar("S")
+
+def job_of(record: StoredPlan) -> BaseModel:
+    """What callers get of a plan that is not there."""
+    return record.job.model_validate(record, from_attributes=True)
 
 
-def etag_of(record: Asked) -> str:
-    """A plan that is there never changes."""
-    return f'"{record.id}"'
-
-
-def shown(record: A, job_of: Callable[[A], BaseModel]) -> Response:
+def shown(record: StoredPlan) -> Response:
     """The plan, or its job where there is none."""
     if record.document is not None:
-        return Response(record.document, media_type="application/json", headers={"ETag": etag_of(record)})
+        return Response(record.document, media_type="application/json", headers={"ETag": _etag(record)})
     headers = {"Retry-After": "1"} if record.is_pending else {}
     return Response(job_of(record).model_dump_json(), media_type="application/json", headers=headers)
 
 
-def shown_once(record: A, request: Request, job_of: Callable[[A], BaseModel]) -> Response:
+def shown_once(record: StoredPlan, request: Request) -> Response:
     """The same, but 304 to who has the plan already."""
-    if record.document is not None and etag_of(record) in tags_of(request):
-        return Response(status_code=304, headers={"ETag": etag_of(record)})
-    return shown(record, job_of)
+    if record.document is not None and _etag(record) in tags_of(request):
+        return Response(status_code=304, headers={"ETag": _etag(record)})
+    return shown(record)
 
 
-def made(record: A, request: Request, job_of: Callable[[A], BaseModel], *, headers: dict[str, str]) -> Response:
+def made(record: StoredPlan, request: Request, *, headers: dict[str, str]) -> Response:
     """What came of asking for it: 201, 202 with its place, or the problem that it failed with."""
     headers = {**headers, "Location": record.url}
     if record.document is not None:
-        headers["ETag"] = etag_of(record)
+        headers["ETag"] = _etag(record)
         return Response(record.document, 201, media_type="application/json", headers=headers)
     if record.failure is not None:
         return _failed(record.failure, request, headers)
     return Response(job_of(record).model_dump_json(), 202, media_type="application/json", headers=headers)
+
+
+def _etag(record: StoredPlan) -> str:
+    """A plan that is there never changes."""
+    return f'"{record.id}"'
 
 
 def _failed(failure: dict[str, object], request: Request, headers: dict[str, str]) -> Response:
@@ -62,16 +64,17 @@ def _failed(failure: dict[str, object], request: Request, headers: dict[str, str
     return Response(json.dumps(document), status, media_type=MEDIA_TYPE, headers=headers)
 
 
-def page_of(found: list[A], limit: int, summary_of: Callable[[A], S]) -> Page[S]:
-    """One more record than wanted says that there is a next page."""
+def page_of(found: Sequence[StoredPlan], limit: int) -> Page[Any]:
+    """The summaries of these plans; one more record than wanted says that there is a next page."""
     kept = found[:limit]
     more = len(found) > limit
     last = encode_cursor(kept[-1].created_at.isoformat(), str(kept[-1].id)) if more else None
-    return Page(items=[summary_of(record) for record in kept], next=last)
+    items = [record.summary.model_validate(record, from_attributes=True) for record in kept]
+    return Page(items=items, next=last)
 
 
 def before_of(cursor: str | None) -> tuple[datetime, UUID] | None:
-    """Raises BadParameterError."""
+    """Returns where the page after this cursor begins: time and id of the last plan. Raises BadParameterError."""
     if cursor is None:
         return None
     at, plan_id = decode_cursor(cursor, parts=2)

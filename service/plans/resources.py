@@ -8,7 +8,8 @@ from pydantic import Field
 
 from sutler.service.web.resource import Resource
 
-PlanStatus = Literal["queued", "running", "cancelled", "failed", "optimal", "feasible", "infeasible", "unknown"]
+UnfinishedStatus = Literal["queued", "running", "cancelled", "failed"]
+PlanStatus = Literal[UnfinishedStatus, "optimal", "feasible", "infeasible", "unknown"]
 PENDING: tuple[PlanStatus, ...] = ("queued", "running")
 SERVES: frozenset[PlanStatus] = frozenset({"optimal", "feasible"})
 
@@ -37,7 +38,7 @@ class PlanJobResource(Resource):
     """Tells it from a plan, whose schema is sutler/plan/v1."""
     id: UUID
     """Identity of the plan."""
-    status: Literal["queued", "running", "cancelled", "failed"]
+    status: UnfinishedStatus
     """What became of it so far."""
     deployment: str | None
     """The deployment that it is for."""

@@ -5,7 +5,7 @@ by `described`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -15,24 +15,21 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document
 from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document
 from sutler.service.documents.validation import validate
-from sutler.service.web.errors import TooLargeError, TooSlowError, UnsupportedMediaTypeError
+from sutler.service.web.errors import BodyTooLargeError, TooSlowError, UnsupportedMediaTypeError
 from sutler.service.web.state import services_of
 
 D = TypeVar("D", bound=Document)
 JSON_TYPES: Final = ("application/json",)
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml")
-PATIENCE_S: Final = 60.0
-QUICK_BYTES: Final = 20_000  # more is checked beside the event loop
+PATIENCE_S: Final = 60.0  # chosen: the largest body of the default settings needs that long at 2 Mbit/s
+QUICK_BYTES: Final = 20_000  # chosen: more is checked beside the event loop, where a thread costs less than the wait
 
 described: Final[list[type[Document]]] = []
 
 
 def body_of(kind: type[D]) -> Any:
-    """A dependency: the checked body.
-
-    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, TooLargeError, TooSlowError.
-    """
-    return Depends(_reader(kind))
+    """A dependency: the checked body, as `read_body` has it."""
+    return Depends(partial(read_body, kind))
 
 
 def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
@@ -46,17 +43,18 @@ def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": media, "application/yaml": media}}}
 
 
-def _reader(kind: type[D]) -> Callable[[Request], Coroutine[Any, Any, D]]:
-    async def read(request: Request) -> D:
-        is_json = _is_json(request)
-        limit = services_of(request).settings.most_body_bytes
-        content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
-        request.state.body_sha256 = sha256(content).digest()
-        if len(content) < QUICK_BYTES:
-            return _checked(kind, content, is_json=is_json)
-        return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
+async def read_body(kind: type[D], request: Request) -> D:
+    """The checked body.
 
-    return read
+    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, BodyTooLargeError, TooSlowError.
+    """
+    is_json = _is_json(request)
+    limit = services_of(request).settings.most_body_bytes
+    content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
+    request.state.body_sha256 = sha256(content).digest()
+    if len(content) < QUICK_BYTES:
+        return _checked(kind, content, is_json=is_json)
+    return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
 
 
 def _is_json(request: Request) -> bool:
@@ -87,9 +85,9 @@ async def _content(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-def _too_large(limit: int) -> TooLargeError:
+def _too_large(limit: int) -> BodyTooLargeError:
     remedy = "plan on the store's market instead of sending one, or raise SUTLER_MOST_BODY_BYTES"
-    return TooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
+    return BodyTooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
 
 
 def _checked(kind: type[D], content: bytes, *, is_json: bool) -> D:

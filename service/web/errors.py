@@ -7,7 +7,7 @@ RequestError
 ├── ChangedMeanwhileError       If-Match names an older version: read it again, then change it
 ├── KeyReusedError              the Idempotency-Key was used with another request
 ├── UnsupportedMediaTypeError   send JSON or YAML
-├── TooLargeError               the body is over the limit
+├── BodyTooLargeError           the body is over the limit
 ├── TooSlowError                the body did not arrive in time
 ├── BadParameterError           a query parameter or header is wrong
 ├── NotYetError                 there will be an answer: ask again later
@@ -73,7 +73,7 @@ class UnsupportedMediaTypeError(RequestError):
     kind = Kind(415, "unsupported-media-type", "The body is neither JSON nor YAML")
 
 
-class TooLargeError(RequestError):
+class BodyTooLargeError(RequestError):
     """The body is over the limit."""
 
     kind = Kind(413, "too-large", "The body is too large")

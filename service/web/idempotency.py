@@ -38,15 +38,15 @@ class Ticket:
 class Earlier:
     """What the same request came to before: a plan that was asked for, or a whole answer."""
 
-    plan_id: UUID | None
-    is_async: bool
-    status_code: int | None
-    location: str | None
-    body: str | None
+    plan_id: UUID | None = None
+    is_async: bool = False
+    status_code: int | None = None
+    location: str | None = None
+    body: str | None = None
 
 
 def ticket_of(request: Request, principal: Principal) -> Ticket:
-    """After the body was read. Raises BadParameterError for a key that is no plain text."""
+    """Names the request, whose body was read before. Raises BadParameterError for a key that is no plain text."""
     given = request.headers.getlist(HEADER)
     if len(given) > 1 or (given and not _KEY.fullmatch(given[0])):
         remedy = "give one key of 1 to 255 printable ASCII characters without spaces, such as a UUID"
@@ -95,16 +95,6 @@ async def forget(connection: AsyncConnection, ticket: Ticket) -> None:
 
 async def forget_old(connection: AsyncConnection, now: datetime) -> None:
     await connection.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at < now - KEPT))
-
-
-def for_plan(plan_id: UUID, *, is_async: bool) -> Earlier:
-    """The answer is the plan's, whenever it is there."""
-    return Earlier(plan_id, is_async, None, None, None)
-
-
-def for_answer(status_code: int, *, location: str | None, body: str) -> Earlier:
-    """The answer as it was given."""
-    return Earlier(None, False, status_code, location, body)
 
 
 def _of(ticket: Ticket) -> tuple[Any, ...]:

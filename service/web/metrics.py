@@ -80,7 +80,7 @@ class Metrics:
 
     @contextmanager
     def long_poll(self, wait_s: float) -> Iterator[None]:
-        """While a request waits for a change; one that waits for nothing does not count."""
+        """Counts a request while it waits for a change; one that waits for nothing does not count."""
         if wait_s <= 0:
             yield
             return

@@ -12,7 +12,7 @@ from sutler.service.errors import FieldProblem
 from sutler.service.web.errors import BadParameterError
 
 T = TypeVar("T")
-MOST_ITEMS = 200
+MOST_ITEMS = 200  # chosen: a page of summaries stays below 100 kB or so
 
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items of a page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before; unset: the first page.")]
@@ -28,7 +28,7 @@ class Page(BaseModel, Generic[T]):
 
 
 def encode_cursor(*parts: str | int) -> str:
-    """Where the next page begins, as callers see it."""
+    """Returns where the next page begins, as callers see it."""
     return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
 

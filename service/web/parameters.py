@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from fastapi import Header, Query
 
-MOST_WAIT_S: Final = 3_600.0
+MOST_WAIT_S: Final = 3_600.0  # the most that SUTLER_LONGEST_WAIT_S may allow
 
 IdempotencyKey = Annotated[
     str | None,

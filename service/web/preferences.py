@@ -25,7 +25,7 @@ class Preferences:
 
 
 def preferences_of(request: Request) -> Preferences:
-    """A dependency; the first `wait` counts."""
+    """Returns what the caller prefers; the first `wait` counts."""
     words = [word.strip() for line in request.headers.getlist("prefer") for word in line.split(",")]
     waits = [float(found[1]) for word in words if (found := _WAIT.fullmatch(word))]
     return Preferences(any(word.lower() == "respond-async" for word in words), waits[0] if waits else None)

@@ -26,7 +26,7 @@ class ProblemDetail:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """As `application/problem+json`."""
+        """Returns the body of an `application/problem+json` answer, without the request id."""
         errors = [{"field": f.field, "value": f.value, "remedy": f.remedy} for f in self.fields]
         return {
             "type": f"{TYPE_PREFIX}{self.kind.slug}",

@@ -76,7 +76,7 @@ class ProblemDetails(BaseModel):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: an endpoint may answer with these problems."""
+    """Describes, for the OpenAPI document, that an endpoint may answer with these problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     return {status: {"description": DESCRIPTIONS.get(status, "Problem"), "content": content} for status in statuses}
 
@@ -144,7 +144,7 @@ async def _handle_protocol(request: Request, error: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> str:
-    """Of all routes at this path; Starlette names those of the first one only."""
+    """Names the methods of all routes at this path; Starlette names those of the first one only."""
     routes = [route for route in _flat(request.app.routes) if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from math import isinf
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -23,7 +23,8 @@ from sutler.service.db.notices import notify, plan_topic
 from sutler.service.db.queue import Queue
 from sutler.service.market.service import MarketService
 from sutler.service.plans import claims
-from sutler.service.plans.claims import Claimed, Table
+from sutler.service.plans.claims import Claimed
+from sutler.service.plans.plan_table import PlanTable
 from sutler.service.web.problem import TIMED_OUT, ProblemDetail, problem_of
 from sutler.service.workers.errors import SolverLostError, StoppingError
 from sutler.service.workers.solver_process import SolverProcess
@@ -35,9 +36,9 @@ T = TypeVar("T")
 logger = logging.getLogger("sutler.solving")
 
 MOST_DEATHS: Final = 1  # a plan whose worker died is taken up once more
-LOOK_S: Final = 0.5
-PATIENCE_S: Final = 120.0
-RETRY_S: Final = 1.0
+LOOK_S: Final = 0.5  # chosen: a cancelled solve ends and progress shows so soon, for two updates a second
+PATIENCE_S: Final = 120.0  # chosen: a database restarts within; after that the job is taken up again anyway
+RETRY_S: Final = 1.0  # chosen: soon enough to lose no time, too seldom to burden a database that is starting
 SLACK_S: Final = 30.0  # beyond a solve's own limit, for what it does not count
 
 
@@ -56,24 +57,22 @@ class Attempts(ABC, Generic[C]):
     stopping: asyncio.Event
     now: Callable[[], datetime]
 
-    table: ClassVar[Table]
-    columns: ClassVar[tuple[str, ...]]
-
-    @abstractmethod
-    def claim_of(self, *values: Any) -> C:
-        """The claim with these `columns`."""
+    plans: ClassVar[PlanTable[Any]]
+    claim: ClassVar[type[Claimed]]
 
     @abstractmethod
     async def make_and_store(self, claimed: C) -> None:
         """Raises what is to be told to the caller, DroppedError, StoppingError, DatabaseError."""
 
-    @abstractmethod
-    async def put_back(self, connection: AsyncConnection, claimed: C) -> None:
-        """Into the queue."""
+    async def finish(self, connection: AsyncConnection, claimed: C, *, now: datetime, **values: Any) -> None:
+        """Stores the plan, of which these are the columns. Raises DroppedError."""
+        if not await claims.end(connection, self.plans.row, claimed, finished_at=now, **values):
+            raise DroppedError
+        await notify(connection, plan_topic(claimed.id))
 
     async def fail(self, connection: AsyncConnection, claimed: C, failure: dict[str, Any]) -> None:
         """Stores why there is no plan, unless it is no longer this worker's to make."""
-        if await claims.fail(connection, self.table, claimed, failure, self.now()):
+        if await claims.fail(connection, self.plans.row, claimed, failure, self.now()):
             await notify(connection, plan_topic(claimed.id))
 
     async def make(self, plan_id: UUID) -> None:
@@ -96,11 +95,10 @@ class Attempts(ABC, Generic[C]):
             await self._store_failure(claimed, error)
 
     async def _claim(self, connection: AsyncConnection, plan_id: UUID) -> C | None:
-        row = await claims.take(connection, self.table, plan_id, self.now(), columns=self.columns)
-        if row is None:
-            return None
-        await notify(connection, plan_topic(plan_id))
-        return self.claim_of(*row)
+        claimed = await claims.take(connection, self.plans.row, self.claim, plan_id, self.now())
+        if claimed is not None:
+            await notify(connection, plan_topic(plan_id))
+        return cast(C | None, claimed)
 
     async def solved(self, claimed: C, ask: "Callable[[SolverProcess, Seen], Awaitable[T]]") -> T:
         """What a free solver process answers. Raises DroppedError, StoppingError, and what `ask` raises."""
@@ -137,7 +135,7 @@ class Attempts(ABC, Generic[C]):
             progress = seen.news()
             try:
                 async with begun(self.engine) as connection:
-                    is_ours = await claims.put_progress(connection, self.table, claimed, progress)
+                    is_ours = await claims.put_progress(connection, self.plans.row, claimed, progress)
                     if is_ours and progress is not None:
                         await notify(connection, f"progress/{claimed.id}")
             except DatabaseError as error:
@@ -149,8 +147,8 @@ class Attempts(ABC, Generic[C]):
     async def _give_back(self, claimed: C) -> None:
         """Into the queue again, as if it had never been taken out."""
         async with begun(self.engine) as connection:
-            if await claims.release(connection, self.table, claimed):
-                await self.put_back(connection, claimed)
+            if await claims.release(connection, self.plans.row, claimed):
+                await self.queue.make_plan(connection, self.plans.task, claimed.id)
                 await notify(connection, plan_topic(claimed.id))
         logger.info("plan %s goes back into the queue: this worker is ending", claimed.id)
 

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,14 +21,15 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.plans import claims, repository
-from sutler.service.plans.repository import Claim
+from sutler.service.plans.claims import Claimed
+from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import SERVES
 from sutler.service.profiles.references import with_calibration
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.simulation.validation import HALVINGS, MOST_ROUNDS
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import Translation, to_problem
-from sutler.service.workers.attempts import Attempts, DroppedError, limit_s
+from sutler.service.workers.attempts import Attempts, limit_s
 from sutler.service.workers.replan_job import Looker, Replan
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Problem as SolverProblem
@@ -39,19 +41,21 @@ logger = logging.getLogger("sutler.solving")
 
 
 @dataclass(frozen=True, slots=True)
+class Claim(Claimed):
+    """A plan of a problem that a worker has taken up."""
+
+    problem: dict[str, Any]
+    deployment_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
 class Maker(Attempts[Claim]):
     """Makes plans; `looker` knows what runs already."""
 
     looker: Looker
 
-    table = PlanRow
-    columns = tuple(Claim.__slots__)
-
-    def claim_of(self, *values: Any) -> Claim:
-        return Claim(*values)
-
-    async def put_back(self, connection: AsyncConnection, claimed: Claim) -> None:
-        await self.queue.solve(connection, claimed.id)
+    plans = PLANS
+    claim = Claim
 
     async def fail(self, connection: AsyncConnection, claimed: Claim, failure: dict[str, Any]) -> None:
         deployment = await issuing.locked(connection, claimed.deployment_id)
@@ -133,15 +137,10 @@ class Maker(Attempts[Claim]):
         deployment = await issuing.locked(connection, claimed.deployment_id)
         revision = None if deployment is None else deployment.revision + 1
         issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
-        content = issued.model_dump_json(by_alias=True)
-        is_ours = await repository.finish(
-            connection, claimed, issued, content=content, now=now, market_read_at=made.read_at, revision=revision
-        )
-        if not is_ours:
-            raise DroppedError
+        columns = repository.made(issued)
+        await self.finish(connection, claimed, now=now, market_read_at=made.read_at, revision=revision, **columns)
         if deployment is not None:
             await self._issue(connection, deployment, claimed, made, issued)
-        await notify(connection, plan_topic(claimed.id))
 
     async def _issue(
         self, connection: AsyncConnection, deployment: Deployment, claimed: Claim, made: "Made", issued: PlanDocument

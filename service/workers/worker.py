@@ -192,11 +192,11 @@ class Worker:
         if self._watch.look():
             await orphans.give_back(connection, silent_s=self._settings.worker_silent_s)
         before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
-        for task, again in ((SOLVE, self._queue.solve), (PLAN_OFFLINE, self._queue.plan_offline)):
+        for task, table in MADE_BY.items():
             for plan_id in await claims.without_job(connection, task, before=before):
                 logger.warning("plan %s has no job: it is put into the queue again", plan_id)
-                await claims.count_death(connection, MADE_BY[task], plan_id)
-                await again(connection, plan_id)
+                await claims.count_death(connection, table, plan_id)
+                await self._queue.make_plan(connection, task, plan_id)
         await put_back_lost(connection, self._queue, before=before)
         await first_plans.try_again(connection, self._queue, now=self._now())
 

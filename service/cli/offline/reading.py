@@ -24,7 +24,7 @@ def read_translated(path: Path) -> tuple[OfflineTranslation, OfflineMarket | Non
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
     """
     folder = folder_of(path)
-    document = checked_application(read_data(path, "APPLICATION"), field="APPLICATION")
+    document = checked_application(read_data(path, "APPLICATION"))
     translation = translate(document, folder=folder)
     market = market_of(translation.document, folder=folder, now=datetime.now(UTC), store=StoreWhenNeeded())
     return translation, market

@@ -15,8 +15,8 @@ from sutler.solver.problem import ServedModel
 LONGEST_CONTEXT: Final = "auto"
 """As much of the model's context as fits beside its weights: vLLM refuses to start where one request of the model's
 full context would not fit, although no request of the application need be that long."""
-LEAST_START_UP_S: Final = 900
-START_UP_FACTOR: Final = 10
+LEAST_START_UP_S: Final = 900  # chosen: giving up early ends a run that works, giving up late only wastes this time
+START_UP_FACTOR: Final = 10  # chosen: as above, for models that take long as planned
 LOOPBACK: Final = "127.0.0.1"
 _WHOLE: Final = ("bf16", "fp16")
 

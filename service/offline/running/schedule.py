@@ -90,7 +90,7 @@ def _hosts(plan: OfflinePlanDocument, running: Iterable[Running]) -> Iterator[Sc
 
 
 def _replicas(plan: OfflinePlanDocument, files: Mapping[str, str], first_port: int) -> Iterator[ScheduleReplica]:
-    """In the order of their first use; a replica that changes its host is one on each."""
+    """Yields replicas in the order of their first use; one that changes its host is a replica on each."""
     models = {model.name: model for model in plan.models}
     waits_s = _longest_waits_s(plan)
     is_alone = len({host for _, _, _, host in waits_s}) == 1

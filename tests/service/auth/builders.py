@@ -137,6 +137,10 @@ class Parts:
     engine: AsyncEngine
     authenticator: Authenticator
 
+    def part(self, kind: type[Authenticator]) -> Authenticator:
+        assert kind is Authenticator
+        return self.authenticator
+
 
 @asynccontextmanager
 async def a_client(process: Process) -> AsyncIterator[AsyncClient]:

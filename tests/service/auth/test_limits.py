@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.auth import repository
+from sutler.service.auth import audit, repository
 from sutler.service.auth.errors import TooManyRequestsError
 from sutler.service.auth.limits import MOST_BUCKETS, ReadLimits
 from sutler.service.db.asynchronous import begun
@@ -153,7 +153,7 @@ def test_a_change_that_is_undone_is_not_counted(engine: Engine) -> None:
 
 def test_a_refused_change_leaves_nothing_behind(engine: Engine) -> None:
     async def change_something(process: Process, connection: AsyncConnection) -> None:
-        await repository.add_audit(connection, actor="x", action="x", target="x", request_id=None, detail={})
+        await audit.record(connection, principal=ME, action="x", target="x", request_id=None)
         await process.authenticator.count_change(connection, ME)
 
     async def tried() -> tuple[object, object]:

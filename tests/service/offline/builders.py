@@ -1,9 +1,12 @@
 """Application documents for tests: a chain whose last outputs another model reads, on two pairs of GPUs."""
 
+from pathlib import Path
 from typing import Any
 
+from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.offline.files import checked_application
 from sutler.service.offline.translate import OfflineTranslation, translate
 
 
@@ -36,6 +39,11 @@ def an_application(**others: Any) -> dict[str, Any]:
         "hardware": {"gpu": "a100-sxm4-80gb", "gpus": 4, "island_gpus": 2},
         **others,
     }
+
+
+def read_application(path: Path) -> ApplicationDocument:
+    """The checked document of a file."""
+    return checked_application(read_document(path, field="APPLICATION"))
 
 
 def translated(**others: Any) -> OfflineTranslation:

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from sutler.service.cli.offline.reading import read_plan
 from typer.testing import CliRunner
 
 from sutler.service.cli.app import app
@@ -19,7 +20,6 @@ from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.market import market_of
 from sutler.service.offline.plan_issue import CUT_SHORT, offline_plan_json
 from sutler.service.offline.plan_schema import OfflinePlanDocument
-from sutler.service.offline.planned import read_offline_plan
 from sutler.service.offline.planning import planned
 from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.reported_progress import planned_start
@@ -96,7 +96,7 @@ def test_an_adjusted_plan_says_where_it_begins_and_comes_back_from_its_file(tmp_
     rest = slow()
     assert rest.adjustment is not None
     (tmp_path / "rest.json").write_text(offline_plan_json(rest))
-    read = read_offline_plan(tmp_path / "rest.json")
+    read = read_plan(tmp_path / "rest.json")
     assert read == rest
     name = the_plan().stages[0].models[0].model
     begun = {model.model: model for model in read.adjustment.start or ()} if read.adjustment else {}
@@ -243,7 +243,7 @@ def test_the_command_adjusts_a_plan_and_the_adjusted_plan(tmp_path: Path) -> Non
     assert "slower" in result.stdout
     assert "revision 2" in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    second = read_offline_plan(tmp_path / "2")
+    second = read_plan(tmp_path / "2")
     (tmp_path / "second.json").write_text(a_report(at_share(second, 0.2), **{name: 1400}).model_dump_json())
     result = command("adjust", tmp_path / "2", "--progress", tmp_path / "second.json", "--json")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -11,10 +11,9 @@ from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.application_schema import ApplicationDocument
-from sutler.service.offline.files import read_application
 from sutler.service.offline.translate import translate
 from tests.service.builders import DELETE, Path, a_snapshot, changed
-from tests.service.offline.builders import a_reader, a_writer, an_application, an_asker, an_edge
+from tests.service.offline.builders import a_reader, a_writer, an_application, an_asker, an_edge, read_application
 
 EXAMPLES = FilePath(__file__).parents[3] / "examples"
 REQUESTS = ("models", 0, "requests")

@@ -17,9 +17,8 @@ from sutler.service.db.queue import Queue
 from sutler.service.documents.errors import DocumentError
 from sutler.service.market.polling import Poller
 from sutler.service.market.service import MarketService
-from sutler.service.offline import repository
 from sutler.service.offline.questions import AdjustQuestion, OfflineAnswer, OfflineQuestion, PlanQuestion
-from sutler.service.offline.repository import OfflineOrder
+from sutler.service.offline.repository import OFFLINE_PLANS, OfflineOrder
 from sutler.service.settings import market_settings
 from sutler.service.workers.offline_job import OfflineMaker
 from sutler.service.workers.solver_process import SolverProcess
@@ -61,7 +60,7 @@ class Bench:
         """A plan that is in the queue."""
         order = an_order(**others)
         async with begun(self.maker.engine) as connection:
-            await repository.add(connection, order, NOW)
+            await OFFLINE_PLANS.add(connection, order, NOW)
         return order.id
 
     async def row(self, plan_id: UUID) -> Any:
@@ -86,8 +85,8 @@ def an_order(**others: Any) -> OfflineOrder:
     return OfflineOrder(**{**usual, **others})
 
 
-def an_answer(content: str = '{"schema": "sutler/offline-plan/v1"}') -> OfflineAnswer:
-    return OfflineAnswer(content, "feasible", 87.0, None, 0.5, 2.0)
+def an_answer(document: str = '{"schema": "sutler/offline-plan/v1"}') -> OfflineAnswer:
+    return OfflineAnswer(document, "feasible", 87.0, None, 0.5, 2.0)
 
 
 @asynccontextmanager
@@ -114,7 +113,7 @@ def test_a_plan_is_stored_as_the_solver_wrote_it(engine: Engine) -> None:
             return await bench.row(plan_id)
 
     row = asyncio.run(make())
-    assert (row.status, row.document, row.makespan_s) == ("feasible", an_answer().content, 87.0)
+    assert (row.status, row.document, row.makespan_s) == ("feasible", an_answer().document, 87.0)
     assert (row.relative_gap, row.solve_seconds, row.attempt) == (0.5, 2.0, 1)
     assert (row.finished_at, row.market_read_at) == (NOW, None)
 
@@ -179,8 +178,8 @@ def test_a_plan_that_is_cancelled_while_it_is_made_stays_cancelled(engine: Engin
             making = asyncio.ensure_future(bench.maker.make(plan_id))
             await bench.solver.is_asked.wait()
             async with begun(bench.maker.engine) as connection:
-                assert await repository.cancel(connection, plan_id, NOW, failure={"status": 409})
-                assert not await repository.cancel(connection, plan_id, NOW, failure={"status": 409})
+                assert await OFFLINE_PLANS.cancel(connection, plan_id, NOW, failure={"status": 409})
+                assert not await OFFLINE_PLANS.cancel(connection, plan_id, NOW, failure={"status": 409})
             await asyncio.wait_for(making, 20)
             await bench.maker.make(plan_id)
             assert len(bench.solver.asked) == 1

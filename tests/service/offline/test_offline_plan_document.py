@@ -9,12 +9,13 @@ from uuid import UUID
 import jsonschema
 import numpy as np
 import pytest
+from sutler.service.cli.offline.reading import read_plan
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan, offline_plan_json
 from sutler.service.offline.plan_schema import MachineChoice, OfflineConflict, OfflinePlanDocument, OfflineRental
-from sutler.service.offline.planned import planned_application, planned_hardware, planned_schedule, read_offline_plan
+from sutler.service.offline.planned import planned_application, planned_hardware, planned_schedule
 from sutler.service.offline.translate import OfflineTranslation
 from sutler.solver.offline.hardware import Hardware
 from sutler.solver.offline.plan import LowerBound, OfflinePlan
@@ -149,7 +150,7 @@ def test_a_rented_plan_says_what_it_costs() -> None:
 def test_an_application_without_a_plan_carries_its_conflicts() -> None:
     translation = translated(hardware=None, market={"offers": a_snapshot()})
     conflict = OfflineConflict(constraint="memory/judge", needed=140.0, available=80.0, unit="gb")
-    document = issue_infeasible(translation, None, [conflict], pile=a_pile(), plan_id=PLAN_ID, created_at=NOW)
+    document = issue_infeasible(translation, [conflict], pile=a_pile(), plan_id=PLAN_ID, created_at=NOW)
     found = parsed(document)
     assert (found["status"], found["makespan_s"], found["strategy"]) == ("infeasible", None, None)
     assert found["objective"] == {"kind": "min_time", "value": None, "bound": None, "relative_gap": None}
@@ -165,7 +166,7 @@ def test_application_hardware_and_schedule_come_back(tmp_path: Path) -> None:
     translation = translated(hardware=given)
     document = issued(translation, a_plan())
     (tmp_path / "plan.json").write_text(offline_plan_json(document))
-    read = read_offline_plan(tmp_path / "plan.json")
+    read = read_plan(tmp_path / "plan.json")
     assert read == document
     assert planned_application(read) == translation.application
     assert planned_hardware(read) == translation.hardware
@@ -184,9 +185,9 @@ def test_a_wrong_plan_file_is_named(tmp_path: Path) -> None:
     found = parsed(issued(translated(), a_plan()))
     (tmp_path / "plan.json").write_text(json.dumps({**found, "seed": "x", "revision": 0}))
     with pytest.raises(DocumentError) as error:
-        read_offline_plan(tmp_path / "plan.json")
+        read_plan(tmp_path / "plan.json")
     assert {problem.field for problem in error.value.problems} == {"seed", "revision"}
     found["schedule"][0]["models"][0]["model"] = "nobody"
     (tmp_path / "plan.json").write_text(json.dumps(found))
     with pytest.raises(DocumentError, match=r"schedule\[0\].models\[0\].model: 'nobody': .*use summary, judge"):
-        planned_schedule(read_offline_plan(tmp_path / "plan.json"))
+        planned_schedule(read_plan(tmp_path / "plan.json"))

@@ -14,7 +14,6 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.application_schema import ApplicationDocument
-from sutler.service.offline.files import read_application
 from sutler.service.offline.market import market_of
 from sutler.service.offline.plan_issue import offline_plan_json
 from sutler.service.offline.plan_schema import OfflinePlanDocument
@@ -23,7 +22,7 @@ from sutler.service.offline.simulating import simulated
 from sutler.service.offline.translate import translate
 from sutler.solver.units import HOURS_PER_MONTH
 from tests.service.builders import NOW, a_snapshot, an_offer
-from tests.service.offline.builders import an_asker
+from tests.service.offline.builders import an_asker, read_application
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

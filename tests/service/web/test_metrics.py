@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from sutler.service.api.metrics_of_the_store import Distribution, Gauge, StoreMetrics
+from sutler.service.api.metrics_of_the_store import StoreMetrics, gauge, histogram
 from sutler.service.web.access_log import AccessLog
 from sutler.service.web.metrics import Metrics
 from sutler.solver.version import VERSION
@@ -21,8 +21,10 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 UNITS = re.compile(r"_(ms|milliseconds|minutes|hours|days|kb|mb|percent|count|sum|bucket)(_|$)")
 GATHERED = StoreMetrics(
     True,
-    (Gauge("sutler_plans", "Plans.", ("status",), ((("queued",), 1.0), (('odd"\\\n',), 2.0))),),
-    (Distribution("sutler_solve_seconds", "Seconds.", (0.1, 1.0), (1, 2, 4), 12.5),),
+    (
+        gauge("sutler_plans", "Plans.", ("status",), {("queued",): 1.0, ('odd"\\\n',): 2.0}),
+        histogram("sutler_solve_seconds", "Seconds.", (0.1, 1.0), (1, 2, 4), 12.5),
+    ),
 )
 
 

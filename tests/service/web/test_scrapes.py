@@ -15,7 +15,8 @@ from prometheus_client.samples import Sample
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sutler.service.api.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, exposition, gather
+from sutler.service.api import metrics_of_the_store
+from sutler.service.api.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import OfferRow, PollRow
@@ -98,7 +99,7 @@ def scraped(store_of: Callable[[], AsyncEngine]) -> tuple[list[Sample], str]:
     async def ask() -> tuple[bytes, str]:
         store = store_of()
         try:
-            return await exposition(Metrics(), StoreMetricsCache(), store, accept=None)
+            return Metrics().text(await StoreMetricsCache().get(store))
         finally:
             await store.dispose()
 
@@ -135,10 +136,14 @@ def test_a_scrape_of_tables_of_another_version_is_answered_all_the_same(
     assert "a defect of sutler" in caplog.text
 
 
-def test_what_takes_too_long_is_left_out_and_nothing_else(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_takes_too_long_is_left_out_and_nothing_else(
+    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_of_the_store, "QUESTION_LIMIT_S", 0.2)
+
     async def ask() -> StoreMetrics:
         async with opened(engine) as store, reading(store) as connection:
-            return await gather(connection, NOW, question_limit_s=0.2)
+            return await gather(connection, NOW)
 
     put_deployment(engine)
     with engine.begin() as blocking:

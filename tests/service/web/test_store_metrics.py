@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sutler.service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
 from sutler.service.db.asynchronous import begun, conninfo
 from sutler.service.db.offline_tables import OfflinePlanRow
-from sutler.service.db.queue import Queue
+from sutler.service.db.queue import SOLVE, Queue
 from sutler.service.db.tables import OfferRow, PollRow
 from sutler.service.db.watch_tables import DecisionRow, FeedRow, WatchRow
 from tests.service.web.applications import value
@@ -221,7 +221,7 @@ def put_jobs(engine: Engine, *delays_s: float) -> None:
         async with opened(engine) as store:
             queue = Queue(conninfo(store))
             async with begun(store) as connection:
-                await queue.solve(connection, uuid4())
+                await queue.make_plan(connection, SOLVE, uuid4())
                 for delay_s in delays_s:
                     await queue.deliver(connection, uuid4(), delay_s=delay_s)
 
