@@ -18,7 +18,7 @@ from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
 from sutler.service.deployments import first_plans
-from sutler.service.deployments.replanning.market_view import MarketView
+from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.traffic.reader import FeedReader
 from sutler.service.logs import bound
 from sutler.service.market import silence
@@ -68,7 +68,7 @@ class Worker:
         ]
         self._now, self._market, self._began_at = now, market, now()
         stopping = asyncio.Event()
-        self._looker = Looker(engine, queue, MarketView(market), _free(self._lookers), now, stopping)
+        self._looker = Looker(engine, queue, SharedMarket(market), _free(self._lookers), now, stopping)
         self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)

@@ -13,7 +13,7 @@ from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository
 from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared
-from sutler.service.deployments.holdings.repository import Reported
+from sutler.service.deployments.holdings.repository import HoldingsReport
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.documents.errors import DocumentError
@@ -114,7 +114,7 @@ async def _store(
     services: Services,
     connection: AsyncConnection,
     deployment: Deployment,
-    earlier: Reported,
+    earlier: HoldingsReport,
     holdings: tuple[HoldingDocument, ...],
     change: Change,
     *,
@@ -143,7 +143,7 @@ async def _store(
 
 
 async def _resource(
-    name: str, reported: Reported, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
+    name: str, reported: HoldingsReport, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
 ) -> HoldingsResource:
     plan, held = await _plan(current), reported.holdings
     difference = Comparison((), ()) if plan is None or held is None else compared(held, plan)

@@ -14,7 +14,7 @@ from sutler.solver.plan import Conflict
 SAME_RATE_FRACTION: Final = 0.1  # of all requests: by so much traffic may differ and be the same
 
 
-class Searched(BaseModel):
+class PastSearch(BaseModel):
     """What a fleet was sought for in vain, and what was found instead: under the same facts it is not sought again.
 
     `rates_rps` by model and workload; `circumstances` is everything else that would make it another search.
@@ -51,7 +51,7 @@ class Memory(BaseModel):
     revision: int = 0
     most_net_usd: float | None = None
     searched_at: datetime | None = None
-    searched: Searched | None = None
+    searched: PastSearch | None = None
     looked_at: datetime | None = None
     settles_at: datetime | None = None
     settled_at: datetime | None = None

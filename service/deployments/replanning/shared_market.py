@@ -30,7 +30,7 @@ class SeenMarket:
         return self.market
 
 
-class MarketView:
+class SharedMarket:
     """For several threads at once: the first reads, the others wait for it."""
 
     def __init__(self, market: MarketService) -> None:
