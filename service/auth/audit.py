@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import repository
+from sutler.service.web.caller import Caller
 from sutler.service.web.principal import Principal
 
 
@@ -26,3 +27,15 @@ async def record(
         request_id=request_id,
         detail=detail or {},
     )
+
+
+async def note(
+    connection: AsyncConnection,
+    caller: Caller,
+    action: str,
+    target: str,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    """Records what a caller has changed."""
+    who, request_id = caller.principal, caller.request_id
+    await record(connection, principal=who, action=action, target=target, request_id=request_id, detail=detail)

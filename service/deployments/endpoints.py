@@ -29,19 +29,18 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
 from sutler.service.plans.endpoints import job_of, page_of, shown
-from sutler.service.plans.plan_responses import before_of
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.caller import caller_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
 from sutler.service.web.etags import tags_of
 from sutler.service.web.idempotency import Ticket, for_answer, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
-from sutler.service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
 from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
 from sutler.service.web.principal import Principal
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service, Services
 from sutler.service.web.waiting import for_caller
 
@@ -88,9 +87,7 @@ async def _create(
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
         await services.count_change(connection, principal)
-        await deployments.create(
-            services, connection, name, document, principal=principal, request_id=request_id_of(request)
-        )
+        await deployments.create(services, connection, name, document, caller_of(request, principal))
         return await _created(connection, name, ticket, services.now())
 
 
@@ -148,23 +145,21 @@ async def put_deployment(
     if document.name not in (None, name):
         raise DocumentError.of("name", f"must be {name}, as in the path, or left out", value=document.name)
     await plans.check(services, document.problem)
-    request_id = request_id_of(request)
+    caller = caller_of(request, principal)
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
         deployment = await repository.find(connection, name, lock=True)
         if deployment is None:
             if if_match is not None:
                 raise ChangedMeanwhileError(f"there is no deployment {name!r}: without If-Match, PUT makes one")
-            await deployments.create(services, connection, name, document, principal=principal, request_id=request_id)
+            await deployments.create(services, connection, name, document, caller)
         else:
             deployments.check_unchanged(deployment, if_match)
             if "*" in tags_of(request):
                 raise ChangedMeanwhileError(
                     f"there is a deployment {name!r} already: without If-None-Match, PUT changes it"
                 )
-            await deployments.change(
-                services, connection, deployment, document, principal=principal, request_id=request_id
-            )
+            await deployments.change(services, connection, deployment, document, caller)
         stored = await deployments.found(connection, name)
         body = (await resource(connection, stored, services.now())).model_dump_json()
     status, etag = (201 if deployment is None else 200), deployments.version_etag(stored)
@@ -176,8 +171,7 @@ async def delete_deployment(
     request: Request, services: Service, principal: Planner, name: Name, if_match: IfMatch = None
 ) -> None:
     """Delete a deployment; its plans stay in `/v1/plans`."""
-    request_id = request_id_of(request)
-    await deployments.delete(services, name, principal=principal, request_id=request_id, if_match=if_match)
+    await deployments.delete(services, name, caller_of(request, principal), if_match=if_match)
 
 
 @router.post(
@@ -188,7 +182,7 @@ async def delete_deployment(
 )
 async def replan(request: Request, services: Service, principal: Planner, name: Name) -> Response:
     """Plan anew, now. While a plan is being made, that one is the answer."""
-    record = await deployments.replan(services, name, principal=principal, request_id=request_id_of(request))
+    record = await deployments.replan(services, name, caller_of(request, principal))
     return _answer(job_of(record).model_dump_json(), 202, location=record.url)
 
 

@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 
 
 def run(listening: socket.socket, *, needs_key: bool) -> None:
-    """Until SIGTERM or SIGINT; requests under way are given a few seconds."""
+    """Serves until SIGTERM or SIGINT; requests under way are given a few seconds."""
     app = api(needs_key=needs_key)
     config = uvicorn.Config(
         wrapped(app),

@@ -28,7 +28,7 @@ LONGEST_WAIT_S: Final = 15.0
 def run(
     roles: Sequence[str], listening: socket.socket, arguments: Sequence[str], *, opened: AbstractContextManager[None]
 ) -> None:
-    """Until SIGTERM or SIGINT. `opened` holds the database; what it raises ends all and is raised."""
+    """Runs the roles until SIGTERM or SIGINT. `opened` holds the database; what it raises ends all and is raised."""
     asyncio.run(_run(roles, listening, arguments, opened))
 
 
@@ -109,7 +109,7 @@ class _Child:
 
 
 def follow_parent() -> None:
-    """In a child: waits until the database is ready; from then on, without a parent there is no reason to stay.
+    """Waits, in a child, until the database is ready; from then on, without a parent there is no reason to stay.
 
     Ctrl-C in a terminal is the parent's business.
     """

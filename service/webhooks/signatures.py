@@ -16,7 +16,7 @@ NEW_BYTES: Final = 32
 
 
 class SecretError(ValueError):
-    """Not a secret; the message does not show it."""
+    """What is no secret; the message does not show it."""
 
 
 def new_secret() -> str:

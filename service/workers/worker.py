@@ -101,7 +101,7 @@ class Worker:
                 await self._looker.look(UUID(deployment_id))
 
     async def run(self) -> None:
-        """Until cancelled: solves under way are then left to other workers."""
+        """Works until cancelled: solves under way are then left to other workers."""
         await asyncio.gather(*(solver.start() for solver in self._solvers))
         try:
             async with asyncio.TaskGroup() as group:
@@ -123,7 +123,7 @@ class Worker:
             await asyncio.sleep(BEGIN_AGAIN_S)
 
     async def _take_jobs(self) -> None:
-        """Until the connection is lost, or this is cancelled; jobs under way are then waited for."""
+        """Works until the connection is lost, or this is cancelled; jobs under way are then waited for."""
         taking = {
             asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
             asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
@@ -202,7 +202,7 @@ class Worker:
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
-    """Those that nobody uses, to be taken and put back."""
+    """The processes that nobody uses, to be taken and put back."""
     free: asyncio.Queue[SolverProcess] = asyncio.Queue()
     for solver in solvers:
         free.put_nowait(solver)

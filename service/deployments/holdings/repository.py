@@ -86,7 +86,7 @@ def machines_by_key(counted: Mapping[str, int]) -> dict[HoldingKey, int]:
 
 
 def kind_of(provider: str, offer_id: str, contract: str, gpus: int) -> str:
-    """One text for machines that cannot be told apart."""
+    """Returns one text for machines that cannot be told apart."""
     return "\n".join((provider, offer_id, contract, str(gpus)))
 
 

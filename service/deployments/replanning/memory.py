@@ -38,7 +38,7 @@ class PastSearch(BaseModel):
 
 
 class Memory(BaseModel):
-    """`revision` is what it is about.
+    """What the next look has to know; `revision` is the plan that it is about.
 
     `most_net_usd` is what the last search without a result was promised by the relaxation: only a better promise is
     worth another one. `searched_at`: when the fleet was last sought anew. `looked_at`: the last look. `settles_at`
@@ -59,13 +59,13 @@ class Memory(BaseModel):
     alert: str = ""
 
     def after_issue(self, revision: int) -> "Memory":
-        """What is still true of the next revision."""
+        """The memory that is still true of the next revision."""
         kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert"}
         return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
 
 
 def remembered(stored: dict[str, Any], *, revision: int) -> Memory:
-    """What was stored, as far as it is about this revision."""
+    """The memory that was stored, as far as it is about this revision."""
     try:
         memory = Memory.model_validate(stored)
     except ValidationError:

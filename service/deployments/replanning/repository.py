@@ -151,7 +151,7 @@ async def record(connection: AsyncConnection, deployment_id: UUID) -> WatchRecor
 
 
 async def add_decision(connection: AsyncConnection, decision: NewDecision) -> None:
-    """Raises IntegrityError for a second one of a revision."""
+    """Adds a row to the log of decisions. Raises IntegrityError for a second one of a revision."""
     values = {name: getattr(decision, name) for name in NewDecision.__slots__}
     await connection.execute(insert(DecisionRow).values(**values))
 
@@ -159,7 +159,7 @@ async def add_decision(connection: AsyncConnection, decision: NewDecision) -> No
 async def decisions(
     connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: tuple[datetime, UUID] | None = None
 ) -> Sequence[NewDecision]:
-    """The newest first."""
+    """A deployment's decisions, the newest first."""
     columns = tuple(getattr(DecisionRow, name) for name in NewDecision.__slots__)
     wanted = select(*columns).where(DecisionRow.deployment_id == deployment_id)
     if before is not None:
@@ -170,6 +170,6 @@ async def decisions(
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:
-    """Decisions that issued nothing; those of revisions stay with them."""
+    """Removes decisions that issued nothing; those of revisions stay with them."""
     gone = text("DELETE FROM decision WHERE at < :before AND revision IS NULL")
     await connection.execute(gone, {"before": before})

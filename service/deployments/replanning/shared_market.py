@@ -14,8 +14,10 @@ from sutler.service.translation.stored_market import StoredMarket
 from sutler.solver.problem import Offer
 
 FRESH_S: Final = 5.0
-"""How long a reading of the market serves. Chosen: a poll that finds the same offers only makes them fresh, which need
-not be seen at once."""
+"""How long a reading of the market serves.
+
+Chosen: a poll that finds the same offers changes no version. It only makes them fresh, which can be seen a bit later.
+"""
 MOST_SETTLE_TIMES: Final = 8  # chosen: nearly all deployments keep the default, and each time holds all offers once
 
 

@@ -45,7 +45,7 @@ class Histogram:
         return Histogram(self.bounds, tuple(count * factor for count in self.counts), self.total * factor)
 
     def quantile(self, fraction: float) -> float | None:
-        """By linear interpolation within a bin; beyond the last bound, that bound. None: nothing was counted."""
+        """Interpolates linearly within a bin; beyond the last bound, that bound. None: nothing was counted."""
         if self.count <= 0 or not self.bounds:
             return None
         wanted = fraction * self.count
@@ -59,7 +59,7 @@ class Histogram:
 
 
 def histogram_of(cumulative: Mapping[float, float], total: float, *, tolerance_fraction: float = 0.0) -> Histogram:
-    """From counts by upper bound (`le`), one of which is infinite.
+    """Makes one from counts by upper bound (`le`), one of which is infinite.
 
     `tolerance_fraction`: by how much of all a count may be below the one before, as extrapolated ones are. Raises
     NotAHistogramError.
@@ -83,7 +83,7 @@ def histogram_of(cumulative: Mapping[float, float], total: float, *, tolerance_f
 
 
 def summed(parts: Sequence[Mapping[float, float]]) -> dict[float, float]:
-    """Of cumulative counts by upper bound, on the bounds that all have: there the sums are exact."""
+    """Sums cumulative counts by upper bound, on the bounds that all have: there the sums are exact."""
     shared = set(parts[0]).intersection(*parts[1:]) if parts else set()
     return {bound: sum(part[bound] for part in parts) for bound in shared}
 

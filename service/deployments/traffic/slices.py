@@ -17,7 +17,7 @@ Bin = tuple[int, int]
 
 
 def observations_of(document: ObservationDocument, *, told_until: datetime | None) -> list[Observation]:
-    """A window of buckets as it is, or single requests in slices without a gap.
+    """Takes a window of buckets as it is, and single requests in slices without a gap.
 
     `told_until`: until when the source had told before. Who sends requests as they come had none in between.
     """
@@ -51,7 +51,7 @@ def _sliced(
 
 
 def _buckets(requests: Sequence[RequestDocument]) -> tuple[tuple[float, float, float], ...]:
-    """One per bin of sizes, with the true means."""
+    """The buckets, one per bin of sizes, with the true means."""
     bins: dict[Bin, list[RequestDocument]] = defaultdict(list)
     for request in requests:
         bins[_bin(request.input_tokens), _bin(request.output_tokens)].append(request)
