@@ -15,7 +15,7 @@ from sutler.service.db.notices import Notices, deployment_topic
 from sutler.service.deployments import repository
 from sutler.service.deployments.repository import CurrentRow
 
-MOST_COPIES: Final = 1_000
+MOST_COPIES: Final = 1_000  # chosen: some tens of kilobytes each; what is beyond is asked of the database again
 _PREFIX: Final = deployment_topic("")
 
 

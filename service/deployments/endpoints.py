@@ -1,12 +1,10 @@
 """`/v1/deployments`: standing problems, their current plans and their history, also as Terraform state."""
 
 import asyncio
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.dependency import Planner, Reader
 from sutler.service.db.asynchronous import begun, reading
@@ -35,13 +33,12 @@ from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.caller import caller_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
 from sutler.service.web.etags import tags_of
-from sutler.service.web.idempotency import Ticket, for_answer, ticket_of
+from sutler.service.web.idempotency import for_answer, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
 from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
-from sutler.service.web.principal import Principal
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Service
 from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
@@ -74,27 +71,17 @@ async def create_deployment(
 ) -> Response:
     """Make a standing problem; its first plan is begun at once and found at `/v1/deployments/{name}/plan`."""
     await plans.check(services, document.problem)
-    rest = DeploymentDocument(problem=document.problem, policy=document.policy)
-    return await _create(request, services, principal, document.name, rest)
-
-
-async def _create(
-    request: Request, services: Services, principal: Principal, name: str, document: DeploymentDocument
-) -> Response:
+    name, rest = document.name, DeploymentDocument(problem=document.problem, policy=document.policy)
     ticket = ticket_of(request, principal)
     async with begun(services.engine) as connection:
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
         await services.count_change(connection, principal)
-        await deployments.create(services, connection, name, document, caller_of(request, principal))
-        return await _created(connection, name, ticket, services.now())
-
-
-async def _created(connection: AsyncConnection, name: str, ticket: Ticket, now: datetime) -> Response:
-    deployment = await deployments.found(connection, name)
-    body, location = (await resource(connection, deployment, now)).model_dump_json(), url_of(name)
-    await idempotency.remember(connection, ticket, for_answer(201, location=location, body=body))
+        await deployments.create(services, connection, name, rest, caller_of(request, principal))
+        deployment = await deployments.found(connection, name)
+        body, location = (await resource(connection, deployment, services.now())).model_dump_json(), url_of(name)
+        await idempotency.remember(connection, ticket, for_answer(201, location=location, body=body))
     return _answer(body, 201, location=location, etag=deployments.version_etag(deployment))
 
 

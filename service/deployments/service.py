@@ -24,7 +24,7 @@ from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotF
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
-NOT_YET_RETRY_S: Final = 2.0
+NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
 OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
 
 
@@ -153,7 +153,7 @@ async def current_plan(
 
 
 async def _expect_one(services: Services, name: str) -> None:
-    """Passes where a plan is under way. Raises NotFoundError without a deployment, else the last attempt's failure."""
+    """Raises NotFoundError without a deployment, and where no plan is under way the last attempt's failure."""
     async with reading(services.engine) as connection:
         deployment = await found(connection, name)
         last = await plan_repository.last_of(connection, deployment.id)

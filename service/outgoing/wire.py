@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sutler.service.outgoing.addresses import Address
 
-CHUNK_BYTES: Final = 16_384
+CHUNK_BYTES: Final = 16_384  # chosen: as one TLS record; between two of them the deadline is looked at
 
 
 class OverTimeError(TimeoutError):

@@ -19,10 +19,10 @@ from typing import Final
 
 logger = logging.getLogger("sutler.serve")
 
-GRACE_S: Final = 40.0
-QUICK_DEATH_S: Final = 10.0
-FIRST_WAIT_S: Final = 0.2
-LONGEST_WAIT_S: Final = 15.0
+GRACE_S: Final = 40.0  # chosen: above what polls and requests under way may take to end
+QUICK_DEATH_S: Final = 10.0  # chosen: well above a start; who lived longer starts anew without a wait
+FIRST_WAIT_S: Final = 0.2  # chosen: a child that died by chance is back at once
+LONGEST_WAIT_S: Final = 15.0  # chosen: what was mended outside is taken up soon, and starts cost little meanwhile
 
 
 def run(

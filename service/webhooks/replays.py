@@ -19,7 +19,7 @@ from sutler.service.webhooks import delivery_repository, repository
 from sutler.service.webhooks.delivery_repository import Delivery, FailedDeliveries, Turn
 from sutler.service.webhooks.schemas import ReplayedResource
 
-MOST_REPLAYED: Final = 500
+MOST_REPLAYED: Final = 500  # chosen: one transaction stays short, which locks each of them
 
 
 async def get(connection: AsyncConnection, delivery_id: UUID) -> Delivery:

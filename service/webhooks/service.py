@@ -38,8 +38,8 @@ from sutler.service.webhooks.signatures import new_secret
 
 logger = logging.getLogger("sutler.webhooks")
 
-MOST_WEBHOOKS: Final = 100
-SENT_AT_ONCE: Final = 8
+MOST_WEBHOOKS: Final = 100  # chosen: an event is a row and a job for each that wants it
+SENT_AT_ONCE: Final = 8  # chosen: slow receivers, each for up to 15 s, leave room for others
 RECEIVER: Final = Caller(Principal("receiver", "read"), None)
 """Who is said to have removed a webhook that wants no more events."""
 

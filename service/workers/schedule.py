@@ -22,10 +22,10 @@ from sutler.service.market.service import MOST_POLLS_AT_ONCE, MarketService
 
 logger = logging.getLogger("sutler.jobs")
 
-TICK_S: Final = 1.0
-LOOK_AGAIN_S: Final = 5.0
-LONGEST_LOOK_AGAIN_S: Final = 1800.0
-PRUNE_HOUR_UTC: Final = 3
+TICK_S: Final = 1.0  # chosen: a poll begins at most so much late
+LOOK_AGAIN_S: Final = 5.0  # chosen: about as long as another instance's poll takes
+LONGEST_LOOK_AGAIN_S: Final = 1800.0  # chosen: a store that works again is used within half an hour
+PRUNE_HOUR_UTC: Final = 3  # chosen: night in Europe, evening in America
 
 
 def schedule(market: MarketService, *, history_days: float, now: Callable[[], datetime]) -> BaseScheduler:

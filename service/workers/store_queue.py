@@ -25,7 +25,7 @@ from sutler.service.db.listening import listened
 
 logger = logging.getLogger("sutler.worker")
 
-RECONNECT_S: Final = 1.0
+RECONNECT_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
 LOOK: Final = '{"type": "job_inserted", "job_id": 0}'  # of no job in particular
 _LEAVE: Final[LiteralString] = """
     UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL

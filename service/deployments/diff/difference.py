@@ -27,7 +27,7 @@ from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import PlanDocument
 
 NOISE: Final = 1e-6  # shares that differ by less come from rounding in the solver
-DIGITS: Final = 12
+DIGITS: Final = 12  # of USD and shares: what follows them comes from the order of sums
 
 
 def difference(
@@ -149,7 +149,7 @@ def _ids(fleet: KeyedFleet, replicas: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reroutes(before: PlanDocument | None, after: PlanDocument, matching: Matching) -> Iterator[Reroute]:
-    """Yields the workloads whose requests go elsewhere; an engine that runs on is the same place under its new key."""
+    """Yields workloads whose requests go elsewhere; an engine that runs on is the same place under its new key."""
     parts = keyed(after)
     old = {} if before is None else _routes(keyed(before))
     new = _routes(parts)
@@ -183,7 +183,7 @@ def _routes(parts: KeyedPlan) -> dict[str, KeyedRoute]:
 
 
 def _names_of_earlier(engines: Mapping[str, str], keys: set[str]) -> Callable[[str], str]:
-    """Returns what the entries call a replica of the earlier plan: an engine that runs on has its key in the later plan.
+    """Returns how the entries call a replica of the earlier plan: an engine that runs on has its later key.
 
     Where the key of one that goes is, in the later plan, that of another engine that runs on, `/before` is added.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-MOST_NAMED: Final = 3
+MOST_NAMED: Final = 3  # chosen: a reason stays one line
 PRICE_DIGITS: Final = 6  # prices that differ by less are the same
 
 

@@ -16,7 +16,7 @@ from sutler.service.db.watch_tables import DecisionRow, WatchRow
 MOST_DUE: Final = 500  # chosen: the queue of a worker that begins stays short, and a second later it asks again
 LEAST_PAUSE: Final = timedelta(seconds=2)  # chosen: reports that come one by one bring one look, and none waits long
 CLOCK_SET_BACK: Final = timedelta(seconds=60)  # chosen: clocks that are in step differ by less
-DECISIONS_KEPT: Final = timedelta(days=90)
+DECISIONS_KEPT: Final = timedelta(days=90)  # chosen: a quarter can be looked back over; rows are small
 
 # Counts the polls that changed any offer.
 _MARKET_VERSION: Final = "(SELECT coalesce(sum(changes), 0)::bigint FROM provider)"

@@ -13,7 +13,9 @@ from sutler.service.outgoing.calling import CallLimits, Connector, said_by_the_s
 from sutler.service.outgoing.destinations import DestinationError
 from sutler.service.outgoing.wire import CHUNK_BYTES, Deadline, NoConnectionError
 
+# Chosen: the shortest `every_s`; a reading that takes longer comes too late
 LIMITS: Final = CallLimits(connect_s=5.0, whole_s=5.0)
+# Chosen: far above what an engine tells; a hostile answer must not fill the memory
 MOST_BYTES: Final = 5_000_000
 
 

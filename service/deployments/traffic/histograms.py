@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from math import inf, isfinite
 from typing import Final
 
+# Chosen: several times those of any engine; what is counted in them is fitted in their square
 MOST_BOUNDS: Final = 300
 MOST_COUNTED: Final = 1e15  # of which a double still knows every unit
 

@@ -23,7 +23,7 @@ from sutler.service.deployments.traffic.histograms import (
 
 PATH: Final = "/api/v1/query"
 EXTRAPOLATED: Final = 0.02  # of all: by that much may a bucket count less than a smaller one
-MOST_SERIES: Final = 1_000
+MOST_SERIES: Final = 1_000  # chosen: above the buckets of any histogram; a hostile answer must not take long to check
 
 Ask = Callable[[str], bytes]
 """Answers a query with the body of Prometheus' answer. Raises ScrapeError."""

@@ -34,11 +34,11 @@ from sutler.service.outgoing.addresses import Network
 
 logger = logging.getLogger("sutler.traffic")
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 16  # chosen: threads that mostly wait; engines that are slow leave room for others
 MOST_OF_ONE: Final = 8  # deployment: what its engines do to their readers, others do not feel
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 1.0  # chosen: readings come at most so much late
 GATHERED_S: Final = 0.05  # what ends within it makes room together
-LONGEST_WAIT_S: Final = 300.0
+LONGEST_WAIT_S: Final = 300.0  # chosen: an engine that is back is read again within five minutes
 CLOCK_SET_BACK: Final = timedelta(seconds=2 * LONGEST_S)
 
 
@@ -53,7 +53,7 @@ class FeedReader:
     look_every_s: float = LOOK_EVERY_S
 
     async def run(self) -> None:
-        """Reads until cancelled; what is then being read is read again. Raises DatabaseError: it can be begun anew."""
+        """Reads until cancelled; what is then being read is read again. Raises DatabaseError: begin it anew."""
         readings: dict[asyncio.Task[None], StoredSource] = {}
         threads = _Threads(self.get)
         try:
@@ -117,7 +117,7 @@ class FeedReader:
     async def _keep(
         self, stored: StoredSource, found: Scraped | FailedScrape, at: datetime, name: str | None
     ) -> None:
-        """Stores what was read, where nobody else has read it meanwhile: what came since the last reading counts once.
+        """Stores what was read, unless somebody else has read it meanwhile: what came since then counts once.
 
         `name`: of the deployment, where its log is to have it.
         """

@@ -17,7 +17,7 @@ from sutler.service.outgoing.addresses import Network
 RANGES: Final = 4.0  # of `every_s`, that a Prometheus is asked for: two samples of each series have to be in it
 LONGEST_GAP: Final = timedelta(minutes=10)  # after a longer one, counting begins anew
 MOST_TOKENS: Final = 1e7  # of a request, as in observations that are sent
-MOST_REQUESTS: Final = 1e9
+MOST_REQUESTS: Final = 1e9  # of a reading, as in observations that are sent
 METRICS: Final = "text/plain;version=0.0.4"
 JSON: Final = "application/json"
 

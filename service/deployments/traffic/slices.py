@@ -9,8 +9,8 @@ from typing import Final
 from sutler.service.deployments.traffic.schemas import ObservationDocument, RequestDocument
 from sutler.service.deployments.traffic.window import Observation
 
-SLICE_S: Final = 10
-BINS_PER_DOUBLING: Final = 2
+SLICE_S: Final = 10  # chosen: short against a window, so that its edge cuts little; longer ones are fewer rows
+BINS_PER_DOUBLING: Final = 2  # chosen: sizes in a bin differ by 1.4 at most; more bins are more buckets to store
 LONGEST_GAP: Final = timedelta(minutes=10)  # a longer silence of who sends requests one by one is no lull
 
 Bin = tuple[int, int]

@@ -18,8 +18,8 @@ from sutler.service.deployments.traffic.window import WorkloadShape, nearest
 
 Bucket = tuple[float, float, float]
 TINY: Final = 1e-6  # requests, or tokens: what is extrapolated may be next to nothing
-ROUNDS: Final = 60
-CLOSE_ENOUGH: Final = 1e-9
+ROUNDS: Final = 60  # chosen: each costs bins x bins; what has not converged by then is close
+CLOSE_ENOUGH: Final = 1e-9  # of all requests: less is rounding
 REACH: Final = 0.12  # in logarithms of tokens: beyond its bin a size is a planned one's if it is that much off
 UNEXPECTED: Final = 1e-3  # the share of what is near no planned workload, before the counts are known
 
@@ -58,7 +58,7 @@ def buckets_of(counters: Counters, shapes: Sequence[WorkloadShape]) -> tuple[Buc
 
 
 def _sizes(prompt: _Bin, generation: _Bin, shapes: Sequence[WorkloadShape]) -> tuple[float, float]:
-    """The sizes of the planned workload that these requests are taken for, where the bins allow it; else the bins' means.
+    """The sizes of the planned workload that these are taken for, where the bins allow it; else the bins' means.
 
     Two workloads may share a bin of one of their sizes: in it they differ by what is planned.
     """
