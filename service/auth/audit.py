@@ -6,6 +6,7 @@ from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import AuditRow
+from sutler.service.web.caller import Caller
 from sutler.service.web.principal import Principal
 
 
@@ -21,3 +22,15 @@ async def record(
     """`action` such as `deployment.update`, `target` such as `deployment/chat`; `detail` is JSON without secrets."""
     values = {"actor": principal.actor, "action": action, "target": target, "request_id": request_id}
     await connection.execute(insert(AuditRow).values(detail=dict(detail or {}), **values))
+
+
+async def note(
+    connection: AsyncConnection,
+    caller: Caller,
+    action: str,
+    target: str,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    """Records what a caller has changed."""
+    who, request_id = caller.principal, caller.request_id
+    await record(connection, principal=who, action=action, target=target, request_id=request_id, detail=detail)

@@ -15,12 +15,12 @@ from sutler.service.db.notices import Notices, deployment_topic
 from sutler.service.deployments import repository
 from sutler.service.deployments.repository import CurrentRow
 
-MOST_COPIES: Final = 1_000
+MOST_COPIES: Final = 1_000  # chosen: some tens of kilobytes each; what is beyond is asked of the database again
 _PREFIX: Final = deployment_topic("")
 
 
 class CurrentPlans:
-    """By deployment name. Many who ask for the same at once cause one question to the database."""
+    """Keeps them by deployment name. Many who ask for the same at once cause one question to the database."""
 
     def __init__(self, engine: AsyncEngine, notices: Notices) -> None:
         self._engine, self._notices = engine, notices
@@ -29,7 +29,7 @@ class CurrentPlans:
         notices.listen(self._forget)
 
     async def get(self, name: str) -> CurrentRow | None:
-        """None without a deployment or a plan. Raises DatabaseError."""
+        """The plan that holds; None without a deployment or a plan. Raises DatabaseError."""
         copy = self._copies.get(name)
         if copy is not None:
             return copy

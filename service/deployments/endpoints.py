@@ -1,12 +1,10 @@
 """`/v1/deployments`: standing problems, their current plans and their history, also as Terraform state."""
 
 import asyncio
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.dependency import Planner, Reader
 from sutler.service.db.asynchronous import begun, reading
@@ -28,21 +26,20 @@ from sutler.service.documents.examples import CHAT
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
-from sutler.service.plans.plan_responses import before_of, job_of, page_of, shown
+from sutler.service.plans.plan_responses import job_of, page_of, shown
 from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.caller import caller_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
 from sutler.service.web.etags import tags_of
-from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
+from sutler.service.web.idempotency import Earlier, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
-from sutler.service.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
 from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
-from sutler.service.web.principal import Principal
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Service
 from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
@@ -75,29 +72,17 @@ async def create_deployment(
 ) -> Response:
     """Make a standing problem; its first plan is begun at once and found at `/v1/deployments/{name}/plan`."""
     await plans.check(services, document.problem)
-    rest = DeploymentDocument(problem=document.problem, policy=document.policy)
-    return await _create(request, services, principal, document.name, rest)
-
-
-async def _create(
-    request: Request, services: Services, principal: Principal, name: str, document: DeploymentDocument
-) -> Response:
+    name, rest = document.name, DeploymentDocument(problem=document.problem, policy=document.policy)
     ticket = ticket_of(request, principal)
     async with begun(services.engine) as connection:
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
         await services.count_change(connection, principal)
-        await deployments.create(
-            services, connection, name, document, principal=principal, request_id=request_id_of(request)
-        )
-        return await _created(connection, name, ticket, services.now())
-
-
-async def _created(connection: AsyncConnection, name: str, ticket: Ticket, now: datetime) -> Response:
-    deployment = await deployments.found(connection, name)
-    body, location = (await resource(connection, deployment, now)).model_dump_json(), url_of(name)
-    await idempotency.remember(connection, ticket, Earlier(status_code=201, location=location, body=body))
+        await deployments.create(services, connection, name, rest, caller_of(request, principal))
+        deployment = await deployments.found(connection, name)
+        body, location = (await resource(connection, deployment, services.now())).model_dump_json(), url_of(name)
+        await idempotency.remember(connection, ticket, Earlier(status_code=201, location=location, body=body))
     return _answer(body, 201, location=location, etag=deployments.version_etag(deployment))
 
 
@@ -148,23 +133,21 @@ async def put_deployment(
     if document.name not in (None, name):
         raise DocumentError.of("name", f"must be {name}, as in the path, or left out", value=document.name)
     await plans.check(services, document.problem)
-    request_id = request_id_of(request)
+    caller = caller_of(request, principal)
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
         deployment = await repository.find(connection, name, lock=True)
         if deployment is None:
             if if_match is not None:
                 raise ChangedMeanwhileError(f"there is no deployment {name!r}: without If-Match, PUT makes one")
-            await deployments.create(services, connection, name, document, principal=principal, request_id=request_id)
+            await deployments.create(services, connection, name, document, caller)
         else:
             deployments.check_unchanged(deployment, if_match)
             if "*" in tags_of(request):
                 raise ChangedMeanwhileError(
                     f"there is a deployment {name!r} already: without If-None-Match, PUT changes it"
                 )
-            await deployments.change(
-                services, connection, deployment, document, principal=principal, request_id=request_id
-            )
+            await deployments.change(services, connection, deployment, document, caller)
         stored = await deployments.found(connection, name)
         body = (await resource(connection, stored, services.now())).model_dump_json()
     status, etag = (201 if deployment is None else 200), deployments.version_etag(stored)
@@ -176,8 +159,7 @@ async def delete_deployment(
     request: Request, services: Service, principal: Planner, name: Name, if_match: IfMatch = None
 ) -> None:
     """Delete a deployment; its plans stay in `/v1/plans`."""
-    request_id = request_id_of(request)
-    await deployments.delete(services, name, principal=principal, request_id=request_id, if_match=if_match)
+    await deployments.delete(services, name, caller_of(request, principal), if_match=if_match)
 
 
 @router.post(
@@ -188,7 +170,7 @@ async def delete_deployment(
 )
 async def replan(request: Request, services: Service, principal: Planner, name: Name) -> Response:
     """Plan anew, now. While a plan is being made, that one is the answer."""
-    record = await deployments.replan(services, name, principal=principal, request_id=request_id_of(request))
+    record = await deployments.replan(services, name, caller_of(request, principal))
     return _answer(job_of(record).model_dump_json(), 202, location=record.url)
 
 

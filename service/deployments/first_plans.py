@@ -11,6 +11,7 @@ from sutler.service.deployments import repository
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans.repository import PLANS, Order
 
+# Chosen: a poll may bring a market; each attempt costs a translation, but no search
 PAUSE: Final = timedelta(seconds=15)
 SCHEDULER: Final = "scheduler"
 

@@ -90,7 +90,7 @@ async def add(
     policy: dict[str, Any],
     now: datetime,
 ) -> bool:
-    """False where the name is taken."""
+    """Adds a deployment; False where the name is taken."""
     made = insert(DeploymentRow).values(
         id=id, name=name, problem=problem, policy=policy, created_at=now, updated_at=now
     )
@@ -111,7 +111,7 @@ async def find_by_id(connection: AsyncConnection, deployment_id: UUID, *, lock: 
 
 
 async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Listed]:
-    """By name."""
+    """Deployments in the order of their names."""
     wanted = (
         select(*_COLUMNS, *_OF_PLAN, *_OF_WATCH)
         .outerjoin(PlanRow, PlanRow.id == DeploymentRow.plan_id)
@@ -139,7 +139,7 @@ async def change(
     policy: dict[str, Any],
     now: datetime,
 ) -> None:
-    """One version on."""
+    """Changes problem and policy, which makes it another version."""
     changed = update(DeploymentRow).where(DeploymentRow.id == deployment.id)
     await connection.execute(
         changed.values(problem=problem, policy=policy, version=DeploymentRow.version + 1, updated_at=now)
@@ -147,7 +147,7 @@ async def change(
 
 
 async def remove(connection: AsyncConnection, deployment: Deployment) -> None:
-    """Its plans stay."""
+    """Removes a deployment; its plans stay."""
     await connection.execute(delete(DeploymentRow).where(DeploymentRow.id == deployment.id))
 
 

@@ -1,5 +1,6 @@
 """Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
@@ -19,12 +20,12 @@ from sutler.service.plans import plan_requests
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.service import order_of
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
-from sutler.service.web.principal import Principal
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
-NOT_YET_RETRY_S: Final = 2.0
+NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
 OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
 
 
@@ -33,11 +34,12 @@ async def create(
     connection: AsyncConnection,
     name: str,
     document: DeploymentDocument,
-    *,
-    principal: Principal,
-    request_id: str,
+    caller: Caller,
 ) -> None:
-    """With its first plan in the queue. The problem was checked before. Raises ConflictError for a taken name."""
+    """Makes a deployment with its first plan in the queue; its problem was checked before.
+
+    Raises ConflictError for a taken name.
+    """
     deployment_id = uuid4()
     problem, policy = _parts(document)
     is_new = await repository.add(
@@ -48,8 +50,8 @@ async def create(
         raise ConflictError(f"there is a deployment {name} already: {remedy}")
     deployment = await found(connection, name, lock=True)
     await watching.begin(connection, deployment.id)
-    await order_plan(services, connection, deployment, document.problem, by=principal.actor, request_id=request_id)
-    await _record(connection, principal, "deployment.create", deployment, request_id)
+    await order_plan(services, connection, deployment, document.problem, caller)
+    await note(connection, caller, "deployment.create", deployment)
 
 
 async def change(
@@ -57,11 +59,9 @@ async def change(
     connection: AsyncConnection,
     deployment: Deployment,
     document: DeploymentDocument,
-    *,
-    principal: Principal,
-    request_id: str,
+    caller: Caller,
 ) -> None:
-    """A changed problem calls for a new plan, and the one that is being made for the old is given up."""
+    """Changes it. Another problem calls for a new plan, and the one that is being made for the old is given up."""
     problem, policy = _parts(document)
     if _with_old_contracts(problem) == deployment.problem:
         problem = deployment.problem
@@ -71,39 +71,33 @@ async def change(
     await watching.touch(connection, deployment.id)
     if problem != deployment.problem:
         await _supersede(services, connection, deployment, "the deployment's problem was changed")
-        await order_plan(
-            services, connection, deployment, document.problem, by=principal.actor, request_id=request_id
-        )
-    await _record(connection, principal, "deployment.update", deployment, request_id)
+        await order_plan(services, connection, deployment, document.problem, caller)
+    await note(connection, caller, "deployment.update", deployment)
 
 
-async def delete(
-    services: Services, name: str, *, principal: Principal, request_id: str, if_match: str | None
-) -> None:
-    """Its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
+async def delete(services: Services, name: str, caller: Caller, *, if_match: str | None) -> None:
+    """Deletes it; its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
     async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+        await services.count_change(connection, caller.principal)
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
         await repository.remove(connection, deployment)
-        await _record(connection, principal, "deployment.delete", deployment, request_id)
+        await note(connection, caller, "deployment.delete", deployment)
         await notify(connection, deployment_topic(name))
 
 
-async def replan(services: Services, name: str, *, principal: Principal, request_id: str) -> PlanRecord:
+async def replan(services: Services, name: str, caller: Caller) -> PlanRecord:
     """The plan that is being made, or a new one. Raises NotFoundError, TooManyWaitingError."""
     async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+        await services.count_change(connection, caller.principal)
         deployment = await found(connection, name, lock=True)
         pending = await plan_repository.pending_of(connection, deployment.id)
         if pending is not None:
             return pending
         document = validate(ProblemDocument, deployment.problem)
-        order = await order_plan(
-            services, connection, deployment, document, by=principal.actor, request_id=request_id
-        )
-        await _record(connection, principal, "deployment.replan", deployment, request_id)
+        order = await order_plan(services, connection, deployment, document, caller)
+        await note(connection, caller, "deployment.replan", deployment)
         return order
 
 
@@ -112,19 +106,17 @@ async def order_plan(
     connection: AsyncConnection,
     deployment: Deployment,
     document: ProblemDocument,
-    *,
-    by: str,
-    request_id: str | None,
+    caller: Caller,
 ) -> PlanRecord:
     """Puts a plan for the deployment into the queue, in the caller's transaction."""
-    order = order_of(document, by, request_id)
+    order = order_of(document, caller.principal.actor, caller.request_id)
     order = replace(order, deployment_id=deployment.id, deployment_name=deployment.name)
     await plan_requests.place(services, connection, PLANS, order)
     return await plan_requests.stored(connection, PLANS, order.id)
 
 
 async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -> Deployment:
-    """Raises NotFoundError."""
+    """The deployment of this name. Raises NotFoundError."""
     deployment = await repository.find(connection, name, lock=lock)
     if deployment is None:
         raise NotFoundError(
@@ -162,7 +154,7 @@ async def current_plan(
 
 
 async def _expect_one(services: Services, name: str) -> None:
-    """Raises NotFoundError without a deployment, and the last attempt's failure where no other is under way."""
+    """Raises NotFoundError without a deployment, and where no plan is under way the last attempt's failure."""
     async with reading(services.engine) as connection:
         deployment = await found(connection, name)
         last = await plan_repository.last_of(connection, deployment.id)
@@ -171,17 +163,17 @@ async def _expect_one(services: Services, name: str) -> None:
 
 
 def etag_of(current: CurrentRow) -> str:
-    """A plan that is there never changes."""
+    """The ETag of a plan, which never changes once it is there."""
     return f'"{current.plan_id}"'
 
 
 def version_etag(deployment: Deployment) -> str:
-    """Changes with problem and policy, not with plans."""
+    """The ETag of a deployment, which changes with problem and policy, not with plans."""
     return f'"{deployment.id}.{deployment.version}"'
 
 
 def check_unchanged(deployment: Deployment, if_match: str | None) -> None:
-    """Raises ChangedMeanwhileError."""
+    """Raises ChangedMeanwhileError where the caller knows another version."""
     if if_match is None or if_match.strip() == "*":
         return
     if version_etag(deployment) not in {tag.strip() for tag in if_match.split(",")}:
@@ -197,25 +189,29 @@ async def _supersede(services: Services, connection: AsyncConnection, deployment
 
 
 def _parts(document: DeploymentDocument) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is stored: what the caller gave, without defaults, which may improve."""
+    """Problem and policy as they are stored: as the caller gave them, without defaults, which may improve."""
     problem = document.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return problem, document.policy.model_dump(mode="json", exclude_unset=True)
 
 
 def _with_old_contracts(problem: dict[str, Any]) -> dict[str, Any]:
-    """As an upgrade wrote problems that named no contracts: the same document again is no change of a deployment."""
+    """The problem as an upgrade wrote those that named no contracts: the same again is no change of a deployment."""
     market = problem.get("market", {})
     filtered = {"contracts": OLD_CONTRACTS, **market.get("filter", {})}
     return {**problem, "market": {**market, "filter": filtered}}
 
 
 def policy_of(deployment: Deployment) -> PolicyDocument:
-    """With the defaults."""
+    """Its policy with the defaults."""
     return validate(PolicyDocument, deployment.policy)
 
 
-async def _record(
-    connection: AsyncConnection, principal: Principal, action: str, deployment: Deployment, request_id: str
+async def note(
+    connection: AsyncConnection,
+    caller: Caller,
+    action: str,
+    deployment: Deployment,
+    detail: Mapping[str, object] | None = None,
 ) -> None:
-    target = f"deployment/{deployment.name}"
-    await audit.record(connection, principal=principal, action=action, target=target, request_id=request_id)
+    """Notes a change of a deployment in the audit log."""
+    await audit.note(connection, caller, action, f"deployment/{deployment.name}", detail)

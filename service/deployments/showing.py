@@ -1,7 +1,9 @@
 """Deployments as the API shows them: put together from the store, one or in lists."""
 
 import asyncio
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,28 +28,25 @@ from sutler.service.plans.resources import SERVES
 
 
 def url_of(name: str) -> str:
-    """Of a deployment."""
+    """The URL of a deployment."""
     return f"/v1/deployments/{name}"
 
 
 async def resource(connection: AsyncConnection, deployment: Deployment, now: datetime) -> DeploymentResource:
-    """With its current plan, the one that is being made, and how it stands."""
+    """A deployment with its current plan, the one that is being made, and how it stands."""
     held = None if deployment.plan_id is None else await PLANS.find(connection, deployment.plan_id)
     newest = await plan_repository.find_revision(connection, deployment.id, deployment.revision)
     last = await plan_repository.last_of(connection, deployment.id)
     pending = await plan_repository.pending_of(connection, deployment.id)
+    failed = None if last is None or last.failure is None else last
     return DeploymentResource(
-        id=deployment.id,
-        name=deployment.name,
-        version=deployment.version,
+        **_common(deployment),
         problem=deployment.problem,
         policy=deployments.policy_of(deployment),
-        created_at=deployment.created_at,
-        updated_at=deployment.updated_at,
         plan=_issued(held),
         latest=_issued(newest),
         pending=None if pending is None else PendingPlanResource.model_validate(pending, from_attributes=True),
-        last_failure=None if last is None or last.failure is None else _failure(last),
+        last_failure=None if failed is None else _failure(failed),
         watch=await _watch(connection, deployment, held, now),
     )
 
@@ -78,14 +77,8 @@ async def _watch(
 def _issued(record: PlanRecord | None) -> CurrentPlanResource | None:
     if record is None or record.revision is None or record.finished_at is None:
         return None
-    return CurrentPlanResource(
-        id=record.id,
-        revision=record.revision,
-        status=record.status,
-        cost_usd_per_hour=record.cost_usd_per_hour,
-        issued_at=record.finished_at,
-        url=record.url,
-    )
+    cost = record.cost_usd_per_hour
+    return _shown(ListedPlan(record.id, record.revision, record.status, cost, record.finished_at))
 
 
 def _failure(record: PlanRecord) -> LastFailureResource:
@@ -94,31 +87,25 @@ def _failure(record: PlanRecord) -> LastFailureResource:
     )
 
 
+def _shown(plan: ListedPlan) -> CurrentPlanResource:
+    return CurrentPlanResource(**asdict(plan), url=f"/v1/plans/{plan.id}")
+
+
+def _common(deployment: Deployment) -> dict[str, Any]:
+    """What a deployment and its line in a list both say."""
+    return {name: getattr(deployment, name) for name in ("id", "name", "version", "created_at", "updated_at")}
+
+
 def summary(listed: Listed) -> DeploymentSummary:
     """One line of a list."""
     deployment, watch = listed.deployment, listed.watch
     return DeploymentSummary(
-        id=deployment.id,
-        name=deployment.name,
-        version=deployment.version,
+        **_common(deployment),
         revision=deployment.revision,
         plan_id=deployment.plan_id,
-        plan=None if listed.plan is None else _listed_plan(listed.plan),
+        plan=None if listed.plan is None else _shown(listed.plan),
         watch=None if watch is None else _short(watch),
-        created_at=deployment.created_at,
-        updated_at=deployment.updated_at,
         url=url_of(deployment.name),
-    )
-
-
-def _listed_plan(plan: ListedPlan) -> CurrentPlanResource:
-    return CurrentPlanResource(
-        id=plan.id,
-        revision=plan.revision,
-        status=plan.status,
-        cost_usd_per_hour=plan.cost_usd_per_hour,
-        issued_at=plan.issued_at,
-        url=f"/v1/plans/{plan.id}",
     )
 
 

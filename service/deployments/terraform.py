@@ -11,17 +11,16 @@ Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, Final
 from uuid import UUID
 
 from sutler.service.deployments.diff.stable_ids import (
-    KeyedMachine,
     KeyedPlan,
     KeyedReplica,
     KeyedRoute,
-    KeyedTransfer,
     keyed,
     power_caps,
 )
@@ -33,7 +32,7 @@ from sutler.service.export.layout import obstacle_of
 from sutler.solver.answer.engine_args import role_args
 
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
-PARTS_OF_ONE: Final = 1_000_000  # fractions of a route are whole multiples of one part
+PARTS_OF_ONE: Final = 1_000_000  # chosen: finer than any router weighs; fractions are whole multiples of one part
 Type = str | list[Any]
 
 _RENTAL: Final[dict[str, Type]] = {
@@ -130,8 +129,10 @@ def _remedy(plan: PlanDocument) -> str:
 def _outputs(plan: PlanDocument, parts: KeyedPlan, deployment: str) -> dict[str, Any]:
     return {
         "plan": {"type": ["object", _PLAN], "value": _summary(plan, deployment)},
-        "rentals": _map_of(_RENTAL, {machine.key: _rental(machine) for machine in parts.machines}),
-        "rental_figures": _map_of(_RENTAL_FIGURES, {m.key: _rental_figures(m) for m in parts.machines}),
+        "rentals": _map_of(_RENTAL, {m.key: _values(_RENTAL, m.rental, copy=m.copy) for m in parts.machines}),
+        "rental_figures": _map_of(
+            _RENTAL_FIGURES, {m.key: _values(_RENTAL_FIGURES, m.rental) for m in parts.machines}
+        ),
         "replicas": _map_of(_REPLICA, {replica.key: _replica(replica) for replica in parts.replicas}),
         "replica_figures": _map_of(_REPLICA_FIGURES, {r.key: _replica_figures(r.replica) for r in parts.replicas}),
         "routing": _map_of(_ROUTE, {route.key: _route(route) for route in parts.routes}),
@@ -145,82 +146,49 @@ def _map_of(attributes: Mapping[str, Type], value: Mapping[str, Any]) -> dict[st
 
 
 def _summary(plan: PlanDocument, deployment: str) -> dict[str, Any]:
-    return {
-        "deployment": deployment,
-        "id": str(plan.id),
-        "revision": plan.revision,
-        "created_at": plan.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        "status": plan.status,
-        "objective_kind": plan.objective.kind,
-        "objective_value": _number(plan.objective.value),
-        "relative_gap": _number(plan.objective.relative_gap),
-        "throughput_rps": _number(plan.throughput_rps),
-        "makespan_s": _number(plan.makespan_s),
-        "load_multiple": _number(plan.load_multiple),
-        "cost_usd_per_hour": _number(plan.cost_usd_per_hour),
-        "power_watts": _number(plan.power_watts),
-        "usd_per_million_tokens": _number(plan.usd_per_million_tokens),
-        "warnings": list(plan.warnings),
-    }
+    objective = plan.objective
+    return _values(
+        _PLAN,
+        plan,
+        deployment=deployment,
+        id=str(plan.id),
+        created_at=plan.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        objective_kind=objective.kind,
+        objective_value=objective.value,
+        relative_gap=objective.relative_gap,
+        warnings=list(plan.warnings),
+    )
+
+
+def _values(attributes: Mapping[str, Type], part: object, **given: Any) -> dict[str, Any]:
+    """The attributes of a part of the plan by their names, but for what is `given`."""
+    values = {name: given[name] if name in given else getattr(part, name) for name in attributes}
+    return {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def _number(value: float | None) -> float | None:
-    """Without the last digits, which are noise: 14.990000000000002 is 14.99."""
+    """A value without its last digits, which are noise: 14.990000000000002 is 14.99."""
     return None if value is None else float(f"{value:.12g}")
-
-
-def _rental(machine: KeyedMachine) -> dict[str, Any]:
-    rental = machine.rental
-    return {
-        "provider": rental.provider,
-        "offer_id": rental.offer_id,
-        "contract": rental.contract,
-        "site": rental.site,
-        "gpu": rental.gpu,
-        "gpus": rental.gpus,
-        "copy": machine.copy,
-        "storage_gb": _number(rental.storage_gb),
-    }
-
-
-def _rental_figures(machine: KeyedMachine) -> dict[str, Any]:
-    rental = machine.rental
-    return {
-        "price_usd_per_hour": _number(rental.price_usd_per_hour),
-        "storage_usd_per_hour": _number(rental.storage_usd_per_hour),
-    }
 
 
 def _replica(part: KeyedReplica) -> dict[str, Any]:
     replica = part.replica
-    return {
-        "model": replica.model,
-        "role": replica.role,
-        "rentals": list(dict.fromkeys(part.machines)),
-        "stages": _stages(part),
-        "data_parallel": replica.data_parallel,
-        "expert_parallel": replica.expert_parallel,
-        "engine_args": {name: _text(value) for name, value in replica.engine_args.items()},
-        "engine_env": sglang.environment(replica.engine_env) if replica.engine == "sglang" else replica.engine_env,
-        "command": _command(replica),
-    }
-
-
-def _stages(part: KeyedReplica) -> list[dict[str, Any]]:
-    return [
-        {
-            "rental": machine,
-            "gpu": stage.gpu,
-            "tensor_parallel": stage.tensor_parallel,
-            "layers": stage.layers,
-            "gpu_indices": list(stage.gpu_indices),
-        }
-        for stage, machine in zip(part.replica.stages, part.machines, strict=True)
-    ]
+    return _values(
+        _REPLICA,
+        replica,
+        rentals=list(dict.fromkeys(part.machines)),
+        stages=[
+            _values(_STAGE, stage, rental=machine, gpu_indices=list(stage.gpu_indices))
+            for stage, machine in zip(replica.stages, part.machines, strict=True)
+        ],
+        engine_args={name: _text(value) for name, value in replica.engine_args.items()},
+        engine_env=sglang.environment(replica.engine_env) if replica.engine == "sglang" else replica.engine_env,
+        command=_command(replica),
+    )
 
 
 def _text(value: str | int | float | bool) -> str:
-    """As Terraform converts to a string: `true`, `200`."""
+    """A value as Terraform converts it to a string: `true`, `200`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -241,52 +209,36 @@ def _command(replica: ReplicaDocument) -> list[str]:
 
 
 def _replica_figures(replica: ReplicaDocument) -> dict[str, Any]:
-    return {
-        "id": replica.id,
-        "max_batch": replica.max_batch,
-        "utilisation_fraction": _number(replica.utilisation_fraction),
-        "throughput_rps": {workload: _number(rate) for workload, rate in replica.throughput_rps.items()},
-        "max_load_fraction": _number(replica.max_load_fraction),
-        "precision": replica.precision,
-        "checkpoint": replica.checkpoint,
-    }
+    rates = {workload: _number(rate) for workload, rate in replica.throughput_rps.items()}
+    return _values(_REPLICA_FIGURES, replica, throughput_rps=rates)
 
 
 def _route(part: KeyedRoute) -> dict[str, Any]:
-    fractions = _in_parts_of_one(part.fractions)
-    return {"model": part.route.model, "workload": part.route.workload, "fractions": fractions}
+    return _values(_ROUTE, part.route, fractions=_in_parts_of_one(part.fractions))
 
 
 def _transfers(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
-    by_workload: dict[tuple[str, str], list[KeyedTransfer]] = {}
+    by_workload: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for one in parts.transfers:
-        by_workload.setdefault((one.transfer.model, one.transfer.workload), []).append(one)
-    fractions = [
-        _in_parts_of_one({one.key: one.transfer.fraction for one in found}) for found in by_workload.values()
-    ]
-    rounded = {key: fraction for found in fractions for key, fraction in found.items()}
+        by_workload[one.transfer.model, one.transfer.workload][one.key] = one.transfer.fraction
+    rounded = {key: part for fractions in by_workload.values() for key, part in _in_parts_of_one(fractions).items()}
     return {
-        one.key: {
-            "model": one.transfer.model,
-            "workload": one.transfer.workload,
-            "prefill": one.prefill,
-            "decode": one.decode,
-            "fraction": rounded[one.key],
-        }
+        one.key: _values(
+            _KV_TRANSFER, one.transfer, prefill=one.prefill, decode=one.decode, fraction=rounded[one.key]
+        )
         for one in parts.transfers
     }
 
 
 def _caps(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
-    caps = power_caps(parts.replicas)
     return {
-        machine: {"watts": {str(gpu): _number(watts) for gpu, watts in sorted(of_gpus.items())}}
-        for machine, of_gpus in caps.items()
+        machine: {"watts": {str(gpu): _number(watts) for gpu, watts in sorted(caps.items())}}
+        for machine, caps in power_caps(parts.replicas).items()
     }
 
 
 def _in_parts_of_one(fractions: Mapping[str, float]) -> dict[str, float]:
-    """Rounded so that they still sum to the same: the largest remainders are rounded up."""
+    """The fractions, rounded so that they still sum to the same: the largest remainders are rounded up."""
     exact = {key: fraction * PARTS_OF_ONE for key, fraction in sorted(fractions.items())}
     parts = {key: int(value) for key, value in exact.items()}
     missing = round(sum(exact.values())) - sum(parts.values())

@@ -15,10 +15,10 @@ from sutler.service.offline.resources import OfflinePlanStatus, OfflinePlanSumma
 from sutler.service.offline.service import OFFLINE_PLAN, ask_adjusted
 from sutler.service.plans.plan_endpoints import Described, answers, made, router_of
 from sutler.service.plans.plan_requests import asker_of, stored
-from sutler.service.plans.plan_responses import before_of, page_of
+from sutler.service.plans.plan_responses import page_of
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.links import TO_THE_OFFLINE_PLAN
-from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.paging import Cursor, Limit, Page, before_of
 from sutler.service.web.parameters import IdempotencyKey, Prefer
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service

@@ -18,7 +18,7 @@ from sutler.service.outgoing.wire import Deadline, Wire, connected, secured
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """`whole_s` is for everything, from the look-up of the name on."""
+    """How long a call may take; `whole_s` is for everything, from the look-up of the name on."""
 
     connect_s: float = 5.0
     whole_s: float = 15.0
@@ -51,7 +51,7 @@ class Connector:
     def _addresses(
         self, destination: Destination, allowed: tuple[Network, ...], deadline: Deadline
     ) -> tuple[Address, ...]:
-        """Resolvers know no time limit: one that takes too long is left behind."""
+        """The addresses; resolvers know no time limit, so one that takes too long is left behind."""
         if destination.address is not None:
             return (destination.address,)
         found: Future[tuple[Address, ...]] = Future()
@@ -88,7 +88,7 @@ def _usual_tls() -> ssl.SSLContext:
 
 
 def said_by_the_system(failure: Exception) -> str:
-    """One short line, none of it from whoever was called."""
+    """Returns one short line, none of it from whoever was called."""
     if isinstance(failure, socket.gaierror):
         return "the name cannot be resolved: correct it, or try again later"
     if isinstance(failure, ssl.SSLCertVerificationError):

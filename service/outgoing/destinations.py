@@ -17,11 +17,11 @@ from sutler.service.outgoing.addresses import Address, Network, address_of, ipv4
 
 Lookup = Callable[[str, int], Iterable[str]]
 
-LONGEST_URL: Final = 2_000
-LONGEST_NAME: Final = 253
-MOST_ADDRESSES: Final = 4
+LONGEST_URL: Final = 2_000  # chosen: few URLs are longer; errors and rows stay short
+LONGEST_NAME: Final = 253  # RFC 1035, without the final dot
+MOST_ADDRESSES: Final = 4  # chosen: each may take `connect_s`, and all share `whole_s`
 USUAL_PORTS: Final = {"http": 80, "https": 443}
-FIRST_FREE_PORT: Final = 1_024
+FIRST_FREE_PORT: Final = 1_024  # below it are services of systems, which must not be spoken to
 
 _URL_CHARACTERS: Final = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _NETLOC: Final = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?")

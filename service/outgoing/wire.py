@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sutler.service.outgoing.addresses import Address
 
-CHUNK_BYTES: Final = 16_384
+CHUNK_BYTES: Final = 16_384  # chosen: as one TLS record; between two of them the deadline is looked at
 
 
 class OverTimeError(TimeoutError):
@@ -33,19 +33,19 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Raises OverTimeError where nothing is left."""
+        """The seconds that are left. Raises OverTimeError where nothing is."""
         left_s = self._at_s - time.monotonic()
         if left_s <= 0:
             raise OverTimeError
         return left_s
 
     def shorten(self, limit_s: float) -> None:
-        """To `limit_s` from now, if that is earlier."""
+        """Brings it to `limit_s` from now, if that is earlier."""
         self._at_s = min(self._at_s, time.monotonic() + limit_s)
 
 
 class Wire(io.RawIOBase):
-    """What `http.client` takes for a socket. Whoever opened the socket closes it."""
+    """Stands in for the socket that `http.client` asks for. Whoever opened the socket closes it."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket = opened

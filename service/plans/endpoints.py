@@ -15,13 +15,12 @@ from sutler.service.export import Exported, ExportFormat, exported
 from sutler.service.plans import plan_responses
 from sutler.service.plans.plan_endpoints import Described, router_of
 from sutler.service.plans.plan_requests import stored
-from sutler.service.plans.plan_responses import before_of
 from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanStatus, PlanSummary
 from sutler.service.plans.service import PLAN
 from sutler.service.web.errors import ConflictError
 from sutler.service.web.links import TO_THE_PLAN
-from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.paging import Cursor, Limit, Page, before_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 

@@ -5,17 +5,16 @@ Used by plan_endpoints.py for both kinds of plans, and by the endpoints of deplo
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
 from sutler.service.plans.plan_table import StoredPlan
+from sutler.service.web import paging
 from sutler.service.web.etags import tags_of
-from sutler.service.web.paging import Page, bad_cursor, decode_cursor, encode_cursor
+from sutler.service.web.paging import Page
 from sutler.service.web.problems import MEDIA_TYPE
 from sutler.service.web.request_id import request_id_of
 
@@ -66,22 +65,4 @@ def _failed(failure: dict[str, object], request: Request, headers: dict[str, str
 
 def page_of(found: Sequence[StoredPlan], limit: int) -> Page[Any]:
     """The summaries of these plans; one more record than wanted says that there is a next page."""
-    kept = found[:limit]
-    more = len(found) > limit
-    last = encode_cursor(kept[-1].created_at.isoformat(), str(kept[-1].id)) if more else None
-    items = [record.summary.model_validate(record, from_attributes=True) for record in kept]
-    return Page(items=items, next=last)
-
-
-def before_of(cursor: str | None) -> tuple[datetime, UUID] | None:
-    """Returns where the page after this cursor begins: time and id of the last plan. Raises BadParameterError."""
-    if cursor is None:
-        return None
-    at, plan_id = decode_cursor(cursor, parts=2)
-    try:
-        found = datetime.fromisoformat(at), UUID(plan_id)
-    except ValueError:
-        raise bad_cursor() from None
-    if found[0].tzinfo is None:
-        raise bad_cursor()
-    return found
+    return paging.page_of(found, limit, lambda record: record.summary.model_validate(record, from_attributes=True))

@@ -15,9 +15,9 @@ from sutler.service.main import api
 from sutler.service.processes.ending import signals_to_end
 from sutler.service.web.state import Services
 
-GRACE_S: Final = 5
-BACKLOG: Final = 2048
-KEEP_ALIVE_S: Final = 30
+GRACE_S: Final = 5  # seconds, chosen: a restart does not take long; long polls are answered at once in any case
+BACKLOG: Final = 2048  # uvicorn's own default
+KEEP_ALIVE_S: Final = 30  # chosen: clients that ask every few seconds keep their connection
 
 
 class _Server(uvicorn.Server):
@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 
 
 def run(listening: socket.socket, *, needs_key: bool) -> None:
-    """Until SIGTERM or SIGINT; requests under way are given a few seconds."""
+    """Serves until SIGTERM or SIGINT; requests under way are given a few seconds."""
     app = api(needs_key=needs_key)
     config = uvicorn.Config(
         wrapped(app),

@@ -18,7 +18,7 @@ def signals_to_end() -> tuple[signal.Signals, ...]:
 
 
 def noted(numbers: Collection[signal.Signals]) -> Callable[[], None]:
-    """From now on, and for good, these signals are noted and do nothing else; returns what waits for one of them.
+    """Has these signals noted from now on, and do nothing else; returns what waits for one of them.
 
     The wait returns at once where one has come already. For the main thread, whose wakeup descriptor this takes.
     """

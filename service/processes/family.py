@@ -19,16 +19,16 @@ from typing import Final
 
 logger = logging.getLogger("sutler.serve")
 
-GRACE_S: Final = 40.0
-QUICK_DEATH_S: Final = 10.0
-FIRST_WAIT_S: Final = 0.2
-LONGEST_WAIT_S: Final = 15.0
+GRACE_S: Final = 40.0  # chosen: above what polls and requests under way may take to end
+QUICK_DEATH_S: Final = 10.0  # chosen: well above a start; who lived longer starts anew without a wait
+FIRST_WAIT_S: Final = 0.2  # chosen: a child that died by chance is back at once
+LONGEST_WAIT_S: Final = 15.0  # chosen: what was mended outside is taken up soon, and starts cost little meanwhile
 
 
 def run(
     roles: Sequence[str], listening: socket.socket, arguments: Sequence[str], *, opened: AbstractContextManager[None]
 ) -> None:
-    """Until SIGTERM or SIGINT. `opened` holds the database; what it raises ends all and is raised."""
+    """Runs the roles until SIGTERM or SIGINT. `opened` holds the database; what it raises ends all and is raised."""
     asyncio.run(_run(roles, listening, arguments, opened))
 
 
@@ -109,7 +109,7 @@ class _Child:
 
 
 def follow_parent() -> None:
-    """In a child: waits until the database is ready; from then on, without a parent there is no reason to stay.
+    """Waits, in a child, until the database is ready; from then on, without a parent there is no reason to stay.
 
     Ctrl-C in a terminal is the parent's business.
     """

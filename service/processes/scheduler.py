@@ -12,7 +12,7 @@ logger = logging.getLogger("sutler.scheduler")
 
 
 def run() -> None:
-    """Until SIGTERM or SIGINT; polls under way are finished first."""
+    """Polls until SIGTERM or SIGINT; polls under way are finished first."""
     until_told_to_end = noted(signals_to_end())
     with opened_market() as market:
         scheduler = schedule(market, history_days=store_settings().history_days, now=lambda: datetime.now(UTC))

@@ -7,7 +7,7 @@ from sutler.service.processes.ending import signals_to_end
 
 
 def run() -> None:
-    """Until SIGTERM or SIGINT; solves under way are left to other workers."""
+    """Works until SIGTERM or SIGINT; solves under way are left to other workers."""
     asyncio.run(_run())
 
 

@@ -23,6 +23,8 @@ STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a marke
 STALE: Final = "filter.max_age_s"
 
 Test = Callable[[OfferDocument], bool]
+Snapshot = MarketDocument | StoredMarket
+"""The store's market is one without its checks: what polls brought was checked when it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,12 @@ def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> Fi
         reason = f"market: the store has no offers ({known} answered so far)"
         raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
     wanted = wanted.model_copy(update={"max_age_s": wanted.max_age_s or STORE_MAX_AGE_S})
-    document = MarketDocument(taken_at=market.taken_at, offers=offers)
-    view = _filtered("store: ", document, wanted, max(now, market.taken_at))
+    view = _filtered("store: ", replace(market, offers=offers), wanted, max(now, market.taken_at))
     oldest = min(offer.observed_at or market.taken_at for _, offer in view.offers)
     return replace(view, taken_at=oldest)
 
 
-def _filtered(path: str, snapshot: MarketDocument, wanted: FilterDocument, now: datetime) -> FilteredMarket:
+def _filtered(path: str, snapshot: Snapshot, wanted: FilterDocument, now: datetime) -> FilteredMarket:
     kept, stale, dropped = [], [], Counter[str]()
     tests = _tests(wanted, snapshot, now)
     for position, offer in enumerate(snapshot.offers):
@@ -158,7 +159,7 @@ class _Ages:
         )
 
 
-def _tests(wanted: FilterDocument, snapshot: MarketDocument, now: datetime) -> dict[str, Test]:
+def _tests(wanted: FilterDocument, snapshot: Snapshot, now: datetime) -> dict[str, Test]:
     """The filter as named tests, in the order in which a dropped offer is counted."""
     providers = {name.lower() for name in wanted.providers}
     regions = tuple(name.lower() for name in wanted.regions)
@@ -189,7 +190,7 @@ def in_regions(region: str | None, wanted: Sequence[str]) -> bool:
     return region is not None and any(f"{region.lower()}-".startswith(f"{name}-") for name in wanted)
 
 
-def _nothing_left(snapshot: MarketDocument, dropped: Counter[str], now: datetime) -> NoMarketDataError:
+def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> NoMarketDataError:
     counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
     age = (now - snapshot.taken_at).total_seconds()
     total = len(snapshot.offers)
@@ -213,6 +214,6 @@ def _reliability_note(wanted: FilterDocument, kept: Iterable[OfferDocument]) -> 
             yield f"{unknown} offers whose provider states no reliability passed min_reliability_fraction."
 
 
-def _clock_note(snapshot: MarketDocument, now: datetime) -> Iterable[str]:
+def _clock_note(snapshot: Snapshot, now: datetime) -> Iterable[str]:
     if snapshot.taken_at > now:
         yield "The snapshot is dated after this plan; its age counts as 0."

@@ -3,7 +3,10 @@
 import base64
 import binascii
 import json
-from typing import Annotated, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from fastapi import Query
 from pydantic import BaseModel
@@ -13,6 +16,21 @@ from sutler.service.web.errors import BadParameterError
 
 T = TypeVar("T")
 MOST_ITEMS = 200  # chosen: a page of summaries stays below 100 kB or so
+Before = tuple[datetime, UUID]
+"""Where a page of a list begins that has the newest first: below this time and id."""
+
+
+class _Dated(Protocol):
+    """What such a list holds."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+
+D = TypeVar("D", bound=_Dated)
 
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items of a page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before; unset: the first page.")]
@@ -47,3 +65,26 @@ def decode_cursor(text: str, *, parts: int) -> list[str]:
 def bad_cursor() -> BadParameterError:
     remedy = "give `next` of the page before, unchanged, or leave it out for the first page"
     return BadParameterError(f"cursor: {remedy}", fields=(FieldProblem("cursor", None, remedy),))
+
+
+def before_of(cursor: str | None) -> Before | None:
+    """Where a page begins that has the newest first; None: at the newest. Raises BadParameterError."""
+    if cursor is None:
+        return None
+    at, last_id = decode_cursor(cursor, parts=2)
+    try:
+        found = datetime.fromisoformat(at), UUID(last_id)
+    except ValueError:
+        raise bad_cursor() from None
+    if found[0].tzinfo is None:
+        raise bad_cursor()
+    return found
+
+
+def page_of(found: Sequence[D], limit: int, shown: Callable[[D], T]) -> Page[T]:
+    """A page of a list that has the newest first; one item more than wanted says that there is a next page."""
+    items = found[:limit]
+    next_page = None
+    if len(found) > limit:
+        next_page = encode_cursor(items[-1].created_at.isoformat(), str(items[-1].id))
+    return Page(items=[shown(item) for item in items], next=next_page)

@@ -8,16 +8,13 @@ from fastapi import APIRouter, Query, Request, Response
 from sutler.service.auth.dependency import Admin
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.paging import Cursor, Limit, Page
-from sutler.service.web.principal import Principal
+from sutler.service.web.caller import caller_of
+from sutler.service.web.paging import Cursor, Limit, Page, before_of, page_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service
 from sutler.service.webhooks import delivery_repository, replays
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus, Failed
-from sutler.service.webhooks.paging import before, following
-from sutler.service.webhooks.replays import Caller
+from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus, FailedDeliveries
 from sutler.service.webhooks.schemas import DeliveryResource, ReplayDocument, ReplayedResource, SentResource
 
 router = APIRouter()  # its prefix and tag are those of the router that has it
@@ -32,8 +29,8 @@ async def list_all_deliveries(
 ) -> Page[DeliveryResource]:
     """What was sent to all webhooks, and how it went, the newest first."""
     async with reading(services.engine) as connection:
-        found = await delivery_repository.page(connection, status=status, limit=limit + 1, before=before(cursor))
-    return _page(found, limit)
+        found = await delivery_repository.page(connection, status=status, limit=limit + 1, before=before_of(cursor))
+    return page_of(found, limit, shown_delivery)
 
 
 @router.get("/webhooks/{webhook_id}/deliveries", responses=responses(401, 403, 404, 422, 429, 503))
@@ -49,9 +46,9 @@ async def list_deliveries(
     async with reading(services.engine) as connection:
         await webhooks.get(connection, webhook_id)
         found = await delivery_repository.page(
-            connection, webhook_id=webhook_id, status=status, limit=limit + 1, before=before(cursor)
+            connection, webhook_id=webhook_id, status=status, limit=limit + 1, before=before_of(cursor)
         )
-    return _page(found, limit)
+    return page_of(found, limit, shown_delivery)
 
 
 @router.get("/deliveries/{delivery_id}", responses=responses(401, 403, 404, 422, 429, 503))
@@ -72,7 +69,7 @@ async def replay_delivery(
     """Send it again, failed or delivered: the same id and body, up to ten attempts."""
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
-        caller = _caller(request, principal)
+        caller = caller_of(request, principal)
         delivery = await replays.replay(connection, services.queue, delivery_id, caller=caller)
     response.headers["Location"] = f"/v1/deliveries/{delivery_id}"
     return shown_delivery(delivery)
@@ -95,20 +92,12 @@ async def replay_webhook(
     """Send what was given up again, the oldest first, at most 500 deliveries; ask again while some remain."""
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
-        failed, caller = Failed(webhook_id, document.since, document.events), _caller(request, principal)
-        done = await replays.replay_failed(connection, services.queue, failed, caller=caller)
+        failed = FailedDeliveries(webhook_id, document.since, document.events)
+        done = await replays.replay_failed(connection, services.queue, failed, caller=caller_of(request, principal))
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
-    return ReplayedResource(replayed=done.replayed, remaining=done.remaining)
+    return done
 
 
 def shown_delivery(delivery: Delivery) -> DeliveryResource:
-    """As callers see it."""
-    return DeliveryResource(**{name: getattr(delivery, name) for name in DeliveryResource.model_fields})
-
-
-def _page(found: list[Delivery], limit: int) -> Page[DeliveryResource]:
-    return Page(items=[shown_delivery(delivery) for delivery in found[:limit]], next=following(found, limit))
-
-
-def _caller(request: Request, principal: Principal) -> Caller:
-    return Caller(principal, request_id_of(request))
+    """A delivery as callers see it."""
+    return DeliveryResource.model_validate(delivery, from_attributes=True)

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeliveryRow
 from sutler.service.db.queue import DELIVER
+from sutler.service.web.paging import Before
 
 DeliveryStatus = Literal["pending", "delivered", "failed"]
-Before = tuple[datetime, UUID]
 
 _BEGIN_ANEW: Final[dict[str, Any]] = {"status": "pending", "attempts": 0, "finished_at": None}
 _DROP_JOBS: Final = text(
@@ -51,7 +51,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedDeliveries:
     """Which failed deliveries of a webhook are meant: those announced since then, of these events (None: all)."""
 
     webhook_id: UUID
@@ -70,7 +70,7 @@ async def page(
     status: DeliveryStatus | None = None,
     before: Before | None = None,
 ) -> list[Delivery]:
-    """The newest first; of all webhooks, and whatever their status, where these are not given."""
+    """Deliveries, the newest first; of all webhooks, and whatever their status, where these are not given."""
     wanted = select(*_DELIVERY).order_by(DeliveryRow.created_at.desc(), DeliveryRow.id.desc()).limit(limit)
     if webhook_id is not None:
         wanted = wanted.where(DeliveryRow.webhook_id == webhook_id)
@@ -92,7 +92,7 @@ async def body(connection: AsyncConnection, delivery_id: UUID) -> str | None:
 
 
 async def turn(connection: AsyncConnection, delivery_id: UUID) -> Turn | None:
-    """None: the queue knows nothing of it."""
+    """When the queue tries it next; None: the queue knows nothing of it."""
     row = (await connection.execute(_TURN, {"task": DELIVER, "delivery_id": str(delivery_id)})).one_or_none()
     return None if row is None else Turn(row.is_under_way, row.at)
 
@@ -107,8 +107,8 @@ async def begin_anew(connection: AsyncConnection, delivery_id: UUID) -> bool:
     return row.one_or_none() is not None
 
 
-async def begin_failed_anew(connection: AsyncConnection, failed: Failed, *, most: int) -> list[UUID]:
-    """As `begin_anew`, the oldest first; those that somebody else is writing now are left to them."""
+async def begin_failed_anew(connection: AsyncConnection, failed: FailedDeliveries, *, most: int) -> list[UUID]:
+    """Does as `begin_anew`, the oldest first; those that somebody else is writing now are left to them."""
     chosen = select(DeliveryRow.id).where(*_are(failed)).order_by(DeliveryRow.created_at, DeliveryRow.id).limit(most)
     locked = chosen.with_for_update(skip_locked=True).cte()  # a subquery might be run, and limited, more than once
     done = update(DeliveryRow).where(DeliveryRow.id.in_(select(locked.c.id))).values(_BEGIN_ANEW)
@@ -116,7 +116,7 @@ async def begin_failed_anew(connection: AsyncConnection, failed: Failed, *, most
     return [row.id for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
 
 
-async def count_failed(connection: AsyncConnection, failed: Failed) -> int:
+async def count_failed(connection: AsyncConnection, failed: FailedDeliveries) -> int:
     return await connection.scalar(select(func.count()).select_from(DeliveryRow).where(*_are(failed))) or 0
 
 
@@ -126,7 +126,7 @@ async def drop_jobs(connection: AsyncConnection, delivery_ids: Sequence[UUID]) -
     await connection.execute(_DROP_JOBS, {"task": DELIVER, "delivery_ids": ids})
 
 
-def _are(failed: Failed) -> tuple[ColumnElement[bool], ...]:
+def _are(failed: FailedDeliveries) -> tuple[ColumnElement[bool], ...]:
     return (
         DeliveryRow.webhook_id == failed.webhook_id,
         DeliveryRow.status == "failed",

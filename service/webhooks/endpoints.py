@@ -9,16 +9,15 @@ from sutler.service.auth.dependency import Admin
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.paging import Cursor, Limit, Page
+from sutler.service.web.caller import caller_of
+from sutler.service.web.paging import Cursor, Limit, Page, before_of, page_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service
 from sutler.service.webhooks import repository
 from sutler.service.webhooks import service as webhooks
 from sutler.service.webhooks.delivery_endpoints import router as deliveries
 from sutler.service.webhooks.delivery_endpoints import shown_delivery
 from sutler.service.webhooks.events import EVENTS
-from sutler.service.webhooks.paging import before, following
 from sutler.service.webhooks.repository import Webhook
 from sutler.service.webhooks.schemas import DeliveryResource, NewWebhookResource, WebhookDocument, WebhookResource
 
@@ -49,8 +48,7 @@ async def create_webhook(
         webhook, secret = await webhooks.register(
             connection,
             document,
-            principal=principal,
-            request_id=request_id_of(request),
+            caller_of(request, principal),
             allowed=networks(services.settings.outgoing_networks),
             now=services.now(),
         )
@@ -64,8 +62,8 @@ async def list_webhooks(
 ) -> Page[WebhookResource]:
     """All webhooks, the newest first."""
     async with reading(services.engine) as connection:
-        found = await repository.page(connection, limit=limit + 1, before=before(cursor))
-    return Page(items=[_shown(webhook) for webhook in found[:limit]], next=following(found, limit))
+        found = await repository.page(connection, limit=limit + 1, before=before_of(cursor))
+    return page_of(found, limit, _shown)
 
 
 @router.get("/webhooks/{webhook_id}", responses=responses(401, 403, 404, 422, 429, 503))
@@ -80,7 +78,7 @@ async def delete_webhook(request: Request, services: Service, principal: Admin, 
     """Send nothing there any more, also not what is under way."""
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
-        await webhooks.remove(connection, webhook_id, principal=principal, request_id=request_id_of(request))
+        await webhooks.remove(connection, webhook_id, caller_of(request, principal))
 
 
 @router.post("/webhooks/{webhook_id}/test", status_code=202, responses=responses(401, 403, 404, 422, 429, 503))
@@ -90,12 +88,10 @@ async def test_webhook(
     """Send the event `webhook.test`; the webhook's deliveries say how it went."""
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
-        delivery = await webhooks.test(
-            connection, services.queue, webhook_id, principal=principal, request_id=request_id_of(request)
-        )
+        delivery = await webhooks.test(connection, services.queue, webhook_id, caller_of(request, principal))
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
     return shown_delivery(delivery)
 
 
 def _shown(webhook: Webhook) -> WebhookResource:
-    return WebhookResource(**{name: getattr(webhook, name) for name in WebhookResource.model_fields})
+    return WebhookResource.model_validate(webhook, from_attributes=True)

@@ -13,6 +13,6 @@ TEST_EVENT: Final = "webhook.test"
 
 
 def body_of(event: str, data: Mapping[str, Any], *, at: datetime) -> str:
-    """As it is signed and sent. Raises ValueError for what JSON does not know, such as NaN."""
+    """The body as it is signed and sent. Raises ValueError for what JSON does not know, such as NaN."""
     timestamp = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return json.dumps({"type": event, "timestamp": timestamp, "data": data}, separators=(",", ":"), allow_nan=False)

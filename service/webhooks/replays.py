@@ -5,7 +5,6 @@ however many ask at once, there is one more job at most.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 from uuid import UUID
@@ -14,32 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
 from sutler.service.db.queue import Queue
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
-from sutler.service.web.principal import Principal
 from sutler.service.webhooks import delivery_repository, repository
-from sutler.service.webhooks.delivery_repository import Delivery, Failed, Turn
+from sutler.service.webhooks.delivery_repository import Delivery, FailedDeliveries, Turn
+from sutler.service.webhooks.schemas import ReplayedResource
 
-MOST_REPLAYED: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, for the audit log."""
-
-    principal: Principal
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """How many were put into the queue again, and how many failed ones like them are left."""
-
-    replayed: int
-    remaining: int
+MOST_REPLAYED: Final = 500  # chosen: one transaction stays short, which locks each of them
 
 
 async def get(connection: AsyncConnection, delivery_id: UUID) -> Delivery:
-    """Raises NotFoundError."""
+    """The delivery. Raises NotFoundError."""
     found = await delivery_repository.find(connection, delivery_id)
     if found is None:
         raise NotFoundError(f"there is no delivery {delivery_id}: see GET /v1/deliveries")
@@ -47,7 +31,7 @@ async def get(connection: AsyncConnection, delivery_id: UUID) -> Delivery:
 
 
 async def shown(connection: AsyncConnection, delivery_id: UUID) -> tuple[Delivery, str, Turn | None]:
-    """A delivery, its body, and when it is tried next (None: never, or nothing is known). Raises NotFoundError."""
+    """Returns a delivery, its body, and when it is tried next (None: never, or unknown). Raises NotFoundError."""
     delivery = await get(connection, delivery_id)
     body = await delivery_repository.body(connection, delivery_id)
     turn = await delivery_repository.turn(connection, delivery_id) if delivery.status == "pending" else None
@@ -55,29 +39,31 @@ async def shown(connection: AsyncConnection, delivery_id: UUID) -> tuple[Deliver
 
 
 async def replay(connection: AsyncConnection, queue: Queue, delivery_id: UUID, *, caller: Caller) -> Delivery:
-    """One delivery, failed or delivered. Raises NotFoundError; ConflictError where it is pending."""
+    """Sends one delivery again, failed or delivered. Raises NotFoundError; ConflictError where it is pending."""
     if not await delivery_repository.begin_anew(connection, delivery_id):
         await get(connection, delivery_id)
         turn = await delivery_repository.turn(connection, delivery_id)
         raise ConflictError(f"the delivery {delivery_id} is pending{_said(turn)}: only what has ended is replayed")
     await _queue(connection, queue, [delivery_id])
-    await _note(connection, caller, "delivery.replay", f"delivery/{delivery_id}", {})
+    await audit.note(connection, caller, "delivery.replay", f"delivery/{delivery_id}")
     return await get(connection, delivery_id)
 
 
-async def replay_failed(connection: AsyncConnection, queue: Queue, failed: Failed, *, caller: Caller) -> Replayed:
-    """The failed deliveries of a webhook, the oldest first, `MOST_REPLAYED` at most. Raises NotFoundError."""
+async def replay_failed(
+    connection: AsyncConnection, queue: Queue, failed: FailedDeliveries, *, caller: Caller
+) -> ReplayedResource:
+    """Sends a webhook's failed deliveries again, the oldest first, `MOST_REPLAYED` at most. Raises NotFoundError."""
     if not await repository.lock(connection, failed.webhook_id):
         raise NotFoundError(f"there is no webhook {failed.webhook_id}: see GET /v1/webhooks")
     ids = await delivery_repository.begin_failed_anew(connection, failed, most=MOST_REPLAYED)
     await _queue(connection, queue, ids)
-    done = Replayed(len(ids), await delivery_repository.count_failed(connection, failed))
-    await _note(connection, caller, "webhook.replay", f"webhook/{failed.webhook_id}", _detail(failed, done))
-    return done
+    remaining = await delivery_repository.count_failed(connection, failed)
+    await audit.note(connection, caller, "webhook.replay", f"webhook/{failed.webhook_id}", _detail(failed, len(ids)))
+    return ReplayedResource(replayed=len(ids), remaining=remaining)
 
 
 async def _queue(connection: AsyncConnection, queue: Queue, delivery_ids: Sequence[UUID]) -> None:
-    """One job each, due at once: a waiting one of a former attempt may be due only in a day."""
+    """Gives each one job, due at once: a waiting one of a former attempt may be due only in a day."""
     await delivery_repository.drop_jobs(connection, delivery_ids)
     for delivery_id in delivery_ids:
         await queue.deliver(connection, delivery_id)
@@ -93,22 +79,9 @@ def _said(turn: Turn | None) -> str:
     return f" and is tried next at {turn.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _detail(failed: Failed, done: Replayed) -> Mapping[str, object]:
+def _detail(failed: FailedDeliveries, replayed: int) -> Mapping[str, object]:
     return {
-        "replayed": done.replayed,
+        "replayed": replayed,
         **({} if failed.since is None else {"since": failed.since.isoformat()}),
         **({} if failed.events is None else {"events": list(failed.events)}),
     }
-
-
-async def _note(
-    connection: AsyncConnection, caller: Caller, action: str, target: str, detail: Mapping[str, object]
-) -> None:
-    await audit.record(
-        connection,
-        principal=caller.principal,
-        action=action,
-        target=target,
-        request_id=caller.request_id,
-        detail=detail,
-    )

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeliveryRow, WebhookRow
 from sutler.service.db.queue import DELIVER
-from sutler.service.webhooks.delivery_repository import Before, DeliveryStatus
+from sutler.service.web.paging import Before
+from sutler.service.webhooks.delivery_repository import DeliveryStatus
 from sutler.service.webhooks.sending import Attempt, Message
 
 _COUNT_LOCK: Final = 0x7765_6268  # any number that no other advisory lock has
@@ -67,7 +68,7 @@ async def find(connection: AsyncConnection, webhook_id: UUID) -> Webhook | None:
 
 
 async def page(connection: AsyncConnection, *, limit: int, before: Before | None = None) -> list[Webhook]:
-    """The newest first."""
+    """Webhooks, the newest first."""
     wanted = select(*_WEBHOOK).order_by(WebhookRow.created_at.desc(), WebhookRow.id.desc()).limit(limit)
     if before is not None:
         wanted = wanted.where(tuple_(WebhookRow.created_at, WebhookRow.id) < tuple_(*before))
@@ -75,7 +76,7 @@ async def page(connection: AsyncConnection, *, limit: int, before: Before | None
 
 
 async def remove(connection: AsyncConnection, webhook_id: UUID) -> bool:
-    """With its deliveries; whether it was there."""
+    """Removes it with its deliveries; returns whether it was there."""
     gone = delete(WebhookRow).where(WebhookRow.id == webhook_id).returning(WebhookRow.id)
     return (await connection.execute(gone)).one_or_none() is not None
 

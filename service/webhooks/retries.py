@@ -21,7 +21,7 @@ WAITS_S: Final = (
     24 * HOUR_S,
 )
 MOST_ATTEMPTS: Final = len(WAITS_S) + 1
-JITTER_FRACTION: Final = 0.1
+JITTER_FRACTION: Final = 0.1  # chosen: spreads receivers that failed together, and hardly delays
 LONGEST_STATED_WAIT_S: Final = 24 * HOUR_S
 
 

@@ -20,7 +20,7 @@ from sutler.service.webhooks.signatures import signed_headers
 
 
 @dataclass(frozen=True, slots=True)
-class Limits(CallLimits):
+class SendLimits(CallLimits):
     """What follows the headers is read so that the receiver can finish: `most_answer_bytes` in `farewell_s`."""
 
     farewell_s: float = 1.0
@@ -39,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How it went. `wait_s`: how long the receiver asks to be left alone."""
+    """How it went; `wait_s` is how long the receiver asks to be left alone."""
 
     ok: bool
     status_code: int | None
@@ -53,18 +53,18 @@ class Attempt:
         return self.status_code == HTTPStatus.GONE
 
 
-USUAL_LIMITS: Final = Limits()
+USUAL_LIMITS: Final = SendLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Sender(Connector):
     """Sends messages."""
 
-    limits: Limits = USUAL_LIMITS
+    limits: SendLimits = USUAL_LIMITS
     epoch_s: Callable[[], float] = time.time
 
     def __call__(self, message: Message, *, allowed: tuple[Network, ...]) -> Attempt:
-        """One attempt; blocks. What goes wrong is in the result; nothing is raised."""
+        """Makes one attempt; blocks. What goes wrong is in the result; nothing is raised."""
         started_s = time.monotonic()
         status_code, wait_s = None, None
         try:
@@ -105,8 +105,8 @@ def _objection(status_code: int) -> str | None:
     return f"answers {status_code}"
 
 
-def _said(failure: Exception, limits: Limits) -> str:
-    """One short line, none of it from the receiver."""
+def _said(failure: Exception, limits: SendLimits) -> str:
+    """Returns one short line, none of it from the receiver."""
     if isinstance(failure, DestinationError):
         return str(failure)
     if isinstance(failure, NoConnectionError):

@@ -24,6 +24,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem
 from sutler.service.outgoing.addresses import Network
 from sutler.service.outgoing.destinations import DestinationError, check_url
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.principal import Principal
 from sutler.service.webhooks import delivery_repository, repository
@@ -37,15 +38,16 @@ from sutler.service.webhooks.signatures import new_secret
 
 logger = logging.getLogger("sutler.webhooks")
 
-MOST_WEBHOOKS: Final = 100
-SENT_AT_ONCE: Final = 8
-RECEIVER: Final = Principal("receiver", "read")  # who is said to have removed a webhook that wants no more events
+MOST_WEBHOOKS: Final = 100  # chosen: an event is a row and a job for each that wants it
+SENT_AT_ONCE: Final = 8  # chosen: slow receivers, each for up to 15 s, leave room for others
+RECEIVER: Final = Caller(Principal("receiver", "read"), None)
+"""Who is said to have removed a webhook that wants no more events."""
 
 _THREADS: Final = ThreadPoolExecutor(SENT_AT_ONCE, "delivery")  # receivers may be slow: not the threads of others
 
 
 class Send(Protocol):
-    """One attempt; blocks, and raises nothing."""
+    """Makes one attempt; blocks, and raises nothing."""
 
     def __call__(self, message: Message, *, allowed: tuple[Network, ...]) -> Attempt: ...
 
@@ -53,9 +55,8 @@ class Send(Protocol):
 async def register(
     connection: AsyncConnection,
     document: WebhookDocument,
+    caller: Caller,
     *,
-    principal: Principal,
-    request_id: str,
     allowed: tuple[Network, ...],
     now: datetime,
 ) -> tuple[Webhook, str]:
@@ -66,37 +67,35 @@ async def register(
         raise DocumentError([FieldProblem("url", error.shown, error.remedy)]) from None
     secret = document.secret or new_secret()
     events = tuple(dict.fromkeys(document.events))
-    webhook = Webhook(uuid4(), document.url, events, document.description or "", principal.actor, now)
+    webhook = Webhook(uuid4(), document.url, events, document.description or "", caller.principal.actor, now)
     if not await repository.add(connection, webhook, secret=secret, most=MOST_WEBHOOKS):
         raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most there may be: delete one that is not used")
-    await _note(connection, principal, "webhook.create", webhook.id, request_id, {"events": list(events)})
+    await audit.note(connection, caller, "webhook.create", f"webhook/{webhook.id}", {"events": list(events)})
     return webhook, secret
 
 
 async def get(connection: AsyncConnection, webhook_id: UUID) -> Webhook:
-    """Raises NotFoundError."""
+    """The webhook. Raises NotFoundError."""
     found = await repository.find(connection, webhook_id)
     if found is None:
         raise _not_found(webhook_id)
     return found
 
 
-async def remove(connection: AsyncConnection, webhook_id: UUID, *, principal: Principal, request_id: str) -> None:
-    """With all its deliveries, also those under way. Raises NotFoundError."""
+async def remove(connection: AsyncConnection, webhook_id: UUID, caller: Caller) -> None:
+    """Removes it with all its deliveries, also those under way. Raises NotFoundError."""
     if not await repository.remove(connection, webhook_id):
         raise _not_found(webhook_id)
-    await _note(connection, principal, "webhook.delete", webhook_id, request_id)
+    await audit.note(connection, caller, "webhook.delete", f"webhook/{webhook_id}")
 
 
-async def test(
-    connection: AsyncConnection, queue: Queue, webhook_id: UUID, *, principal: Principal, request_id: str
-) -> Delivery:
+async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> Delivery:
     """Sends an event that means nothing, whatever events are wanted. Raises NotFoundError."""
     if not await repository.lock(connection, webhook_id):
         raise _not_found(webhook_id)
     data = {"webhook": {"id": str(webhook_id)}}
     (delivery_id,) = await _send_to([webhook_id], connection, queue, event=TEST_EVENT, data=data)
-    await _note(connection, principal, "webhook.test", webhook_id, request_id)
+    await audit.note(connection, caller, "webhook.test", f"webhook/{webhook_id}")
     found = await delivery_repository.find(connection, delivery_id)
     assert found is not None
     return found
@@ -116,7 +115,9 @@ async def deliver(
     send: Send = USUAL_SENDER,
     chance: Callable[[], float] = random.random,
 ) -> Attempt | None:
-    """One attempt and what follows from it: the end, or a job for the next one. None: there was nothing to send.
+    """Makes one attempt and what follows from it: the end, or a job for the next one.
+
+    Returns None where there was nothing to send.
 
     Raises DatabaseError.
     """
@@ -170,7 +171,7 @@ async def _conclude(
 async def _unsubscribe(connection: AsyncConnection, webhook_id: UUID) -> None:
     if await repository.remove(connection, webhook_id):
         logger.warning("webhook %s is removed: its receiver answers 410 Gone", webhook_id)
-        await _note(connection, RECEIVER, "webhook.delete", webhook_id, None, {"reason": "410 Gone"})
+        await audit.note(connection, RECEIVER, "webhook.delete", f"webhook/{webhook_id}", {"reason": "410 Gone"})
 
 
 def _log(sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> None:
@@ -181,17 +182,3 @@ def _log(sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> None:
 
 def _not_found(webhook_id: UUID) -> NotFoundError:
     return NotFoundError(f"there is no webhook {webhook_id}: see GET /v1/webhooks")
-
-
-async def _note(
-    connection: AsyncConnection,
-    principal: Principal,
-    action: str,
-    webhook_id: UUID,
-    request_id: str | None,
-    detail: Mapping[str, Any] | None = None,
-) -> None:
-    target = f"webhook/{webhook_id}"
-    await audit.record(
-        connection, principal=principal, action=action, target=target, request_id=request_id, detail=detail
-    )

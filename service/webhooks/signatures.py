@@ -10,13 +10,13 @@ import secrets
 from typing import Final
 
 PREFIX: Final = "whsec_"
-LEAST_BYTES: Final = 24
-MOST_BYTES: Final = 64
-NEW_BYTES: Final = 32
+LEAST_BYTES: Final = 24  # as Standard Webhooks asks
+MOST_BYTES: Final = 64  # as Standard Webhooks asks
+NEW_BYTES: Final = 32  # the output of SHA-256: longer keys add nothing
 
 
 class SecretError(ValueError):
-    """Not a secret; the message does not show it."""
+    """What is no secret; the message does not show it."""
 
 
 def new_secret() -> str:

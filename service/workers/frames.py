@@ -17,13 +17,13 @@ def packed(message: object) -> bytes:
 
 
 def read(stream: BinaryIO) -> Any:
-    """Raises EOFError at the end of the stream."""
+    """Reads the next message. Raises EOFError at the end of the stream."""
     (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
     return pickle.loads(_exactly(stream, length))
 
 
 async def receive(stream: StreamReader) -> Any:
-    """Raises asyncio.IncompleteReadError at the end of the stream."""
+    """Reads the next message. Raises asyncio.IncompleteReadError at the end of the stream."""
     (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
     return pickle.loads(await stream.readexactly(length))
 

@@ -15,10 +15,10 @@ from sutler.service.deployments.traffic import repository as traffic
 from sutler.service.web import idempotency
 from sutler.service.webhooks import repository as webhooks
 
-EVERY_S: Final = 600.0
-USE_KEPT: Final = timedelta(hours=1)
-DELIVERIES_KEPT: Final = timedelta(days=30)
-JOBS_KEPT: Final = timedelta(days=7)
+EVERY_S: Final = 600.0  # chosen: what is kept for an hour goes soon after; each costs a few deletions
+USE_KEPT: Final = timedelta(hours=1)  # changes and reads are counted by the minute
+DELIVERIES_KEPT: Final = timedelta(days=30)  # chosen: what a receiver has lost can be replayed for a month
+JOBS_KEPT: Final = timedelta(days=7)  # chosen: a failed job can be looked into for a week
 
 _OLD_JOBS: Final = text("""
     DELETE FROM procrastinate_jobs j WHERE j.status IN ('succeeded', 'failed', 'cancelled', 'aborted')

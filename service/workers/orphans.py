@@ -38,7 +38,7 @@ class Watch:
         self._began_s = self._looked_s = clock()
 
     def look(self) -> bool:
-        """To be called several times in `silent_s`, while the store answers."""
+        """Whether it has; to be called several times in `silent_s`, while the store answers."""
         now_s = self._clock()
         if now_s - self._looked_s > self._silent_s / 2:
             self._began_s = now_s
@@ -47,7 +47,7 @@ class Watch:
 
 
 async def give_back(connection: AsyncConnection, *, silent_s: float) -> None:
-    """In one transaction with the count of how many workers a plan has cost."""
+    """Puts them back, in one transaction with the count of how many workers a plan has cost."""
     for job in (await connection.execute(_ORPHANS, {"silent_s": silent_s})).all():
         logger.warning("job %s (%s): its worker is silent: it is taken up again", job.id, job.task_name)
         if job.task_name in MADE_BY:

@@ -110,7 +110,7 @@ class Maker(Attempts[Claim]):
         optimum = await self._solved(
             claimed, replan.problem, time_limit_s=replan.prepared.problem.solver.time_limit_s
         )
-        verdict = await self.looker.concluded(replan)
+        verdict = await self.looker.verdict(replan.prepared)
         best = issuable(optimum, replan.prepared)
         if verdict.plan is not None:
             plan = proven_by(verdict.plan, best, replan.problem)

@@ -21,18 +21,20 @@ from sutler.service.db.queue import Queue
 from sutler.service.deployments import issuing
 from sutler.service.deployments import repository as deployments
 from sutler.service.deployments.diff.difference import difference
-from sutler.service.deployments.holdings.repository import counts, reported
+from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
-from sutler.service.deployments.replanning.evaluate import Prepared, Verdict, conclude, is_too_little, prepare
+from sutler.service.deployments.replanning.evaluate import first_step, next_step
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import at_least_stated, has_same_workloads
-from sutler.service.deployments.replanning.market_view import MarketView
 from sutler.service.deployments.replanning.memory import remembered
-from sutler.service.deployments.replanning.repository import NewDecision, Watched
-from sutler.service.deployments.replanning.state import State
+from sutler.service.deployments.replanning.preparing import PreparedLook
+from sutler.service.deployments.replanning.repository import NewDecision, WatchedDeployment
+from sutler.service.deployments.replanning.shared_market import SharedMarket
+from sutler.service.deployments.replanning.verdict import Verdict
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.service import traffic_of
+from sutler.service.deployments.watch_schema import Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -46,7 +48,7 @@ from sutler.service.web.problem import problem_of
 from sutler.service.webhooks.service import announce
 from sutler.service.workers.errors import StoppingError
 from sutler.service.workers.solver_process import SolverProcess
-from sutler.solver.plan import Plan
+from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Problem
 from sutler.solver.replanning import Consideration, Considered, ReplanOption
 
@@ -54,9 +56,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger("sutler.replanning")
 
-BLIND_S: Final = 60.0
-WORTH_TELLING: Final = 2  # failures in a row
-SLACK_S: Final = 30.0
+BLIND_S: Final = 60.0  # chosen: what keeps it from looking rarely passes sooner, and a poll brings a look in any case
+WORTH_TELLING: Final = 2  # failures in a row: one may be a passing weakness
+SLACK_S: Final = 30.0  # beyond a solve's own limit, for what it does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Looker:
 
     engine: AsyncEngine
     queue: Queue
-    market: MarketView
+    market: SharedMarket
     solvers: "asyncio.Queue[SolverProcess]"
     now: Callable[[], datetime]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,15 +78,13 @@ class Looker:
             await self.queue.look(connection, deployment_id)
 
     async def look(self, deployment_id: UUID) -> None:
-        """One look. Raises DatabaseError: it is then still due."""
-        async with reading(self.engine) as connection:
-            watched = await repository.watched(connection, deployment_id)
-            version = await repository.market_version(connection)
+        """Looks once. Raises DatabaseError: the deployment is then still due."""
+        watched = await self._watched(deployment_id)
         if watched is None:
             return
         try:
-            facts = await self.facts(watched, version)
-            verdict = await self.verdict(facts)
+            facts = await self.facts(watched)
+            verdict = await self.verdict(await asyncio.to_thread(first_step, facts))
             document = None if verdict.plan is None else await self._document(facts, verdict, verdict.plan)
             await self._store(watched, facts, verdict, document)
         except DatabaseError:
@@ -92,19 +92,21 @@ class Looker:
         except StoppingError:
             return  # it is still due
         except Exception as error:
-            await self._store_blindness(watched, version, error)
+            await self._store_blindness(watched, error)
 
-    async def facts(self, watched: Watched, market_version: int, *, is_asked: bool = False) -> Facts:
-        """Raises DatabaseError, DocumentError."""
+    async def _watched(self, deployment_id: UUID) -> WatchedDeployment | None:
+        async with reading(self.engine) as connection:
+            return await repository.watched(connection, deployment_id)
+
+    async def facts(self, watched: WatchedDeployment, *, is_asked: bool = False) -> Facts:
+        """Reads what a look starts from. Raises DatabaseError, DocumentError."""
         policy = validate(PolicyDocument, watched.policy)
-        lead = timedelta(seconds=policy.startup_s + policy.drain_s)
         problem = validate(ProblemDocument, watched.problem)
         planned = validate(ProblemDocument, watched.planned)
         plan = PlanDocument.model_validate_json(watched.document)
-        now = self.now()
+        now, held = self.now(), documents_of(watched.holdings)
         async with reading(self.engine) as connection:
             problem = await with_calibration(connection, problem)
-            held = await reported(connection, watched.deployment_id)
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
         if policy.at_least_stated:
@@ -112,29 +114,31 @@ class Looker:
             traffic = {
                 name: at_least_stated(known, stated[name]) for name, known in traffic.items() if name in stated
             }
-        keys = {(rental.provider, rental.offer_id, str(rental.contract)) for rental in plan.rentals}
-        keys |= {(h.provider, h.offer_id, str(h.contract)) for h in held.holdings or ()}
-        on_store = problem.market.offers is None
-        seen = settled = None
-        if on_store:
-            seen, settled = await asyncio.to_thread(
-                self.market.seen, version=market_version, settle_s=policy.settle_s, now=now
+        market, settled, known, version = None, None, {}, 0
+        if problem.market.offers is None:
+            version = watched.market_version
+            market, settled = await asyncio.to_thread(
+                self.market.seen, version=version, settle_s=policy.settle_s, now=now
             )
+            rented = {(r.provider, r.offer_id, str(r.contract)) for r in plan.rentals}
+            rented |= {h.key[:3] for h in held or ()}
+            known = await asyncio.to_thread(self.market.known, rented)
+        lead = timedelta(seconds=policy.startup_s + policy.drain_s)
         return Facts(
             problem=problem,
             planned=planned,
             plan=plan,
             issued_at=watched.issued_at,
             policy=policy,
-            reported=held.holdings,
-            holdings=_lasting(held.holdings, now + lead),
-            holdings_at=held.at,
-            held_before=watched.held_before_counts(),
+            reported=held,
+            holdings=_lasting(held, now + lead),
+            holdings_at=watched.holdings_at,
+            held_before=machines_by_key(watched.held_before),
             traffic=traffic,
-            market=seen,
+            market=market,
             settled=settled,
-            known=await asyncio.to_thread(self.market.known, keys) if on_store else {},
-            market_version=market_version if on_store else 0,
+            known=known,
+            market_version=version,
             memory=remembered(watched.memory, revision=watched.revision),
             now=now,
             is_asked=is_asked,
@@ -146,49 +150,33 @@ class Looker:
 
         Raises what the problem raises.
         """
-        async with reading(self.engine) as connection:
-            watched = await repository.watched(connection, deployment_id)
-            version = await repository.market_version(connection)
+        watched = await self._watched(deployment_id)
         if watched is None or watched.status not in SERVES:
             return None
-        facts = await self.facts(watched, version, is_asked=True)
-        return Replan(watched, facts, await asyncio.to_thread(prepare, facts))
-
-    async def concluded(self, replan: "Replan") -> Verdict:
-        """Raises what the solver raises."""
-        considered = None
-        if replan.prepared.consideration is not None:
-            considered = await self._considered(replan.prepared.consideration)
-        return await asyncio.to_thread(conclude, replan.facts, replan.prepared, considered)
+        step = await asyncio.to_thread(first_step, await self.facts(watched, is_asked=True))
+        assert isinstance(step, PreparedLook)  # what is asked for is always considered
+        return Replan(watched, step)
 
     async def note_asked(
         self, connection: AsyncConnection, replan: "Replan", verdict: Verdict, revision: int
     ) -> None:
-        """The log of decisions has those that were asked for, too."""
+        """Notes a decision that was asked for in the log of decisions."""
         if verdict.decision is not None:
             decision = decision_of(replan.watched, verdict, revision, now=self.now())
             await repository.add_decision(connection, decision)
 
-    async def verdict(self, facts: Facts) -> Verdict:
-        """Raises what the problem or the solver raises."""
-        prepared = await asyncio.to_thread(prepare, facts)
-        considered = None
-        if prepared.consideration is not None:
-            considered = await self._considered(prepared.consideration)
-            if is_too_little(prepared, considered):
-                prepared = await asyncio.to_thread(prepare, facts, whole_market=True)
-                assert prepared.consideration is not None  # as before, on more offers
-                considered = await self._considered(prepared.consideration)
-        return await asyncio.to_thread(conclude, facts, prepared, considered)
+    async def verdict(self, step: PreparedLook | Verdict) -> Verdict:
+        """What a look comes to that has come this far. Raises what the problem or the solver raises."""
+        while isinstance(step, PreparedLook):
+            step = await asyncio.to_thread(next_step, step, await self._considered(step.question))
+        return step
 
-    async def _considered(self, consideration: Consideration) -> Considered:
-        limit_s = 1.5 * consideration.problem.options.time_limit_s + SLACK_S
-        return await self._asked(
-            lambda solver: solver.consider(consideration, lambda progress: None, limit_s=limit_s)
-        )
+    async def _considered(self, question: Consideration) -> Considered:
+        limit_s = 1.5 * question.problem.options.time_limit_s + SLACK_S
+        return await self._asked(lambda solver: solver.consider(question, lambda progress: None, limit_s=limit_s))
 
     async def _document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
-        """What is issued, but for its revision; replayed where the policy asks for it."""
+        """The plan as it is issued, but for its revision; replayed where the policy asks for it."""
         translation, now = verdict.translation, self.now()
         if not facts.policy.validate_plans:
             return issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
@@ -212,7 +200,9 @@ class Looker:
             await asyncio.wait({asking, stopping})
             self.solvers.put_nowait(solver)
 
-    async def _store(self, watched: Watched, facts: Facts, verdict: Verdict, document: PlanDocument | None) -> None:
+    async def _store(
+        self, watched: WatchedDeployment, facts: Facts, verdict: Verdict, document: PlanDocument | None
+    ) -> None:
         now = self.now()
         async with begun(self.engine) as connection:
             deployment = await deployments.find_by_id(connection, watched.deployment_id, lock=True)
@@ -231,8 +221,8 @@ class Looker:
                 issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
             await self._note(connection, watched, facts, verdict, issued, now=now)
             if verdict.alert:
-                await announce(
-                    connection, self.queue, event="deployment.attention", data=_attention(watched, verdict)
+                await self._announce(
+                    connection, watched, verdict.state.status, verdict.alert, verdict.state.conflicts
                 )
         if issued is not None:
             logger.info("%s: revision %d: %s", watched.name, issued, verdict.state.detail)
@@ -268,7 +258,7 @@ class Looker:
     async def _note(
         self,
         connection: AsyncConnection,
-        watched: Watched,
+        watched: WatchedDeployment,
         facts: Facts,
         verdict: Verdict,
         issued: int | None,
@@ -281,19 +271,19 @@ class Looker:
             look_at = now + timedelta(seconds=facts.policy.refine_s)
         await repository.looked(
             connection,
-            watched.deployment_id,
+            watched,
             at=now,
-            touches=watched.touches,
-            market_version=facts.market_version,
             look_at=look_at,
-            state=state_json(verdict.state),
+            state={**asdict(verdict.state), "load_multiple": finite(verdict.state.load_multiple)},
+            market_version=facts.market_version,
             memory=memory.model_dump(mode="json"),
         )
-        if verdict.decision is not None and (issued is not None or (verdict.drifts and _is_news(verdict))):
+        has_searched = verdict.considered is not None and verdict.considered.searched
+        if verdict.decision is not None and (issued is not None or (verdict.drifts and has_searched)):
             await repository.add_decision(connection, decision_of(watched, verdict, issued, now=now))
 
-    async def _store_blindness(self, watched: Watched, version: int, error: Exception) -> None:
-        """What keeps it from looking is told, and tried again after a while."""
+    async def _store_blindness(self, watched: WatchedDeployment, error: Exception) -> None:
+        """Tells what keeps it from looking, and has it tried again after a while."""
         problem = problem_of(error)
         if problem.kind.status == 500:
             logger.error("%s: %s", watched.name, error, exc_info=error)
@@ -302,30 +292,41 @@ class Looker:
             before = await repository.record(connection, watched.deployment_id)
             known = {} if before is None else before.state
             failures = known.get("failures", 0) + 1
-            state = {**known, "status": "blind", "detail": problem.detail, "drifts": [], "failures": failures}
             if failures == WORTH_TELLING:
-                await announce(
-                    connection, self.queue, event="deployment.attention", data=_blindness(watched, problem.detail)
-                )
+                detail = f"blind: it cannot be looked at: {problem.detail}"
+                await self._announce(connection, watched, "blind", detail)
             await repository.looked(
                 connection,
-                watched.deployment_id,
+                watched,
                 at=now,
-                touches=watched.touches,
-                market_version=version,
                 look_at=now + timedelta(seconds=BLIND_S),
-                state=state,
-                memory=None,
+                state={**known, "status": "blind", "detail": problem.detail, "drifts": [], "failures": failures},
+                market_version=watched.market_version,
             )
+
+    async def _announce(
+        self,
+        connection: AsyncConnection,
+        watched: WatchedDeployment,
+        state: Status,
+        detail: str,
+        conflicts: Sequence[Conflict] = (),
+    ) -> None:
+        problems = [asdict(conflict) for conflict in conflicts]
+        data = {"deployment": watched.name, "state": state, "detail": detail, "problems": problems}
+        await announce(connection, self.queue, event="deployment.attention", data=data)
 
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """A plan that is asked for while another holds: the facts, and what there is to consider."""
+    """A plan that is asked for while another holds, and what there is to consider for it."""
 
-    watched: Watched
-    facts: Facts
-    prepared: Prepared
+    watched: WatchedDeployment
+    prepared: PreparedLook
+
+    @property
+    def facts(self) -> Facts:
+        return self.prepared.facts
 
     @property
     def problem(self) -> Problem:
@@ -333,8 +334,7 @@ class Replan:
 
         Its solution proves another plan: what that fleet is worth at low rates would say nothing of this one.
         """
-        assert self.prepared.consideration is not None  # what is asked for is always considered
-        problem = self.prepared.consideration.problem
+        problem = self.prepared.question.problem
         return replace(
             problem,
             objective=replace(problem.objective, give_up_fraction=0.0),
@@ -342,28 +342,24 @@ class Replan:
         )
 
     def problem_json(self) -> dict[str, Any]:
-        """With the traffic that it was made for."""
+        """The problem as it is stored, with the traffic that the plan was made for."""
         return self.prepared.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _lasting(holdings: tuple[HoldingDocument, ...] | None, until: datetime) -> tuple[HoldingDocument, ...] | None:
-    """What ends before anything could take its place is not counted on any more."""
+    """The holdings without what ends before anything could take its place."""
     if holdings is None:
         return None
     return tuple(h for h in holdings if h.expires_at is None or h.expires_at > until)
 
 
 def _same_machines(one: Sequence[HoldingDocument] | None, other: Sequence[HoldingDocument] | None) -> bool:
-    """Whatever they cost by now, and until when."""
+    """Whether the machines are the same, whatever they cost by now, and until when."""
     return one == other or (one is not None and other is not None and counts(one) == counts(other))
 
 
-def _is_news(verdict: Verdict) -> bool:
-    return verdict.considered is not None and verdict.considered.searched
-
-
-def decision_of(watched: Watched, verdict: Verdict, issued: int | None, *, now: datetime) -> NewDecision:
-    """The row of the log."""
+def decision_of(watched: WatchedDeployment, verdict: Verdict, issued: int | None, *, now: datetime) -> NewDecision:
+    """A verdict as a row of the log of decisions."""
     assert verdict.decision is not None
     return NewDecision(
         id=uuid4(),
@@ -376,19 +372,6 @@ def decision_of(watched: Watched, verdict: Verdict, issued: int | None, *, now: 
         drifts=[asdict(drift) for drift in verdict.drifts],
         options=[] if verdict.considered is None else [option_json(o) for o in verdict.considered.options],
     )
-
-
-def state_json(state: State) -> dict[str, Any]:
-    """As it is stored and shown."""
-    return {
-        "status": state.status,
-        "detail": state.detail,
-        "feed": state.feed,
-        "holdings": state.holdings,
-        "load_multiple": finite(state.load_multiple),
-        "drifts": [asdict(drift) for drift in state.drifts],
-        "conflicts": [asdict(conflict) for conflict in state.conflicts],
-    }
 
 
 def option_json(option: ReplanOption) -> dict[str, Any]:
@@ -407,17 +390,3 @@ def option_json(option: ReplanOption) -> dict[str, Any]:
         "replicas_restarted": option.change.restarted,
         "replicas_recapped": option.change.recapped,
     }
-
-
-def _attention(watched: Watched, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "deployment": watched.name,
-        "state": verdict.state.status,
-        "detail": verdict.alert,
-        "problems": [asdict(conflict) for conflict in verdict.state.conflicts],
-    }
-
-
-def _blindness(watched: Watched, detail: str) -> dict[str, Any]:
-    alert = f"blind: it cannot be looked at: {detail}"
-    return {"deployment": watched.name, "state": "blind", "detail": alert, "problems": []}

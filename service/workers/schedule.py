@@ -22,10 +22,10 @@ from sutler.service.market.service import MOST_POLLS_AT_ONCE, MarketService
 
 logger = logging.getLogger("sutler.jobs")
 
-TICK_S: Final = 1.0
-LOOK_AGAIN_S: Final = 5.0
-LONGEST_LOOK_AGAIN_S: Final = 1800.0
-PRUNE_HOUR_UTC: Final = 3
+TICK_S: Final = 1.0  # chosen: a poll begins at most so much late
+LOOK_AGAIN_S: Final = 5.0  # chosen: about as long as another instance's poll takes
+LONGEST_LOOK_AGAIN_S: Final = 1800.0  # chosen: a store that works again is used within half an hour
+PRUNE_HOUR_UTC: Final = 3  # chosen: night in Europe, evening in America
 
 
 def schedule(market: MarketService, *, history_days: float, now: Callable[[], datetime]) -> BaseScheduler:
@@ -81,14 +81,14 @@ class _PollJob:
         return min(wait_s, LONGEST_LOOK_AGAIN_S)
 
     def _wait_s(self) -> float:
-        """Until it is due; a little while where another instance is polling now."""
+        """Seconds until it is due; a little while where another instance is polling now."""
         due_at = self._market.poller.next_poll_at(self._provider)
         due_in_s = 0.0 if due_at is None else (due_at - self._now()).total_seconds()
         return due_in_s if due_in_s > 0 else LOOK_AGAIN_S
 
 
 def log_poll(report: PollReport) -> None:
-    """One line per poll; a poll without a usable answer is a warning."""
+    """Logs one line per poll; a poll without a usable answer is a warning."""
     level = logging.INFO if report.poll.is_usable else logging.WARNING
     logger.log(
         level,

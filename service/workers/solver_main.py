@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sutler.service.simulation.questions import ValidationQuestion
 
 NICENESS: Final = 10  # the API's answers come first
-TELL_S: Final = 0.1
+TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; each report wakes the worker
 
 Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion"]
 

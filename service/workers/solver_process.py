@@ -27,7 +27,7 @@ Question = Problem | Consideration | OfflineQuestion | ValidationQuestion
 
 
 class SolverProcess:
-    """One solve at a time."""
+    """Makes one solve at a time."""
 
     def __init__(self) -> None:
         self._process: Process | None = None

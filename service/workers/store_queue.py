@@ -25,7 +25,7 @@ from sutler.service.db.listening import listened
 
 logger = logging.getLogger("sutler.worker")
 
-RECONNECT_S: Final = 1.0
+RECONNECT_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
 LOOK: Final = '{"type": "job_inserted", "job_id": 0}'  # of no job in particular
 _LEAVE: Final[LiteralString] = """
     UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL
@@ -34,7 +34,7 @@ _LEAVE: Final[LiteralString] = """
 
 
 def store_app(engine: AsyncEngine) -> App:
-    """To add tasks to, and to run workers of."""
+    """An app to add tasks to, and to run workers of."""
     connector = StoreConnector(engine)
     app = App(connector=connector)
     app.job_manager = PatientJobs(connector)
@@ -80,7 +80,7 @@ class StoreConnector(PsycopgConnector):
                 raise
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
-        """Until cancelled. Who listens again looks at once for what came meanwhile."""
+        """Listens until cancelled. Who listens again looks at once for what came meanwhile."""
         names = list(channels)
         while True:
             try:
@@ -134,7 +134,7 @@ class PatientJobs(JobManager):
             self._held.discard(job.id or 0)
 
     async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
-        """None: who cancels a plan says so in its row."""
+        """There are none: who cancels a plan says so in its row."""
         return ()
 
     async def update_heartbeat(self, worker_id: int) -> None:

@@ -7,10 +7,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
-from procrastinate import App
+from procrastinate import JobContext
 from procrastinate.exceptions import ConnectorException
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -18,7 +19,7 @@ from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
 from sutler.service.deployments import first_plans
-from sutler.service.deployments.replanning.market_view import MarketView
+from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.traffic.reader import FeedReader
 from sutler.service.logs import bound
 from sutler.service.market import silence
@@ -38,12 +39,12 @@ from sutler.service.workers.store_queue import store_app
 
 logger = logging.getLogger("sutler.worker")
 
-DELIVERIES_AT_ONCE: Final = 8
+DELIVERIES_AT_ONCE: Final = 8  # chosen: as many as there are threads to send (webhooks/service.py)
 LOOKERS_PER_SOLVER: Final = 2  # solves take half of the machine by default; all are looked at after every poll
-BEGIN_AGAIN_S: Final = 1.0
-WATCH_S: Final = 1.0
-SILENCE_S: Final = 10.0
-POLLS_MISSED: Final = 3
+BEGIN_AGAIN_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
+WATCH_S: Final = 1.0  # chosen: a look begins at most so much late; each asks the database once
+SILENCE_S: Final = 10.0  # chosen: well below the interval of polls, of which some have to be missed
+POLLS_MISSED: Final = 3  # chosen: one or two may fail by chance
 LOOK_FOR_JOBS_S: Final = 0.5  # a notice that comes while a job is being fetched wakes nobody
 HEARTBEATS: Final = 4  # in the time after which silence means death
 FORGOTTEN_S: Final = 86_400.0  # after a shorter silence a worker is still known when it is heard of again
@@ -68,40 +69,30 @@ class Worker:
         ]
         self._now, self._market, self._began_at = now, market, now()
         stopping = asyncio.Event()
-        self._looker = Looker(engine, queue, MarketView(market), _free(self._lookers), now, stopping)
+        self._looker = Looker(engine, queue, SharedMarket(market), _free(self._lookers), now, stopping)
         self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
         self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
         self._watch = orphans.Watch(settings.worker_silent_s)
         self._app = store_app(engine)
-        self._add_tasks(self._app)
+        send = partial(deliver, engine, queue, allowed=networks(settings.outgoing_networks))
+        self._add_task(SOLVE, SOLVES, self._maker.make)
+        self._add_task(PLAN_OFFLINE, SOLVES, self._offline_maker.make)
+        self._add_task(DELIVER, DELIVERIES, send)
+        self._add_task(LOOK, LOOKS, self._looker.look)
 
-    def _add_tasks(self, app: App) -> None:
-        allowed = networks(self._settings.outgoing_networks)
+    def _add_task(self, name: str, queue: str, work: Callable[[UUID], Awaitable[object]]) -> None:
+        """Has jobs of this name done by `work`, which gets the only argument of the job, an id."""
 
-        @app.task(name=SOLVE, queue=SOLVES, pass_context=True)
-        async def solve_plan(context: object, plan_id: str) -> None:
-            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
-                await self._maker.make(UUID(plan_id))
-
-        @app.task(name=PLAN_OFFLINE, queue=SOLVES, pass_context=True)
-        async def plan_offline(context: object, plan_id: str) -> None:
-            with bound(job_id=context.job.id, plan_id=plan_id):  # type: ignore[attr-defined]
-                await self._offline_maker.make(UUID(plan_id))
-
-        @app.task(name=DELIVER, queue=DELIVERIES, pass_context=True)
-        async def deliver_webhook(context: object, delivery_id: str) -> None:
-            with bound(job_id=context.job.id, delivery_id=delivery_id):  # type: ignore[attr-defined]
-                await deliver(self._engine, self._queue, UUID(delivery_id), allowed=allowed)
-
-        @app.task(name=LOOK, queue=LOOKS, pass_context=True)
-        async def look_at_deployment(context: object, deployment_id: str) -> None:
-            with bound(job_id=context.job.id, deployment_id=deployment_id):  # type: ignore[attr-defined]
-                await self._looker.look(UUID(deployment_id))
+        @self._app.task(name=name, queue=queue, pass_context=True)
+        async def run(context: JobContext, /, **of_what: str) -> None:
+            [key] = of_what.values()
+            with bound(job_id=context.job.id, **of_what):
+                await work(UUID(key))
 
     async def run(self) -> None:
-        """Until cancelled: solves under way are then left to other workers."""
+        """Works until cancelled: solves under way are then left to other workers."""
         await asyncio.gather(*(solver.start() for solver in self._solvers))
         try:
             async with asyncio.TaskGroup() as group:
@@ -123,7 +114,7 @@ class Worker:
             await asyncio.sleep(BEGIN_AGAIN_S)
 
     async def _take_jobs(self) -> None:
-        """Until the connection is lost, or this is cancelled; jobs under way are then waited for."""
+        """Works until the connection is lost, or this is cancelled; jobs under way are then waited for."""
         taking = {
             asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
             asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
@@ -202,7 +193,7 @@ class Worker:
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
-    """Those that nobody uses, to be taken and put back."""
+    """The processes that nobody uses, to be taken and put back."""
     free: asyncio.Queue[SolverProcess] = asyncio.Queue()
     for solver in solvers:
         free.put_nowait(solver)

@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any, Final
 
 from sutler.service.deployments.diff import words
-from sutler.service.deployments.diff.matching import Fleet, Matching, fleet_of
+from sutler.service.deployments.diff.matching import KeyedFleet, Matching, fleet_of
 from sutler.service.deployments.diff.offers import Machines, OfferChange, offer_changes
 from sutler.service.deployments.diff.schema import (
     DIFF_SCHEMA,
@@ -27,7 +27,7 @@ from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import PlanDocument
 
 NOISE: Final = 1e-6  # shares that differ by less come from rounding in the solver
-DIGITS: Final = 12
+DIGITS: Final = 12  # of USD and shares: what follows them comes from the order of sums
 
 
 def difference(
@@ -77,11 +77,11 @@ def _plan_cost(plan: PlanDocument) -> float:
 
 
 def _tidy(value: float) -> float:
-    """Without the last digits, which are noise, and without a negative zero."""
+    """A value without its last digits, which are noise, and without a negative zero."""
     return round(value, DIGITS) + 0.0
 
 
-def _kept(change: OfferChange, before: Fleet, after: Fleet, matching: Matching) -> KeptMachines:
+def _kept(change: OfferChange, before: KeyedFleet, after: KeyedFleet, matching: Matching) -> KeptMachines:
     running = _replicas_on(after, change.kept.keys)
     restart = [key for key in running if key not in matching.engines]
     recapped = _recapped(change, before, after, matching)
@@ -102,20 +102,20 @@ def _kept(change: OfferChange, before: Fleet, after: Fleet, matching: Matching) 
     )
 
 
-def _recapped(change: OfferChange, before: Fleet, after: Fleet, matching: Matching) -> int:
+def _recapped(change: OfferChange, before: KeyedFleet, after: KeyedFleet, matching: Matching) -> int:
     """How many of the kept machines get other power caps than they have."""
     had, get = power_caps(before.replicas.values()), power_caps(after.replicas.values())
     return sum(get.get(key, {}) != had.get(matching.machines.get(key, ""), {}) for key in change.kept.keys)
 
 
-def _started(change: OfferChange, after: Fleet) -> StartedMachines:
+def _started(change: OfferChange, after: KeyedFleet) -> StartedMachines:
     replicas = _ids(after, _replicas_on(after, change.started.keys))
     capped = len(power_caps(after.replicas.values()).keys() & set(change.started.keys))
     reason = words.started(replicas, is_gone=bool(change.gone.keys), capped=capped)
     return StartedMachines(**_offer(change, change.started), reason=reason, phase=START, replicas=replicas)
 
 
-def _stopped(change: OfferChange, before: Fleet, *, has_before: bool) -> Iterator[StoppedMachines]:
+def _stopped(change: OfferChange, before: KeyedFleet, *, has_before: bool) -> Iterator[StoppedMachines]:
     """What is given back, what is gone already, and what no plan knows of: one entry each."""
     ran = _ids(before, _replicas_on(before, change.stopped.keys))
     for machines, reason, held in (
@@ -129,31 +129,27 @@ def _stopped(change: OfferChange, before: Fleet, *, has_before: bool) -> Iterato
 
 def _offer(change: OfferChange, machines: Machines) -> dict[str, Any]:
     """The fields that all entries for machines share."""
-    offer = change.offer
+    names = ("provider", "offer_id", "contract", "gpu", "gpus")
     return {
         "key": change.key,
-        "provider": offer.provider,
-        "offer_id": offer.offer_id,
-        "contract": offer.contract,
-        "gpu": offer.gpu,
-        "gpus": offer.gpus,
+        **{name: getattr(change.offer, name) for name in names},
         "count": len(machines.prices),
         "usd_per_hour": _tidy(fsum(machines.prices)),
         "machines": machines.keys,
     }
 
 
-def _replicas_on(fleet: Fleet, machines: Iterable[str]) -> list[str]:
+def _replicas_on(fleet: KeyedFleet, machines: Iterable[str]) -> list[str]:
     """Their keys, each once."""
     return list(dict.fromkeys(replica for machine in machines for replica in fleet.on.get(machine, ())))
 
 
-def _ids(fleet: Fleet, replicas: Iterable[str]) -> tuple[str, ...]:
+def _ids(fleet: KeyedFleet, replicas: Iterable[str]) -> tuple[str, ...]:
     return tuple(fleet.replicas[key].replica.id for key in replicas)
 
 
 def _reroutes(before: PlanDocument | None, after: PlanDocument, matching: Matching) -> Iterator[Reroute]:
-    """Only where requests go elsewhere; an engine that runs on is the same place under its new key."""
+    """Yields workloads whose requests go elsewhere; an engine that runs on is the same place under its new key."""
     parts = keyed(after)
     old = {} if before is None else _routes(keyed(before))
     new = _routes(parts)
@@ -187,7 +183,7 @@ def _routes(parts: KeyedPlan) -> dict[str, KeyedRoute]:
 
 
 def _names_of_earlier(engines: Mapping[str, str], keys: set[str]) -> Callable[[str], str]:
-    """By which key the entries call a replica of the earlier plan: an engine that runs on has that of the later plan.
+    """Returns how the entries call a replica of the earlier plan: an engine that runs on has its later key.
 
     Where the key of one that goes is, in the later plan, that of another engine that runs on, `/before` is added.
     """

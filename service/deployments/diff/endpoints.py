@@ -57,7 +57,10 @@ async def get_plan_diff(
 
 
 async def _serving(connection: AsyncConnection, deployment: Deployment, revision: int) -> Issued:
-    """Raises NotFoundError; ConflictError for a plan that serves nothing, which would have everything stopped."""
+    """A plan that serves.
+
+    Raises NotFoundError; ConflictError for a plan that serves nothing, which would have everything stopped.
+    """
     found = await repository.issued(connection, deployment.id, revision)
     if found is None:
         listing = f"GET /v1/deployments/{deployment.name}/plans lists all"

@@ -26,7 +26,7 @@ ADJUSTABLE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class KeyedFleet:
     """A plan by its stable keys. `offers` has the machines' keys by offer, `on` the replicas' keys by machine."""
 
     machines: Mapping[str, KeyedMachine]
@@ -38,16 +38,16 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """From keys of the later plan to keys of the earlier one: machines that stay, engines that run on as they are."""
+    """Maps keys of the later plan to keys of the earlier one: machines that stay, engines that run on as they are."""
 
     machines: Mapping[str, str]
     engines: Mapping[str, str]
 
 
-def fleet_of(plan: PlanDocument | None) -> Fleet:
-    """Without a plan, nothing."""
+def fleet_of(plan: PlanDocument | None) -> KeyedFleet:
+    """A plan by its stable keys; without a plan, an empty fleet."""
     if plan is None:
-        return Fleet({}, {}, {}, {}, {})
+        return KeyedFleet({}, {}, {}, {}, {})
     parts = keyed(plan)
     offers: dict[str, list[str]] = defaultdict(list)
     on: dict[str, list[str]] = defaultdict(list)
@@ -56,7 +56,7 @@ def fleet_of(plan: PlanDocument | None) -> Fleet:
     for replica in parts.replicas:
         for key in dict.fromkeys(replica.machines):
             on[key].append(replica.key)
-    return Fleet(
+    return KeyedFleet(
         {machine.key: machine for machine in parts.machines},
         {replica.key: replica for replica in parts.replicas},
         {offer: tuple(keys) for offer, keys in offers.items()},
@@ -70,7 +70,7 @@ def offer_of(machine_key: str) -> str:
     return machine_key.rpartition("/")[0]
 
 
-def matched(before: Fleet, after: Fleet, *, most: Mapping[str, int]) -> Matching:
+def matched(before: KeyedFleet, after: KeyedFleet, *, most: Mapping[str, int]) -> Matching:
     """Pairs as many machines of each offer as both fleets have, and not more than `most` says for an offer."""
     pairing = _Pairing(before, after, _room(before, after, most))
     pairing.match_spanning()
@@ -79,7 +79,7 @@ def matched(before: Fleet, after: Fleet, *, most: Mapping[str, int]) -> Matching
     return Matching(pairing.machines, _engines(before, after, pairing))
 
 
-def _room(before: Fleet, after: Fleet, most: Mapping[str, int]) -> dict[str, int]:
+def _room(before: KeyedFleet, after: KeyedFleet, most: Mapping[str, int]) -> dict[str, int]:
     counts = {offer: min(len(keys), len(before.offers.get(offer, ()))) for offer, keys in after.offers.items()}
     return {offer: min(count, most.get(offer, count)) for offer, count in counts.items()}
 
@@ -88,8 +88,8 @@ def _room(before: Fleet, after: Fleet, most: Mapping[str, int]) -> dict[str, int
 class _Pairing:
     """The pairs found so far; `room` is how many more an offer may have."""
 
-    before: Fleet
-    after: Fleet
+    before: KeyedFleet
+    after: KeyedFleet
     room: dict[str, int]
     machines: dict[str, str] = field(default_factory=dict)
     spanning: dict[str, str] = field(default_factory=dict)
@@ -141,18 +141,18 @@ class _Pairing:
         self.room[offer_of(machine)] -= 1
 
 
-def _spanning(fleet: Fleet) -> list[str]:
+def _spanning(fleet: KeyedFleet) -> list[str]:
     return [key for key, replica in fleet.replicas.items() if len(set(replica.machines)) > 1]
 
 
-def _by_contents(fleet: Fleet, machines: Iterable[str]) -> dict[Contents, list[str]]:
+def _by_contents(fleet: KeyedFleet, machines: Iterable[str]) -> dict[Contents, list[str]]:
     found: dict[Contents, list[str]] = defaultdict(list)
     for machine in machines:
         found[_contents(fleet, machine)].append(machine)
     return found
 
 
-def _contents(fleet: Fleet, machine: str) -> Contents:
+def _contents(fleet: KeyedFleet, machine: str) -> Contents:
     local = (key for key in fleet.on.get(machine, ()) if len(set(fleet.replicas[key].machines)) == 1)
     return tuple(sorted((_gpus(fleet.replicas[key]), fleet.signatures[key]) for key in local))
 
@@ -169,13 +169,13 @@ def _distance(left: Contents, right: Contents) -> tuple[int, int]:
 
 
 def _same_first(mine: list[str], theirs: list[str]) -> list[tuple[str, str]]:
-    """As many pairs as there can be; those with the same key stay together."""
+    """Pairs as many as there can be; those with the same key stay together."""
     same = set(mine) & set(theirs)
     rest = zip((key for key in mine if key not in same), (key for key in theirs if key not in same), strict=False)
     return [*((key, key) for key in sorted(same)), *rest]
 
 
-def _engines(before: Fleet, after: Fleet, pairing: _Pairing) -> dict[str, str]:
+def _engines(before: KeyedFleet, after: KeyedFleet, pairing: _Pairing) -> dict[str, str]:
     """The replicas of the later plan whose engine runs already, on the machines that were paired."""
     found = dict(pairing.spanning)
     for machine, other in pairing.machines.items():
@@ -190,12 +190,12 @@ def _engines(before: Fleet, after: Fleet, pairing: _Pairing) -> dict[str, str]:
     return {key: other for key, other in found.items() if _serves(before.replicas[other], after.replicas[key])}
 
 
-def _is_local(fleet: Fleet, replica: str) -> bool:
+def _is_local(fleet: KeyedFleet, replica: str) -> bool:
     return len(set(fleet.replicas[replica].machines)) == 1
 
 
 def _serves(running: KeyedReplica, wanted: KeyedReplica) -> bool:
-    """Whether its context is long enough."""
+    """Whether the running engine's context is long enough."""
     has, needs = (part.replica.engine_args.get("max_model_len") for part in (running, wanted))
     return has == needs or (isinstance(has, int) and isinstance(needs, int) and has >= needs)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from sutler.service.deployments.diff.matching import Fleet, Matching, matched
+from sutler.service.deployments.diff.matching import KeyedFleet, Matching, matched
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import RentalDocument
 
@@ -40,15 +40,17 @@ class OfferChange:
 
 
 def offer_key(machine: RentalDocument | HoldingDocument) -> str:
-    """As the keys of a plan's machines begin: `provider/offer_id/contract/4xGPU`."""
+    """Returns how the keys of a plan's machines begin: `provider/offer_id/contract/4xGPU`."""
     parts = (machine.provider, machine.offer_id, machine.contract)
     return "/".join((*(quote(part, safe="") for part in parts), f"{machine.gpus}x{quote(machine.gpu, safe='')}"))
 
 
 def offer_changes(
-    before: Fleet, after: Fleet, held: Sequence[HoldingDocument] | None, *, of_running: bool
+    before: KeyedFleet, after: KeyedFleet, held: Sequence[HoldingDocument] | None, *, of_running: bool
 ) -> tuple[Matching, list[OfferChange]]:
-    """By offer, and which machines and engines stay. `held` None: exactly the earlier plan's machines are there.
+    """Returns what happens by offer, and which machines and engines stay.
+
+    `held` None: exactly the earlier plan's machines are there.
 
     `of_running`: no more of an offer stay than the later plan says are held.
     """
@@ -73,7 +75,7 @@ def offer_changes(
     return matching, changes
 
 
-def _said_to_be_held(fleet: Fleet, offer: str) -> int:
+def _said_to_be_held(fleet: KeyedFleet, offer: str) -> int:
     return sum(fleet.machines[key].rental.held for key in fleet.offers.get(offer, ()))
 
 
@@ -84,15 +86,15 @@ def _prices_held(held: Iterable[HoldingDocument]) -> dict[str, list[float]]:
     return prices
 
 
-def _faces(fleet: Fleet) -> dict[str, RentalDocument | HoldingDocument]:
+def _faces(fleet: KeyedFleet) -> dict[str, RentalDocument | HoldingDocument]:
     return {offer: fleet.machines[keys[0]].rental for offer, keys in fleet.offers.items()}
 
 
 def _change(
     offer: str,
     face: RentalDocument | HoldingDocument,
-    before: Fleet,
-    after: Fleet,
+    before: KeyedFleet,
+    after: KeyedFleet,
     matching: Matching,
     *,
     held: list[float] | None,
@@ -137,9 +139,9 @@ def _split(rentals: Sequence[RentalDocument], kept: int) -> tuple[Prices, Prices
     return prices[:kept], prices[kept:]
 
 
-def _machines(fleet: Fleet, keys: Sequence[str]) -> Machines:
+def _machines(fleet: KeyedFleet, keys: Sequence[str]) -> Machines:
     return Machines(tuple(keys), _prices(fleet, keys))
 
 
-def _prices(fleet: Fleet, keys: Iterable[str]) -> Prices:
+def _prices(fleet: KeyedFleet, keys: Iterable[str]) -> Prices:
     return tuple(fleet.machines[key].rental.price_usd_per_hour for key in keys)

@@ -30,7 +30,7 @@ from sutler.service.documents.plan import (
     RouteDocument,
 )
 
-DIGEST_DIGITS: Final = 10
+DIGEST_DIGITS: Final = 10  # 40 bits: among 1,000 replicas of a kind two are alike in one plan of two million
 Place = tuple[int, int]
 """(index of the rental, which of its machines), as stages point at them."""
 Shape = tuple[str, ...]
@@ -112,7 +112,7 @@ def keyed(plan: PlanDocument) -> KeyedPlan:
 
 
 def power_caps(replicas: Iterable[KeyedReplica]) -> dict[str, dict[int, float]]:
-    """By key of the machine, those with caps alone: watts by GPU of the machine."""
+    """The watts by GPU of each machine that has caps, by the machine's key."""
     caps: dict[str, dict[int, float]] = defaultdict(dict)
     for part in replicas:
         for stage, machine in zip(part.replica.stages, part.machines, strict=True):
@@ -154,7 +154,7 @@ def _offer(rental: RentalDocument) -> str:
 
 
 def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], list[int]]]:
-    """What to sort copies by: the stages on each machine, then, among equals, the replicas' order in the plan.
+    """What copies are sorted by: the stages on each machine, then, among equals, the replicas' order in the plan.
 
     The second part keeps the machines of one replica together where several copies make one pipeline.
     """

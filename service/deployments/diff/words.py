@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-MOST_NAMED: Final = 3
+MOST_NAMED: Final = 3  # chosen: a reason stays one line
 PRICE_DIGITS: Final = 6  # prices that differ by less are the same
 
 
@@ -16,7 +16,9 @@ def kept(
     now: Sequence[float],
     recapped: int,
 ) -> str:
-    """`goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine;
+    """Says why machines are kept.
+
+    `goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine;
     `recapped` machines get other power caps."""
     parts = []
     if goes_on:
@@ -39,14 +41,14 @@ def _rounded(prices: Sequence[float]) -> list[float]:
 
 
 def started(replicas: Sequence[str], *, is_gone: bool, capped: int) -> str:
-    """`capped` machines have power caps."""
+    """Says why machines are started; `capped` of them have power caps."""
     caps = f"; power caps on {capped} of them" if capped else ""
     why = "planned before, but not held" if is_gone else "new in this plan"
     return f"{why}: {f'serves {named(replicas)}' if replicas else 'nothing runs on it'}{caps}"
 
 
 def stopped(replicas: Sequence[str]) -> str:
-    """`replicas` of the plan before."""
+    """Says why machines are stopped that ran these `replicas` of the plan before."""
     ran = f"{named(replicas)} of the plan before ran on it" if replicas else "nothing ran on it"
     return f"not needed any more: {ran}"
 
@@ -68,7 +70,7 @@ def rerouted(moved_fraction: float, *, is_new: bool, is_over: bool, to: Sequence
 
 
 def handed_over(moved_fraction: float, *, is_new: bool, is_over: bool, to: Sequence[str]) -> str:
-    """`to`: the replicas that decode."""
+    """Says what becomes of what is handed over; `to` are the replicas that decode."""
     if is_over:
         return "nothing of it is handed over any more"
     if is_new:
@@ -77,7 +79,7 @@ def handed_over(moved_fraction: float, *, is_new: bool, is_over: bool, to: Seque
 
 
 def named(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b, c and 97 more`."""
+    """Lists names: `a`, `a and b`, `a, b, c and 97 more`."""
     if len(names) > MOST_NAMED + 1:
         return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
     *most, last = names

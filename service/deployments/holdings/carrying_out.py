@@ -18,7 +18,9 @@ def carry_out(
     patience_s: float,
     now: datetime,
 ) -> CarryOutResource:
-    """`held` None: nobody has said what is rented. After `patience_s` what is missing is overdue."""
+    """How far the plan is carried out; after `patience_s` what is missing is overdue.
+
+    `held` None: nobody has said what is rented."""
     difference = None if held is None else compared(held, plan)
     missing = None if difference is None else _machines(difference.missing)
     state: Literal["unreported", "met", "unmet", "overdue"] = "unreported" if missing is None else "met"

@@ -10,7 +10,7 @@ from sutler.service.documents.plan import PlanDocument, RentalDocument
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`missing` is rented by the plan and not held, `unplanned` held and not rented by the plan."""
+    """What differs: `missing` is rented by the plan and not held, `unplanned` held and not rented by the plan."""
 
     missing: tuple[HoldingDocument, ...]
     unplanned: tuple[HoldingDocument, ...]
@@ -64,7 +64,7 @@ def carried_out(plan: PlanDocument, held: Iterable[HoldingDocument]) -> tuple[Ho
 
 
 def _planned_prices(plan: PlanDocument) -> dict[MachineKey, list[float]]:
-    """One for each machine; what the plan takes to be held comes first, since that is what stays."""
+    """The price of each machine; what the plan takes to be held comes first, since that is what stays."""
     prices: dict[MachineKey, list[float]] = {_key(rental): [] for rental in plan.rentals}
     for rental in sorted(plan.rentals, key=lambda rental: not rental.held):
         prices[_key(rental)] += [rental.price_usd_per_hour] * rental.count
@@ -82,15 +82,10 @@ def _priced(holding: HoldingDocument) -> tuple[MachineKey, float]:
 def _holding(
     key: MachineKey, price: float, count: int, known: Mapping[tuple[MachineKey, float], HoldingDocument]
 ) -> HoldingDocument:
-    provider, offer_id, contract, gpu, gpus = key
     before = known.get((key, price))
     return HoldingDocument.model_validate(
         {
-            "provider": provider,
-            "offer_id": offer_id,
-            "contract": contract,
-            "gpu": gpu,
-            "gpus": gpus,
+            **dict(zip(("provider", "offer_id", "contract", "gpu", "gpus"), key, strict=True)),
             "count": count,
             "price_usd_per_hour": price,
             "expires_at": None if before is None else before.expires_at,

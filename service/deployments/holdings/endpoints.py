@@ -7,11 +7,10 @@ from fastapi import APIRouter, Depends, Request
 from sutler.service.auth.dependency import Planner, Reader
 from sutler.service.deployments.holdings import service as holdings
 from sutler.service.deployments.holdings.schemas import AckDocument, HoldingsDocument, HoldingsResource
-from sutler.service.deployments.holdings.service import Change
 from sutler.service.deployments.parameters import Name
 from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.caller import caller_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
@@ -57,7 +56,7 @@ async def put_holdings(
     document: Annotated[HoldingsDocument, body_of(HoldingsDocument)],
 ) -> HoldingsResource:
     """Say all that is rented now: what is not listed is lost, and the deployment is looked at at once."""
-    return await holdings.report(services, name, document, Change(principal, request_id_of(request)))
+    return await holdings.report(services, name, document, caller_of(request, principal))
 
 
 @router.post(
@@ -76,4 +75,4 @@ async def acknowledge_plan(
 
     What was held and stays is paid as before; what is new costs what the plan says.
     """
-    return await holdings.acknowledge(services, name, document.revision, Change(principal, request_id_of(request)))
+    return await holdings.acknowledge(services, name, document.revision, caller_of(request, principal))

@@ -1,9 +1,9 @@
 """What deployments have rented, in the store: the last report of each. SQL lives here only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from sqlalchemy import select, update
@@ -12,22 +12,28 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.watch_tables import WatchRow
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.solver.problem import Contract
+from sutler.solver.replanning import HoldingKey
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class HoldingsReport:
     """The last report and when it came; None for both before the first."""
 
     holdings: tuple[HoldingDocument, ...] | None
     at: datetime | None
 
 
-async def reported(connection: AsyncConnection, deployment_id: UUID) -> Reported:
+async def reported(connection: AsyncConnection, deployment_id: UUID) -> HoldingsReport:
+    """The deployment's last report."""
     wanted = select(WatchRow.holdings, WatchRow.holdings_at).where(WatchRow.deployment_id == deployment_id)
-    row: Any = (await connection.execute(wanted)).one_or_none()
-    if row is None or row.holdings is None:
-        return Reported(None, None)
-    return Reported(tuple(HoldingDocument.model_validate(holding) for holding in row.holdings), row.holdings_at)
+    holdings, at = (await connection.execute(wanted)).one_or_none() or (None, None)
+    return HoldingsReport(documents_of(holdings), at)
+
+
+def documents_of(holdings: list[Any] | None) -> tuple[HoldingDocument, ...] | None:
+    """A report's holdings, as they were stored."""
+    return None if holdings is None else tuple(HoldingDocument.model_validate(holding) for holding in holdings)
 
 
 async def put(
@@ -73,8 +79,14 @@ def counts(holdings: Sequence[HoldingDocument]) -> dict[str, int]:
     return found
 
 
+def machines_by_key(counted: Mapping[str, int]) -> dict[HoldingKey, int]:
+    """What `counts` returned, by (provider, offer_id, contract, GPUs)."""
+    parts = {kind: kind.split("\n") for kind in counted}
+    return {(p, offer_id, cast(Contract, c), int(gpus)): counted[k] for k, (p, offer_id, c, gpus) in parts.items()}
+
+
 def kind_of(provider: str, offer_id: str, contract: str, gpus: int) -> str:
-    """One text for machines that cannot be told apart."""
+    """Returns one text for machines that cannot be told apart."""
     return "\n".join((provider, offer_id, contract, str(gpus)))
 
 

@@ -1,40 +1,31 @@
 """Reports of what is rented: checked, stored with their audit entry, compared with the plan that holds."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import fsum
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository
 from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared
-from sutler.service.deployments.holdings.repository import Reported
+from sutler.service.deployments.holdings.repository import HoldingsReport
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.plans.resources import SERVES
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotYetError
-from sutler.service.web.principal import Principal
 from sutler.service.web.state import Services
 from sutler.solver.catalog import load_gpus, resolve_gpu
 from sutler.solver.errors import UnknownNameError
 
 DEFAULT_CATALOG: Final = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Who changes something, by which request."""
-
-    principal: Principal
-    request_id: str
 
 
 async def shown(services: Services, name: str) -> HoldingsResource:
@@ -46,26 +37,26 @@ async def shown(services: Services, name: str) -> HoldingsResource:
     return await _resource(name, reported, current)
 
 
-async def report(services: Services, name: str, document: HoldingsDocument, change: Change) -> HoldingsResource:
+async def report(services: Services, name: str, document: HoldingsDocument, caller: Caller) -> HoldingsResource:
     """Stores what is rented. Raises NotFoundError, DocumentError for GPUs that the deployment does not know."""
     async with begun(services.engine) as connection:
-        await services.count_change(connection, change.principal)
+        await services.count_change(connection, caller.principal)
         deployment = await deployments.found(connection, name, lock=True)
         check_gpus(document.holdings, deployment)
         earlier = await repository.reported(connection, deployment.id)
-        lost = await _store(services, connection, deployment, earlier, document.holdings, change)
+        lost = await _store(services, connection, deployment, earlier, document.holdings, caller)
         reported = await repository.reported(connection, deployment.id)
         current = await deployment_repository.current(connection, name)
     return await _resource(name, reported, current, lost=lost)
 
 
-async def acknowledge(services: Services, name: str, revision: int | None, change: Change) -> HoldingsResource:
-    """What the current plan rents is what is rented; what was held and stays is paid as before.
+async def acknowledge(services: Services, name: str, revision: int | None, caller: Caller) -> HoldingsResource:
+    """Stores that what the current plan rents is what is rented; what was held and stays is paid as before.
 
     Raises NotFoundError, NotYetError without a plan, ConflictError where it serves nothing or is not `revision`.
     """
     async with begun(services.engine) as connection:
-        await services.count_change(connection, change.principal)
+        await services.count_change(connection, caller.principal)
         deployment = await deployments.found(connection, name, lock=True)
         current = await deployment_repository.current(connection, name)
         plan = await _plan(current)
@@ -78,7 +69,7 @@ async def acknowledge(services: Services, name: str, revision: int | None, chang
             raise ConflictError(f"the current plan of {name} is revision {plan.revision}, not {revision}: {remedy}")
         earlier = await repository.reported(connection, deployment.id)
         rented = carried_out(plan, earlier.holdings or ())
-        lost = await _store(services, connection, deployment, earlier, rented, change, revision=plan.revision)
+        lost = await _store(services, connection, deployment, earlier, rented, caller, revision=plan.revision)
         reported = await repository.reported(connection, deployment.id)
     return await _resource(name, reported, current, lost=lost)
 
@@ -106,44 +97,39 @@ def _remedy(gpu: str, catalog: str) -> str:
     return f"is no GPU of the catalogue or of the deployment's problem; {hint}`sutler catalog gpus` lists all"
 
 
-def _order(holding: HoldingDocument) -> str:
-    return holding.model_dump_json()
-
-
 async def _store(
     services: Services,
     connection: AsyncConnection,
     deployment: Deployment,
-    earlier: Reported,
+    earlier: HoldingsReport,
     holdings: tuple[HoldingDocument, ...],
-    change: Change,
+    caller: Caller,
     *,
     revision: int | None = None,
 ) -> tuple[HoldingDocument, ...]:
-    """What is lost by it. The same again makes the report fresh, and nothing else."""
-    if earlier.holdings is not None and sorted(earlier.holdings, key=_order) == sorted(holdings, key=_order):
+    """Stores the report, and returns what is lost by it. The same again makes the report fresh, and nothing else."""
+    if earlier.holdings is not None and _in_order(earlier.holdings) == _in_order(holdings):
         await repository.confirm(connection, deployment.id, services.now())
         return ()
     lost = beyond(earlier.holdings or (), holdings)
     await repository.put(connection, deployment.id, holdings, services.now())
-    await audit.record(
-        connection,
-        principal=change.principal,
-        action="deployment.holdings" if revision is None else "deployment.ack",
-        target=f"deployment/{deployment.name}",
-        request_id=change.request_id,
-        detail={
-            "machines": sum(holding.count for holding in holdings),
-            "lost": sum(holding.count for holding in lost),
-            "usd_per_hour": _usd_per_hour(holdings),
-            **({} if revision is None else {"revision": revision}),
-        },
-    )
+    detail: dict[str, object] = {
+        "machines": sum(holding.count for holding in holdings),
+        "lost": sum(holding.count for holding in lost),
+        "usd_per_hour": _usd_per_hour(holdings),
+        **({} if revision is None else {"revision": revision}),
+    }
+    action = "deployment.holdings" if revision is None else "deployment.ack"
+    await deployments.note(connection, caller, action, deployment, detail)
     return lost
 
 
+def _in_order(holdings: Iterable[HoldingDocument]) -> list[str]:
+    return sorted(holding.model_dump_json() for holding in holdings)
+
+
 async def _resource(
-    name: str, reported: Reported, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
+    name: str, reported: HoldingsReport, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
 ) -> HoldingsResource:
     plan, held = await _plan(current), reported.holdings
     difference = Comparison((), ()) if plan is None or held is None else compared(held, plan)

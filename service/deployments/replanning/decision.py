@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sutler.service.deployments.replanning.least_gain import margin_usd
+from sutler.service.deployments.schemas import PolicyDocument
 from sutler.solver.replanning import Considered, OptionKind, ReplanOption
 from sutler.solver.units import SECONDS_PER_HOUR
 
-_HEADROOM_SLACK = 0.02  # nothing is rented for so little of what is wanted to spare
+_HEADROOM_SLACK = 0.02  # chosen: nothing is rented for so little of what is wanted, as rates are not known better
 
 _WORDS: Final[dict[OptionKind, str]] = {
     "keep": "what runs",
@@ -27,7 +29,7 @@ Level = Literal[0, 1, 2]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`chosen` is what to do; keep: nothing. `reason` says why, priced."""
+    """What is done: `chosen` (keep: nothing), how well that carries the load, and the reason, priced."""
 
     chosen: ReplanOption
     level: Level
@@ -35,27 +37,27 @@ class Decision:
 
 
 def decide(
-    considered: Considered,
-    *,
-    headroom_fraction: float | None,
-    least_gain_fraction: float,
-    horizon_s: float,
-    moved: bool,
+    considered: Considered, policy: PolicyDocument, *, headroom_fraction: float | None, moved: bool
 ) -> Decision:
-    """`headroom_fraction` None: there is no load to carry. `moved`: the facts have, so that headroom is restored."""
+    """Chooses among the options.
+
+    `headroom_fraction` None: there is no load to carry. `moved`: the facts have, so that headroom is restored.
+    """
     levels = {option.kind: _level(option, headroom_fraction) for option in considered.options}
     wanted = _wanted(levels, considered.options, moved=moved)
-    margin_usd = least_gain_fraction * considered.keep.cost_usd_per_hour * horizon_s / SECONDS_PER_HOUR
+    least_usd = margin_usd(policy, considered.keep.cost_usd_per_hour)
     best = considered.keep
     for option in considered.options[1:]:
         if option.plan is None:
             continue
         has, had = min(levels[option.kind], wanted), min(levels[best.kind], wanted)
-        if has > had or (has == had and option.net_usd - best.net_usd > margin_usd):
+        if has > had or (has == had and option.net_usd - best.net_usd > least_usd):
             best = option
-    return Decision(
-        best, levels[best.kind], _reason(considered, best, levels, wanted, margin_usd, horizon_s, headroom_fraction)
-    )
+    if best.kind == "keep":
+        reason = _why_kept(considered, levels, least_usd, within_h=policy.horizon_s / SECONDS_PER_HOUR)
+    else:
+        reason = _why_changed(considered.keep, best, levels, wanted, headroom_fraction)
+    return Decision(best, levels[best.kind], reason)
 
 
 def _level(option: ReplanOption, headroom_fraction: float | None) -> Level:
@@ -69,28 +71,16 @@ def _level(option: ReplanOption, headroom_fraction: float | None) -> Level:
 
 
 def _wanted(levels: dict[OptionKind, Level], options: Sequence[ReplanOption], *, moved: bool) -> Level:
-    """What the load calls for, as far as any option gives it."""
+    """The level that the load calls for, as far as any option gives it."""
     reachable: Level = max(levels.values())
     if moved or levels[options[0].kind] == 0:
         return reachable
     return min(reachable, levels[options[0].kind])
 
 
-def _reason(
-    considered: Considered,
-    best: ReplanOption,
-    levels: dict[OptionKind, Level],
-    wanted: Level,
-    margin_usd: float,
-    horizon_s: float,
-    headroom: float | None,
+def _why_changed(
+    keep: ReplanOption, best: ReplanOption, levels: dict[OptionKind, Level], wanted: Level, headroom: float | None
 ) -> str:
-    keep = considered.keep
-    if best.kind == "keep":
-        if levels["keep"] == 0:
-            rest = "nothing runs" if _runs_nothing(keep) else "what runs is kept"
-            return f"no fleet on this market carries the load: {rest}"
-        return _why_kept(considered, margin_usd, horizon_s)
     what = _what(keep, best)
     if min(levels["keep"], wanted) < min(levels[best.kind], wanted):
         return f"{what}: {_carried(keep)}{_wanted_too(levels[best.kind], headroom)}{_more(keep, best)}"
@@ -106,12 +96,12 @@ def _what(keep: ReplanOption, best: ReplanOption) -> str:
 
 
 def _wanted_too(level: Level, headroom_fraction: float | None) -> str:
-    """What it is short of, where it is for headroom."""
+    """What is wanted beyond the load, where the change is for headroom."""
     return f", {1 + headroom_fraction:.0%} are wanted" if level == 2 and headroom_fraction else ""
 
 
 def _more(keep: ReplanOption, best: ReplanOption) -> str:
-    """What carrying it costs, and the change to it."""
+    """What carrying the load costs more, and the change to the option that does."""
     more, once = best.cost_usd_per_hour - keep.cost_usd_per_hour, best.change.usd
     word = "more" if more > 0 else "less"
     parts = [f"{abs(more):.2f} $/h {word} than what stands"] if abs(more) >= 0.005 else []
@@ -119,18 +109,21 @@ def _more(keep: ReplanOption, best: ReplanOption) -> str:
     return f"; it costs {' and '.join(parts)}" if parts else ""
 
 
-def _why_kept(considered: Considered, margin_usd: float, horizon_s: float) -> str:
-    within = f"in {horizon_s / SECONDS_PER_HOUR:.3g} h"
+def _why_kept(considered: Considered, levels: dict[OptionKind, Level], least_usd: float, *, within_h: float) -> str:
+    if levels["keep"] == 0:
+        rest = "nothing runs" if _runs_nothing(considered.keep) else "what runs is kept"
+        return f"no fleet on this market carries the load: {rest}"
     most, found = considered.most_net_usd, considered.options[1:]
     if not considered.searched:
-        proven = f"no change can net more than {max(most, 0.0):.2f} $ {within}, which is proven"
-        if most < margin_usd:
-            return f"{proven}: {margin_usd:.2f} $ is the least that is worth it"
+        proven = f"no change can net more than {max(most, 0.0):.2f} $ in {within_h:.3g} h, which is proven"
+        if most < least_usd:
+            return f"{proven}: {least_usd:.2f} $ is the least that is worth it"
         return f"{proven}; within the cool-down none is made for money, and none is sought twice for the same promise"
     if not found:
         return "no change was found that is better than what runs"
     best = max(option.net_usd for option in found)
-    return f"the best change nets {best:.2f} $ {within}, and {margin_usd:.2f} $ is the least that is worth it"
+    nets = f"the best change nets {best:.2f} $ in {within_h:.3g} h"
+    return f"{nets}, and {least_usd:.2f} $ is the least that is worth it"
 
 
 def _carried(keep: ReplanOption) -> str:
@@ -146,7 +139,7 @@ def _runs_nothing(keep: ReplanOption) -> bool:
 
 
 def _change(option: ReplanOption) -> str:
-    after = option.break_even_s
-    if option.change.usd <= 0 or after is None:
-        return "" if option.change.usd <= 0 else f"; the change costs {option.change.usd:.2f} $"
-    return f"; the change costs {option.change.usd:.2f} $ and pays after {after / 60:.0f} min"
+    if option.change.usd <= 0:
+        return ""
+    pays = "" if option.break_even_s is None else f" and pays after {option.break_even_s / 60:.0f} min"
+    return f"; the change costs {option.change.usd:.2f} ${pays}"

@@ -115,7 +115,7 @@ def _mix(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> It
 
 
 def _size(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> Iterator[Drift]:
-    """Within their buckets requests may grow, too: judged by the tokens of all of them."""
+    """Requests that have grown within their buckets: judged by the tokens of all of them."""
     stated = {workload.name: workload for workload in model.workloads or ()}
     planned = sum(
         w.rate_rps * (stated[w.workload].input_tokens + stated[w.workload].output_tokens)
@@ -131,7 +131,7 @@ def _size(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> I
 
 
 def _noise(requests: float) -> float:
-    """By which share of so many requests, or of their tokens, chance rarely exceeds what is expected.
+    """The share of so many requests, or of their tokens, by which chance rarely exceeds what is expected.
 
     Two standard deviations: sqrt(n) of n arrivals; and sizes within a kind are as spread as their mean at most.
     """
@@ -141,7 +141,7 @@ def _noise(requests: float) -> float:
 def _shares_of_models(
     planned: ProblemDocument, traffic: Mapping[str, ModelTraffic], policy: PolicyDocument
 ) -> Iterator[Drift]:
-    """Where only the mix counts, the models' shares of the requests are part of it."""
+    """The models' shares of the requests, which are part of the mix where only that counts."""
     rates = {model.name: stated_rps(model) for model in planned.models}
     if len(rates) < 2 or any(name not in traffic or traffic[name].state != "live" for name in rates):
         return

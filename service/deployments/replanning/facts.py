@@ -11,6 +11,7 @@ from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.stored_market import MarketStore
+from sutler.solver.plan import Rental
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import HoldingKey
 
@@ -18,9 +19,14 @@ OfferKey = tuple[str, str, str]
 """(provider, offer_id, contract)."""
 
 
+def key_of(machines: Offer | Rental) -> OfferKey:
+    """Which offer it is, or is rented by."""
+    return (machines.provider, machines.offer_id, machines.contract)
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An offer over the time that a change must have held: its highest and lowest price, the least of it for rent."""
+    """An offer over the time that a change must hold: its highest and lowest price, and the least of it for rent."""
 
     high_usd_per_gpu_hour: float
     low_usd_per_gpu_hour: float
@@ -29,14 +35,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`problem` is the deployment's, `planned` the one that the current plan was made for.
+    """All that a look knows.
 
-    `reported` None: what is rented was never said, and the plan is taken to be wished for, not rented. `holdings` is
-    what of it does not end before anything could take its place.
-    `held_before`: the most machines that were reported since the plan was issued.
-    `settled` None: the market has no history (a snapshot), so that all of it counts. `known`: offers that were
-    rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer plan,
-    which serves nothing; what is asked for now is not what runs was made for.
+    `problem` is the deployment's, `planned` the one that the current plan was made for. `reported` None: what is
+    rented was never said, and the plan is taken to be wished for, not rented. `holdings` is what of it does not end
+    before anything could take its place. `held_before`: the most machines that were reported since the plan was
+    issued. `settled` None: the market has no history (a snapshot), so that all of it counts. `known`: offers that
+    were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
+    plan, which serves nothing; what is asked for now is not what runs was made for.
     """
 
     problem: ProblemDocument
@@ -60,7 +66,7 @@ class Facts:
 
     @property
     def carried_out_at(self) -> datetime:
-        """By then the plan is taken to be."""
+        """When the plan is taken to be carried out."""
         return self.issued_at + timedelta(seconds=self.policy.carry_out_s)
 
     @property
@@ -70,6 +76,6 @@ class Facts:
 
     @property
     def cooling_until(self) -> datetime | None:
-        """Until then nothing is changed for money; None: it may be."""
+        """Until when nothing is changed for money; None: it may be."""
         until = self.issued_at + timedelta(seconds=self.policy.cooldown_s)
         return until if self.issued_at <= self.now < until and not self.is_asked else None

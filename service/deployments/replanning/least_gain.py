@@ -2,13 +2,17 @@
 
 from typing import Final
 
+from sutler.service.deployments.replanning.load import LOADS
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.solver.plan import Plan
 from sutler.solver.replanning import Switching
 from sutler.solver.units import SECONDS_PER_HOUR
 
-LOADS: Final = ("min_cost", "min_power")
-FREE_USD_PER_RPS: Final = 1.0  # of a fleet that costs nothing: what it serves is worth something all the same
+FREE_USD_PER_RPS: Final = 1.0
+"""What capacity of a fleet that costs nothing is worth, $/h for each request/s.
+
+Chosen: with none, losing such a fleet would cost nothing either. It only weighs options against each other.
+"""
 
 
 def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switching:

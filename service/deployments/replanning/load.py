@@ -9,19 +9,31 @@ from sutler.service.deployments.traffic.window import ModelTraffic, WorkloadShap
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument, WorkloadDocument
 
-LEAST_SAMPLE: Final = 1e-6  # requests: something is to come, and nothing was seen
-LEAST_SHARE: Final = 0.01  # of the rate that was stated: a bucket that is empty now stays servable
-SIZED_BY: Final = 30  # requests after which their mean size is believed rather than the stated one
+LOADS: Final = ("min_cost", "min_power")
+"""The objectives whose rates are a load to carry."""
+LEAST_SAMPLE: Final = 1e-6  # requests: above zero, since something is to come where nothing was seen
+LEAST_SHARE: Final = 0.01  # chosen: of the stated rate, small enough to cost next to nothing and to stay servable
+SIZED_BY: Final = 30
+"""Requests after which their mean size is believed rather than the stated one.
+
+Sizes are as spread as their mean at most, so that the mean of 30 is off by 1 / sqrt(30), a fifth: as much as counts
+as drift by default.
+"""
 
 
 def has_rates(problem: ProblemDocument) -> bool:
-    """A batch has no traffic to be watched."""
+    """Whether there are rates to be watched: a batch has none."""
     return problem.objective.kind != "min_makespan"
 
 
 def carries_load(problem: ProblemDocument) -> bool:
     """Whether the rates are a load to carry; else, only their mix counts."""
-    return problem.objective.kind in ("min_cost", "min_power")
+    return problem.objective.kind in LOADS
+
+
+def headroom_of(problem: ProblemDocument) -> float | None:
+    """What is wanted beyond the load, as a fraction of it; None where only the mix counts."""
+    return getattr(problem.objective, "headroom_fraction", None)
 
 
 def has_same_workloads(one: ProblemDocument, other: ProblemDocument) -> bool:
@@ -36,9 +48,9 @@ def _shapes_by_model(problem: ProblemDocument) -> dict[str, tuple[WorkloadShape,
 def seen(
     problem: ProblemDocument, traffic: Mapping[str, ModelTraffic], planned: ProblemDocument | None
 ) -> ProblemDocument:
-    """Models whose traffic is known well get it; the others keep what the current plan was made for.
+    """The problem whose models get the traffic that is known well; the others keep what the plan was made for.
 
-    `planned` None: they get what is stated, which is news.
+    `planned` None: the others get what is stated, which is news.
     """
     if not has_rates(problem):
         return problem
@@ -65,7 +77,7 @@ def lasting_rps(traffic: ModelTraffic, planned_rps: float) -> float:
 
 
 def load_factor(traffic: ModelTraffic, planned: ModelDocument) -> float:
-    """By what the traffic is to be multiplied to be what capacity is planned for.
+    """Returns by what the traffic is to be multiplied to be what capacity is planned for.
 
     Growth counts as it lasts; less work than planned only once there has been less throughout `shrink_after_s`.
     """
@@ -77,7 +89,7 @@ def load_factor(traffic: ModelTraffic, planned: ModelDocument) -> float:
 
 
 def at_least_stated(traffic: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
-    """As if no workload had fewer requests than the problem states; sizes are those that are seen."""
+    """The traffic as if no workload had fewer requests than the problem states; sizes are those that are seen."""
     if traffic.state != "live":
         return traffic
     least = {workload.name: workload.rate_rps or 0.0 for workload in stated.workloads or ()}
@@ -97,6 +109,7 @@ def at_least_stated(traffic: ModelTraffic, stated: ModelDocument) -> ModelTraffi
 
 
 def stated_work(model: ModelDocument) -> float:
+    """The work of a model's traffic as the problem states it, in input tokens/s."""
     return sum(work(w.rate_rps or 0.0, w.input_tokens, w.output_tokens) for w in model.workloads or ())
 
 
@@ -119,7 +132,7 @@ def _workload(stated: WorkloadDocument, found: WorkloadTraffic | None, factor: f
 
 
 def _as_planned(model: ModelDocument, before: ModelDocument | None) -> ModelDocument:
-    """The traffic of the current plan, if it is of the same workloads; their limits are those that are stated."""
+    """The model with the traffic of the current plan, if that has the same workloads, and its own limits."""
     stated, planned = model.workloads or (), () if before is None else before.workloads or ()
     if [workload.name for workload in planned] != [workload.name for workload in stated]:
         return model

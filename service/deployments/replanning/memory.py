@@ -14,7 +14,7 @@ from sutler.solver.plan import Conflict
 SAME_RATE_FRACTION: Final = 0.1  # of all requests: by so much traffic may differ and be the same
 
 
-class Searched(BaseModel):
+class PastSearch(BaseModel):
     """What a fleet was sought for in vain, and what was found instead: under the same facts it is not sought again.
 
     `rates_rps` by model and workload; `circumstances` is everything else that would make it another search.
@@ -38,7 +38,7 @@ class Searched(BaseModel):
 
 
 class Memory(BaseModel):
-    """`revision` is what it is about.
+    """What the next look has to know; `revision` is the plan that it is about.
 
     `most_net_usd` is what the last search without a result was promised by the relaxation: only a better promise is
     worth another one. `searched_at`: when the fleet was last sought anew. `looked_at`: the last look. `settles_at`
@@ -51,7 +51,7 @@ class Memory(BaseModel):
     revision: int = 0
     most_net_usd: float | None = None
     searched_at: datetime | None = None
-    searched: Searched | None = None
+    searched: PastSearch | None = None
     looked_at: datetime | None = None
     settles_at: datetime | None = None
     settled_at: datetime | None = None
@@ -59,13 +59,13 @@ class Memory(BaseModel):
     alert: str = ""
 
     def after_issue(self, revision: int) -> "Memory":
-        """What is still true of the next revision."""
+        """The memory that is still true of the next revision."""
         kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert"}
         return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
 
 
 def remembered(stored: dict[str, Any], *, revision: int) -> Memory:
-    """What was stored, as far as it is about this revision."""
+    """The memory that was stored, as far as it is about this revision."""
     try:
         memory = Memory.model_validate(stored)
     except ValidationError:

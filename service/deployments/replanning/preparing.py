@@ -2,15 +2,14 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.drift import Drift, fleet_drifts, timed_drifts, traffic_drifts
-from sutler.service.deployments.replanning.facts import Facts, OfferKey
+from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
+from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.least_gain import margin_usd, switching
-from sutler.service.deployments.replanning.load import carries_load, seen
-from sutler.service.deployments.replanning.memory import Searched
+from sutler.service.deployments.replanning.load import carries_load, headroom_of, seen
+from sutler.service.deployments.replanning.memory import PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
 from sutler.service.deployments.traffic.planned import stated_rps
@@ -24,34 +23,44 @@ from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
-MOVED: Final = frozenset({"rate", "mix", "size", "lost", "gone", "scarce"})
+MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
+ASKED: Final = Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)
+# Chosen: by a fiftieth and a cent a promise must be better than one that was not kept, so that noise in prices and
+# rates starts no search again. A larger margin would overlook offers that are a little better.
 BETTER_PROMISE: Final = 1.02
 LEAST_PROMISE_USD: Final = 0.01
-LONGEST_SEARCH_S: Final = 20.0  # others wait to be looked at
+LONGEST_SEARCH_S: Final = 20.0  # chosen: a longer search finds more, but other deployments wait for their looks
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """`consideration` None: nothing has moved that could call for a change, or the same has been `repeated`.
+class PreparedLook:
+    """What a look has found before the solver is asked anything.
 
-    `is_whole`: it is on the market as it is, not on what of it has settled. `is_dark`: no provider has answered of
-    late, and only what is held is considered.
+    `problem` is the deployment's with the traffic that is seen. `consideration` None: nothing has moved that could
+    call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
+    has settled. `is_dark`: no provider has answered of late, and only what is held is considered.
     """
 
+    facts: Facts
     problem: ProblemDocument
     translation: Translation
     drifts: tuple[Drift, ...]
     assessed: Assessed
     consideration: Consideration | None
     moved: bool
-    cooling_until: datetime | None
-    is_whole: bool = True
-    is_dark: bool = False
-    repeated: Searched | None = None
+    is_whole: bool
+    is_dark: bool
+    repeated: PastSearch | None
+
+    @property
+    def question(self) -> Consideration:
+        """What the solver is to consider, where there is anything."""
+        assert self.consideration is not None
+        return self.consideration
 
 
-def prepare(facts: Facts, *, whole_market: bool = False) -> Prepared:
-    """`whole_market`: offers count that have not settled, too.
+def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
+    """What has moved, and what to consider; with `whole_market` on offers that have not settled, too.
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
@@ -73,25 +82,28 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> Prepared:
         *fleet_drifts(assessed.missing, assessed.dearer),
         *traffic_drifts(facts.planned, facts.traffic, facts.policy),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
-        *_asked(facts),
+        *((ASKED,) if facts.is_asked else ()),
     )
-    cooling_until = facts.cooling_until
-    moved = any(drift.kind in MOVED and (cooling_until is None or drift.is_urgent) for drift in drifts)
+    is_cooling = facts.cooling_until is not None
+    moved = any(drift.kind in MOVED and (drift.is_urgent or not is_cooling) for drift in drifts)
     consideration, is_whole = None, True
     repeated = repeated_search(facts, document, assessed, drifts)
     if repeated is None and _is_needed(facts, drifts):
-        settled_only = not (moved or whole_market or facts.is_asked or cooling_until is not None)
+        settled_only = not (moved or whole_market or facts.is_asked or is_cooling)
         offers = () if is_dark else translation.problem.offers
         offers = settled_offers(offers, facts.settled) if settled_only else offers
         consideration = _consideration(facts, plan, translation, assessed, drifts, moved=moved, offers=offers)
         is_whole = is_dark or not settled_only or facts.settled is None
-    return Prepared(
-        document, translation, drifts, assessed, consideration, moved, cooling_until, is_whole, is_dark, repeated
+    return PreparedLook(
+        facts, document, translation, drifts, assessed, consideration, moved, is_whole, is_dark, repeated
     )
 
 
 def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]) -> tuple[Translation, bool]:
-    """With the market; where nothing of it is fresh, with what it was, so that what is held can be judged."""
+    """The problem on the market, and whether that is dark.
+
+    Where nothing of the market is fresh, it is taken as it was, so that what is held can be judged.
+    """
 
     def translated(problem: ProblemDocument) -> Translation:
         found = to_problem(problem, folder=None, now=facts.now, store=facts.market, rented_gpus=rented)
@@ -110,9 +122,10 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
 
 
 def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:
-    """Nothing is considered twice: without a drift, only what is new on the market, or under a greater load.
+    """Whether the solver has to consider anything.
 
-    Where nothing runs, something is to.
+    Nothing is considered twice: without a drift, only what is new on the market, or under a greater load. Where
+    nothing runs, something is to.
     """
     return (
         any(drifts)
@@ -127,10 +140,10 @@ def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:
 def _has_grown(facts: Facts) -> bool:
     if not carries_load(facts.planned):
         return False
-    headroom = getattr(facts.planned.objective, "headroom_fraction", 0.0)
+    most = 1 + (headroom_of(facts.planned) or 0.0)
     planned = {model.name: stated_rps(model) for model in facts.planned.models}
     return any(
-        traffic.state == "live" and traffic.rate_rps > planned.get(name, float("inf")) * (1 + headroom)
+        traffic.state == "live" and traffic.rate_rps > planned.get(name, float("inf")) * most
         for name, traffic in facts.traffic.items()
     )
 
@@ -145,17 +158,15 @@ def _consideration(
     moved: bool,
     offers: Sequence[Offer],
 ) -> Consideration:
-    """`offers`: of the market as it is where something has to be done, else of what of it has settled.
+    """What the solver is to consider; in the cool-down only what has to be done is.
 
-    In the cool-down only what has to be done is.
+    `offers` are those of the market as it is where something has to be done, else of what of it has settled.
     """
     problem = translation.problem
-    known = dict(facts.known)
-    known |= {(o.provider, o.offer_id, o.contract): o for o in problem.offers}
-    problem = replace(problem, offers=supply(assessed, offers, known=known))
+    known = {**facts.known, **{key_of(offer): offer for offer in problem.offers}}
     limit_s = min(problem.options.time_limit_s, LONGEST_SEARCH_S)
     options = replace(problem.options, method="exact", alternatives=False, time_limit_s=limit_s)
-    problem = replace(problem, options=options)
+    problem = replace(problem, offers=supply(assessed, offers, known=known), options=options)
     kinds = {drift.kind for drift in drifts}
     insists = moved or bool(kinds & {"age", "asked", "refinement"})
     return Consideration(
@@ -169,7 +180,7 @@ def _consideration(
 
 
 def _least_net_usd(facts: Facts, plan: Plan) -> float:
-    """A promise that a search has not kept is not searched again; in the cool-down nothing is for its money."""
+    """What a change has to net: more than a search has promised in vain; in the cool-down no sum is enough."""
     if facts.cooling_until is not None:
         return float("inf")
     margin = margin_usd(facts.policy, plan.cost_usd_per_hour or 0.0)
@@ -178,7 +189,7 @@ def _least_net_usd(facts: Facts, plan: Plan) -> float:
 
 
 def _known_holdings(facts: Facts, translation: Translation) -> tuple[HoldingDocument, ...] | None:
-    """Machines whose GPU the problem knows no more cannot be planned with."""
+    """The holdings without machines whose GPU the problem knows no more: these cannot be planned with."""
     if facts.holdings is None:
         return None
     return tuple(holding for holding in facts.holdings if holding.gpu in translation.problem.gpus)
@@ -189,12 +200,7 @@ def _unconfirmed(facts: Facts, translation: Translation) -> set[OfferKey]:
     if facts.holdings_at is None:
         return set()
     return {
-        (offer.provider, offer.offer_id, offer.contract)
+        offer.key
         for _, offer in translation.market.offers
         if (offer.observed_at or translation.market.taken_at) <= facts.holdings_at
     }
-
-
-def _asked(facts: Facts) -> Iterable[Drift]:
-    if facts.is_asked:
-        yield Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)

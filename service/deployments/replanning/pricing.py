@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from sutler.service.deployments.replanning.facts import OfferKey
+from sutler.service.deployments.replanning.facts import OfferKey, key_of
 from sutler.service.deployments.replanning.standing_machines import Assessed, Storage
 from sutler.solver.plan import Plan, Rental, Replica
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.replanning import holding_key
 
-SAME: Final = 1e-9
+SAME: Final = 1e-9  # relative: prices that differ by less do so by rounding
 NO_STORAGE: Final = Storage(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """So many machines of a rental, from the machine `first` on, are a rental of their own."""
+    """Some machines of the rental number `of`, from its machine `first` on, as a rental of their own."""
 
     rental: Rental
     of: int
@@ -30,10 +30,11 @@ class _Part:
 
 
 def as_issued(plan: Plan, problem: Problem, assessed: Assessed, today: Sequence[Offer]) -> Plan:
-    """`problem`: with the offers that the plan was chosen from. What is held costs what is paid for it.
+    """The plan as it is issued: what is held costs what is paid for it, all else what is asked `today`.
 
-    The bound of a cost falls with the price that has fallen most: no fleet has become cheaper by more. Other bounds
-    stay what they are: of the offers at the prices that they were considered at.
+    `problem` has the offers that the plan was chosen from. The bound of a cost falls with the price that has fallen
+    most: no fleet has become cheaper by more. Other bounds stay what they are: of the offers at the prices that they
+    were considered at.
     """
     if plan.value is None:
         return plan
@@ -49,16 +50,16 @@ def as_issued(plan: Plan, problem: Problem, assessed: Assessed, today: Sequence[
 
 def fallen_prices(problem: Problem, today: Sequence[Offer]) -> dict[OfferKey, float]:
     """Today's price of an offer that was considered, as a fraction of the one that it was considered at; below 1."""
-    prices = {_key(offer): offer.price_usd_per_hour for offer in today}
+    prices = {key_of(offer): offer.price_usd_per_hour for offer in today}
     return {
-        _key(offer): prices[_key(offer)] / offer.price_usd_per_hour
+        key_of(offer): prices[key_of(offer)] / offer.price_usd_per_hour
         for offer in problem.offers
-        if not offer.held and prices.get(_key(offer), inf) < offer.price_usd_per_hour * (1 - SAME)
+        if not offer.held and prices.get(key_of(offer), inf) < offer.price_usd_per_hour * (1 - SAME)
     }
 
 
 def _below_the_mean(assessed: Assessed) -> Iterator[float]:
-    """Of machines that were considered at the mean of what is paid and what is asked: the lower of both, to that."""
+    """Of machines considered at the mean of what is paid and what is asked: the lower of both, divided by that."""
     for holding in assessed.standing:
         wished = assessed.wished.get(holding.key)
         if wished is not None and holding.price_usd_per_hour > 0:
@@ -67,9 +68,9 @@ def _below_the_mean(assessed: Assessed) -> Iterator[float]:
 
 
 def _parts(rental: Rental, index: int, assessed: Assessed, fallen: Mapping[OfferKey, float]) -> Iterator[_Part]:
-    """What is held of it, and what is to be rented; of machines that cannot be told apart the first are held."""
+    """Splits a rental into what is held and what is to be rented; of machines that are alike the first are held."""
     if not rental.held:
-        ratio = fallen.get((rental.provider, rental.offer_id, rental.contract), 1.0)
+        ratio = fallen.get(key_of(rental), 1.0)
         bare = rental.price_usd_per_hour - rental.storage_usd_per_hour
         yield _Part(replace(rental, price_usd_per_hour=bare * ratio + rental.storage_usd_per_hour), index, 0)
         return
@@ -96,7 +97,7 @@ def _parts(rental: Rental, index: int, assessed: Assessed, fallen: Mapping[Offer
 
 
 def _moved(replica: Replica, parts: Sequence[_Part]) -> Replica:
-    """Onto the rentals as they are now."""
+    """The replica on the rentals as they are now."""
     stages = []
     for stage in replica.stages:
         at, part = next(
@@ -121,7 +122,3 @@ def _priced(plan: Plan, rentals: tuple[Rental, ...], problem: Problem, *, cheape
     gap = (cost - bound) / cost if cost else 0.0
     proven = replace(priced, value=cost, bound=bound, relative_gap=gap)
     return proven if gap <= problem.options.relative_gap + SAME else replace(proven, status="feasible")
-
-
-def _key(offer: Offer) -> OfferKey:
-    return (offer.provider, offer.offer_id, offer.contract)

@@ -6,14 +6,14 @@ from hashlib import sha256
 
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
-from sutler.service.deployments.replanning.memory import Searched
+from sutler.service.deployments.replanning.memory import PastSearch
 from sutler.service.deployments.replanning.standing_machines import Assessed
 from sutler.service.documents.problem import ProblemDocument
 
 
 def repeated_search(
     facts: Facts, document: ProblemDocument, assessed: Assessed, drifts: Sequence[Drift]
-) -> Searched | None:
+) -> PastSearch | None:
     """The search in vain that would be made again; None: there was none, or it is time for another."""
     before, at = facts.memory.searched, facts.memory.searched_at
     if before is None or at is None or facts.is_asked or something_has_come(facts):

@@ -3,29 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import insert, literal_column, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.queue import LOOK
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
-from sutler.solver.problem import Contract
-from sutler.solver.replanning import HoldingKey
 
-MOST_DUE: Final = 500
-LEAST_PAUSE: Final = timedelta(seconds=2)
-CLOCK_SET_BACK: Final = timedelta(seconds=60)
-DECISIONS_KEPT: Final = timedelta(days=90)
+MOST_DUE: Final = 500  # chosen: the queue of a worker that begins stays short, and a second later it asks again
+LEAST_PAUSE: Final = timedelta(seconds=2)  # chosen: reports that come one by one bring one look, and none waits long
+CLOCK_SET_BACK: Final = timedelta(seconds=60)  # chosen: clocks that are in step differ by less
+DECISIONS_KEPT: Final = timedelta(days=90)  # chosen: a quarter can be looked back over; rows are small
 
+# Counts the polls that changed any offer.
+_MARKET_VERSION: Final = "(SELECT coalesce(sum(changes), 0)::bigint FROM provider)"
 _DUE: Final = text(f"""
     SELECT w.deployment_id FROM watch w JOIN deployment d ON d.id = w.deployment_id
     WHERE d.plan_id IS NOT NULL
       AND (w.looked_at IS NULL OR w.looked_at < :paused OR w.looked_at > :ahead)
       AND (w.touches > w.looked OR w.look_at IS NULL OR w.look_at <= :now OR w.looked_at > :ahead
-           OR (w.market_version IS DISTINCT FROM (SELECT coalesce(sum(changes), 0)::bigint FROM provider)
+           OR (w.market_version IS DISTINCT FROM {_MARKET_VERSION}
                AND (d.problem -> 'market' -> 'offers') IS NULL))
       AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j
                       WHERE j.task_name = '{LOOK}' AND j.args ->> 'deployment_id' = w.deployment_id::text
@@ -34,12 +34,14 @@ _DUE: Final = text(f"""
                       WHERE p.deployment_id = w.deployment_id AND p.status IN ('queued', 'running'))
     ORDER BY w.looked_at NULLS FIRST LIMIT :most
 """)
-_MARKET_VERSION: Final = text("SELECT coalesce(sum(changes), 0)::bigint FROM provider")
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A deployment and its current plan, as a look finds them; `touches` as counted when it began."""
+class WatchedDeployment:
+    """A deployment, its current plan, its holdings and the market's version, as a look finds them.
+
+    `touches` is as counted when the look began.
+    """
 
     deployment_id: UUID
     name: str
@@ -56,14 +58,9 @@ class Watched:
     memory: dict[str, Any]
     held_before: dict[str, int]
     newest_revision: int
-
-    def held_before_counts(self) -> dict[HoldingKey, int]:
-        """Machines by (provider, offer_id, contract, GPUs)."""
-        found: dict[HoldingKey, int] = {}
-        for kind, count in self.held_before.items():
-            provider, offer_id, contract, gpus = kind.split("\n")
-            found[provider, offer_id, cast(Contract, contract), int(gpus)] = count
-        return found
+    market_version: int
+    holdings: list[Any] | None
+    holdings_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +97,8 @@ async def due(connection: AsyncConnection, now: datetime, *, most: int = MOST_DU
     return list((await connection.scalars(_DUE, values)).all())
 
 
-async def market_version(connection: AsyncConnection) -> int:
-    """Counts the polls that changed any offer."""
-    found: int = await connection.scalar(_MARKET_VERSION) or 0
-    return found
-
-
-async def watched(connection: AsyncConnection, deployment_id: UUID) -> Watched | None:
-    """None without a deployment or a current plan."""
+async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDeployment | None:
+    """What a look needs of the deployment; None without a deployment or a current plan."""
     wanted = (
         select(
             DeploymentRow.id,
@@ -125,32 +116,30 @@ async def watched(connection: AsyncConnection, deployment_id: UUID) -> Watched |
             WatchRow.memory,
             WatchRow.held_before,
             DeploymentRow.revision,
+            literal_column(_MARKET_VERSION),
+            WatchRow.holdings,
+            WatchRow.holdings_at,
         )
         .join(PlanRow, PlanRow.id == DeploymentRow.plan_id)
         .join(WatchRow, WatchRow.deployment_id == DeploymentRow.id)
         .where(DeploymentRow.id == deployment_id)
     )
     row: Any = (await connection.execute(wanted)).one_or_none()
-    return None if row is None else Watched(*tuple(row))
+    return None if row is None else WatchedDeployment(*tuple(row))
 
 
 async def looked(
     connection: AsyncConnection,
-    deployment_id: UUID,
+    watched: WatchedDeployment,
     *,
     at: datetime,
-    touches: int | None,
-    market_version: int | None,
     look_at: datetime,
     state: dict[str, Any],
-    memory: dict[str, Any] | None,
+    **others: Any,
 ) -> None:
-    """What a look has found. `touches` None: everything that has happened is still to be looked at."""
-    values: dict[str, Any] = {"looked_at": at, "look_at": look_at, "state": state}
-    values |= {} if touches is None else {"looked": touches}
-    values |= {} if market_version is None else {"market_version": market_version}
-    values |= {} if memory is None else {"memory": memory}
-    await connection.execute(update(WatchRow).where(WatchRow.deployment_id == deployment_id).values(**values))
+    """Stores what a look has found; `others` are further columns."""
+    values = {"looked_at": at, "look_at": look_at, "state": state, "looked": watched.touches, **others}
+    await connection.execute(update(WatchRow).where(WatchRow.deployment_id == watched.deployment_id).values(**values))
 
 
 async def record(connection: AsyncConnection, deployment_id: UUID) -> WatchRecord | None:
@@ -162,7 +151,7 @@ async def record(connection: AsyncConnection, deployment_id: UUID) -> WatchRecor
 
 
 async def add_decision(connection: AsyncConnection, decision: NewDecision) -> None:
-    """Raises IntegrityError for a second one of a revision."""
+    """Adds a row to the log of decisions. Raises IntegrityError for a second one of a revision."""
     values = {name: getattr(decision, name) for name in NewDecision.__slots__}
     await connection.execute(insert(DecisionRow).values(**values))
 
@@ -170,7 +159,7 @@ async def add_decision(connection: AsyncConnection, decision: NewDecision) -> No
 async def decisions(
     connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: tuple[datetime, UUID] | None = None
 ) -> Sequence[NewDecision]:
-    """The newest first."""
+    """A deployment's decisions, the newest first."""
     columns = tuple(getattr(DecisionRow, name) for name in NewDecision.__slots__)
     wanted = select(*columns).where(DecisionRow.deployment_id == deployment_id)
     if before is not None:
@@ -181,6 +170,6 @@ async def decisions(
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:
-    """Decisions that issued nothing; those of revisions stay with them."""
+    """Removes decisions that issued nothing; those of revisions stay with them."""
     gone = text("DELETE FROM decision WHERE at < :before AND revision IS NULL")
     await connection.execute(gone, {"before": before})

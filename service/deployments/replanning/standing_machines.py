@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.facts import OfferKey, Settled
+from sutler.service.deployments.replanning.facts import OfferKey, Settled, key_of
 from sutler.solver.plan import Plan, Rental
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import Holding, HoldingKey, held_offer, holding_key, holdings_of
@@ -21,9 +21,9 @@ MissingKind = Literal["lost", "gone", "scarce"]
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """`count` machines of the plan that are neither held nor for rent; of what was lost, also what is for rent again.
+    """`count` machines of the plan's `of` that are neither held nor for rent.
 
-    `again`: how many of them are.
+    Those that were lost count also where `again` of them are for rent again.
     """
 
     kind: MissingKind
@@ -31,7 +31,6 @@ class Missing:
     gpu: str
     count: int
     of: int
-    usd_per_hour: float
     again: int = 0
 
 
@@ -46,7 +45,7 @@ class Dearer:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Of each machine of a kind: what the plan says it needs, and what that costs where it is not rented yet."""
+    """What the plan says each machine of a kind needs, and what that costs where it is not rented yet."""
 
     gb: float
     usd_per_hour: float
@@ -54,8 +53,9 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Assessed:
-    """`standing` is what can be counted on, in the plan or not; `wished` is not rented yet, at today's price.
+    """What stands and what does not.
 
+    `standing` is what can be counted on, in the plan or not; `wished` is not rented yet, at today's price.
     `paid_usd_per_hour` is for each machine that is held. `ghosts`: offers that are not believed.
     """
 
@@ -86,13 +86,14 @@ def assess(
     market are those that are being rented for it.
     """
     held = {holding.key: holding for holding in reported(holdings or ())}
-    market = {(offer.provider, offer.offer_id, offer.contract): offer for offer in offers}
+    market = {key_of(offer): offer for offer in offers}
     silent = frozenset(silent_providers)
     taken: dict[OfferKey, int] = defaultdict(int)
     storage = _storage(plan.rentals)
     to_rent = {holding.key: holding for holding in holdings_of([r for r in plan.rentals if not r.held])}
     standing, wished, missing, dearer = [], {}, [], []
-    for planned in holdings_of(plan.rentals):
+    in_plan = holdings_of(plan.rentals)
+    for planned in in_plan:
         have = min(planned.count, held[planned.key].count) if planned.key in held else 0
         offer = market.get(planned.key[:3])
         wanted = planned.count - have
@@ -114,22 +115,16 @@ def assess(
                 dearer.append(Dearer(planned.key, expected.price_usd_per_hour, price))
         if lost:
             again = max(0, still - (wanted - lost))
-            missing.append(
-                Missing("lost", planned.key, planned.gpu, lost, planned.count, planned.price_usd_per_hour, again)
-            )
+            missing.append(Missing("lost", planned.key, planned.gpu, lost, planned.count, again))
         elif wanted - still:
             kind: MissingKind = "scarce" if still else "gone"
-            missing.append(
-                Missing(kind, planned.key, planned.gpu, wanted - still, planned.count, planned.price_usd_per_hour)
-            )
-        total = max(held[planned.key].count, have) + still if planned.key in held else still
-        if total:
-            paid = held[planned.key].price_usd_per_hour if planned.key in held else price
-            mean = (paid * (total - still) + price * still) / total
+            missing.append(Missing(kind, planned.key, planned.gpu, wanted - still, planned.count))
+        here = held.get(planned.key, Holding(planned.key, planned.gpu, 0, price))
+        if total := here.count + still:
+            mean = (here.price_usd_per_hour * here.count + price * still) / total
             standing.append(Holding(planned.key, planned.gpu, total, mean))
     ghosts = {one.key[:3] for one in missing if one.kind == "lost" and one.again < one.count}
-    in_plan = {planned.key for planned in holdings_of(plan.rentals)}
-    standing += [holding for key, holding in held.items() if key not in in_plan]
+    standing += [holding for key, holding in held.items() if key not in {planned.key for planned in in_plan}]
     prices = {key: holding.price_usd_per_hour for key, holding in held.items()}
     return Assessed(
         tuple(standing), wished, tuple(missing), tuple(dearer), frozenset(ghosts & set(doubted)), prices, storage
@@ -148,9 +143,9 @@ def _storage(rentals: Sequence[Rental]) -> dict[HoldingKey, Storage]:
 
 def supply(assessed: Assessed, offers: Sequence[Offer], *, known: Mapping[OfferKey, Offer]) -> tuple[Offer, ...]:
     """What stands, as held offers, and what else is for rent. `known`: offers as they were when they were rented."""
-    by_key = {(offer.provider, offer.offer_id, offer.contract): offer for offer in offers}
+    by_key = {key_of(offer): offer for offer in offers}
     held = [held_offer(h, by_key.get(h.key[:3]) or known.get(h.key[:3])) for h in assessed.standing]
-    believed = [o for o in offers if (o.provider, o.offer_id, o.contract) not in assessed.ghosts or not _is_single(o)]
+    believed = [offer for offer in offers if key_of(offer) not in assessed.ghosts or not _is_single(offer)]
     wished = {key: holding.count for key, holding in assessed.wished.items()}
     return (*held, *_without(believed, {**wished, **_held_machines(assessed, by_key)}))
 
@@ -165,12 +160,12 @@ def _held_machines(assessed: Assessed, for_rent: Mapping[Any, Offer]) -> dict[Ho
 
 
 def settled_offers(offers: Iterable[Offer], settled: Mapping[OfferKey, Settled] | None) -> tuple[Offer, ...]:
-    """At the highest price and the least availability that they have had; what is new does not count yet."""
+    """Offers at the highest price and the least availability that they have had; what is new does not count yet."""
     if settled is None:
         return tuple(offers)
     found = []
     for offer in offers:
-        past = settled.get((offer.provider, offer.offer_id, offer.contract))
+        past = settled.get(key_of(offer))
         if past is not None:
             price = max(offer.price_usd_per_hour, past.high_usd_per_gpu_hour * offer.gpus)
             found.append(replace(offer, price_usd_per_hour=price, available=min(offer.available, past.available)))
@@ -178,7 +173,7 @@ def settled_offers(offers: Iterable[Offer], settled: Mapping[OfferKey, Settled] 
 
 
 def reported(holdings: Sequence[HoldingDocument]) -> tuple[Holding, ...]:
-    """One per kind of machine; equal machines at two prices are held at their mean."""
+    """Holdings as the solver knows them: one per kind of machine, equal machines at two prices at their mean."""
     rentals = [
         Rental(h.offer_id, h.provider, None, h.gpu, h.gpus, h.count, h.price_usd_per_hour, h.contract)
         for h in holdings
@@ -187,7 +182,7 @@ def reported(holdings: Sequence[HoldingDocument]) -> tuple[Holding, ...]:
 
 
 def _is_single(offer: Offer) -> bool:
-    """One certain machine, not one of many alike."""
+    """Whether it is one certain machine, not one of many alike."""
     return not offer.divisible and (offer.machine_id is not None or offer.available <= 1)
 
 
@@ -202,7 +197,7 @@ def _for_rent(offer: Offer | None, key: HoldingKey, taken: Mapping[OfferKey, int
 
 
 def _price(planned: Holding, offer: Offer | None, past: Settled | None, storage_usd_per_hour: float) -> float:
-    """Of a machine that is not rented yet: the lowest price of late, so that a swing is no drift."""
+    """The price of a machine that is not rented yet: the lowest of late, so that a swing is no drift."""
     if offer is None:
         return planned.price_usd_per_hour
     now = _asked(planned.key, offer, storage_usd_per_hour)
@@ -224,12 +219,12 @@ def _without(offers: Iterable[Offer], wished: Mapping[HoldingKey, int]) -> Itera
     machines: dict[tuple[str, str], int] = defaultdict(int)
     cards: dict[tuple[str, str], set[int]] = defaultdict(set)
     for offer in offers:
-        wanted = gpus.get((offer.provider, offer.offer_id, offer.contract), 0)
+        wanted = gpus.get(key_of(offer), 0)
         if wanted and offer.machine_id is not None:
             machines[offer.provider, offer.machine_id] += wanted
             cards[offer.provider, offer.machine_id].update(offer.gpu_ids or ())
     for offer in offers:
-        taken = gpus.get((offer.provider, offer.offer_id, offer.contract), 0)
+        taken = gpus.get(key_of(offer), 0)
         machine = (offer.provider, offer.machine_id or "")
         if offer.machine_id is not None and machine in machines:
             left = (offer.machine_gpus or offer.gpus) - machines[machine]

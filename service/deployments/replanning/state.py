@@ -9,7 +9,7 @@ from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.deployments.watch_schema import Feed, Status
 from sutler.solver.plan import Conflict
 
-CARRIED: Final = 1e-6
+CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from typing import Final
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
-from sutler.service.deployments.replanning.load import carries_load, has_rates
-from sutler.service.deployments.replanning.memory import Memory, Searched
-from sutler.service.deployments.replanning.preparing import ANEW, Prepared
+from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of
+from sutler.service.deployments.replanning.memory import Memory, PastSearch
+from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
 from sutler.service.deployments.replanning.repeats import circumstances, rates_of
 from sutler.service.deployments.replanning.state import State, alerts_of, feed_of
 from sutler.service.deployments.traffic.planned import stated_rps
+from sutler.service.deployments.traffic.window import SILENT_AFTER
 from sutler.service.deployments.watch_schema import Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
@@ -23,13 +24,15 @@ from sutler.solver.plan import Conflict, Plan
 from sutler.solver.replanning import Considered, OptionKind, ReplanOption
 
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
-FEED_PATIENCE: Final = 3.0  # windows
 DARK: Final = "no provider has answered of late: only what is held is considered"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`plan` is to be issued, if there is one. `alert`: what a person should know, once."""
+    """What a look comes to.
+
+    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once.
+    """
 
     decision: Decision | None
     plan: Plan | None
@@ -40,41 +43,32 @@ class Verdict:
     state: State
     memory: Memory
     look_at: datetime
-    alert: str = ""
+    alert: str
 
 
-def conclude(facts: Facts, prepared: Prepared, considered: Considered | None) -> Verdict:
+def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
     """What the options come to under the policy."""
-    decision = None if considered is None else _told(_decided(facts, prepared, considered), prepared.drifts)
-    changes = decision is not None and decision.chosen.kind != "keep"
-    anew = any(drift.kind in ANEW for drift in prepared.drifts)
-    allowed = facts.policy.automatic or facts.is_asked
-    chosen = None if decision is None else decision.chosen
-    issues = (
-        chosen is not None and chosen.plan is not None and (changes or anew) and allowed and _holds(chosen, facts)
-    )
-    plan = issuable(chosen.plan, prepared) if issues and chosen is not None and chosen.plan is not None else None
-    if plan is not None and _is_beyond_budget(plan, prepared) and not facts.is_asked:
-        plan, issues = None, False
-    state = _state(facts, prepared, considered, decision, issues=issues)
+    decision = None if considered is None else _decided(prepared, considered)
+    plan = None if decision is None else _to_issue(prepared, decision.chosen)
+    state = _state(prepared, considered, decision, issues=plan is not None)
+    memory = _memory(prepared, considered, decision, state)
     alerts = alerts_of(state)
-    memory = _memory(facts, prepared, considered, state, changes=changes)
     return Verdict(
         decision=decision,
         plan=plan,
-        translation=_explained(facts, prepared, decision, plan),
+        translation=_explained(prepared, decision, plan),
         problem=prepared.problem,
         drifts=prepared.drifts,
         considered=considered,
         state=state,
         memory=memory,
-        look_at=_look_at(facts, prepared, memory),
-        alert="; ".join(alerts.values()) if alerts.keys() - set(facts.memory.alert.split(",")) else "",
+        look_at=_look_at(prepared.facts, memory),
+        alert="; ".join(alerts.values()) if alerts.keys() - set(prepared.facts.memory.alert.split(",")) else "",
     )
 
 
 def instead(verdict: Verdict, best: Plan) -> Verdict:
-    """Of a plan that was asked for: the best fleet of the market, where no change of the running one will do."""
+    """The verdict on a plan that was asked for, where no change of the running fleet will do: the market's best."""
     if verdict.decision is None:
         return verdict
     reason = "the best fleet of the market, since no change of the running one was found that will do"
@@ -88,50 +82,48 @@ def instead(verdict: Verdict, best: Plan) -> Verdict:
 
 
 def _lacking(conflicts: Iterable[Conflict]) -> str:
-    """What would have to give."""
+    """Says what would have to give."""
     each = [f"{c.constraint}: {c.needed:.4g} {c.unit} needed, {c.available:.4g} there" for c in conflicts]
     return "".join(f"; {conflict}" for conflict in each)
 
 
-def issuable(plan: Plan, prepared: Prepared) -> Plan:
-    """`held` of its rentals is what is held, and not what is still for rent; prices are paid or today's."""
-    if prepared.consideration is None:
-        return plan
-    offers = prepared.translation.problem.offers
-    return as_issued(plan, prepared.consideration.problem, prepared.assessed, offers)
+def issuable(plan: Plan, prepared: PreparedLook) -> Plan:
+    """The plan with `held` of its rentals for what is held alone, and at prices that are paid or today's."""
+    return as_issued(plan, prepared.question.problem, prepared.assessed, prepared.translation.problem.offers)
 
 
-def _told(decision: Decision, drifts: Iterable[Drift]) -> Decision:
-    """Machines that cannot be had are the first reason of whatever is done."""
-    missing = [drift.detail for drift in drifts if drift.is_urgent]
+def _decided(prepared: PreparedLook, considered: Considered) -> Decision:
+    """The decision; machines that cannot be had are the first reason of whatever is done."""
+    facts = prepared.facts
+    moved = prepared.moved or facts.is_asked
+    decision = decide(considered, facts.policy, headroom_fraction=headroom_of(prepared.problem), moved=moved)
+    missing = [drift.detail for drift in prepared.drifts if drift.is_urgent]
     stays = decision.chosen.kind == "keep" and decision.level > 0
     rest = "no other fleet is worth the change" if stays else decision.reason
     return replace(decision, reason="; ".join([*missing, rest])) if missing else decision
 
 
-def _decided(facts: Facts, prepared: Prepared, considered: Considered) -> Decision:
-    headroom = getattr(prepared.problem.objective, "headroom_fraction", None)
-    return decide(
-        considered,
-        headroom_fraction=headroom,
-        least_gain_fraction=facts.policy.least_gain_fraction,
-        horizon_s=facts.policy.horizon_s,
-        moved=prepared.moved or facts.is_asked,
-    )
+def _to_issue(prepared: PreparedLook, chosen: ReplanOption) -> Plan | None:
+    """The plan of what is chosen, where one is to be issued.
 
-
-def _holds(option: ReplanOption, facts: Facts) -> bool:
-    """A plan that breaks a limit is none, nor one for a load that it does not carry."""
-    return option.is_valid and (option.carries or not carries_load(facts.planned))
+    A plan that breaks a limit is none, nor one for a load that it does not carry.
+    """
+    facts = prepared.facts
+    is_new = chosen.kind != "keep" or any(drift.kind in ANEW for drift in prepared.drifts)
+    holds = chosen.is_valid and (chosen.carries or not carries_load(facts.planned))
+    if chosen.plan is None or not (is_new and holds and (facts.policy.automatic or facts.is_asked)):
+        return None
+    plan = issuable(chosen.plan, prepared)
+    return None if _is_beyond_budget(plan, prepared) and not facts.is_asked else plan
 
 
 def _state(
-    facts: Facts, prepared: Prepared, considered: Considered | None, decision: Decision | None, *, issues: bool
+    prepared: PreparedLook, considered: Considered | None, decision: Decision | None, *, issues: bool
 ) -> State:
-    repeated = prepared.repeated
+    facts, repeated = prepared.facts, prepared.repeated
     runs = decision.chosen if issues and decision is not None else None if considered is None else considered.keep
     multiple = None if runs is None else runs.load_multiple
-    status, detail = _status(facts, prepared, considered, decision, issues=issues)
+    status, detail = _status(prepared, considered, decision, issues=issues)
     conflicts = () if considered is None or status != "short" else considered.conflicts
     if repeated is not None:
         status, detail = repeated.status, repeated.detail
@@ -152,18 +144,19 @@ def _state(
 
 
 def _status(
-    facts: Facts, prepared: Prepared, considered: Considered | None, decision: Decision | None, *, issues: bool
+    prepared: PreparedLook, considered: Considered | None, decision: Decision | None, *, issues: bool
 ) -> tuple[Status, str]:
     if considered is None or decision is None:
         return "calm", "nothing has moved"
-    if decision.level == 0 and not issues and carries_load(facts.planned):
-        return "short", decision.reason
-    if decision.chosen.kind != "keep" and not issues:
-        return _not_issued(facts, decision)
     if issues:
         return "calm", decision.reason
-    if prepared.cooling_until is not None and prepared.drifts and not considered.searched:
-        return "waiting", f"until {prepared.cooling_until:%Y-%m-%d %H:%M:%S} UTC, when the cool-down is over"
+    if decision.level == 0 and carries_load(prepared.facts.planned):
+        return "short", decision.reason
+    if decision.chosen.kind != "keep":
+        return _not_issued(prepared.facts, decision)
+    until = prepared.facts.cooling_until
+    if until is not None and prepared.drifts and not considered.searched:
+        return "waiting", f"until {until:%Y-%m-%d %H:%M:%S} UTC, when the cool-down is over"
     only_looked_over = all(drift.kind == "refinement" for drift in prepared.drifts)
     return "calm" if only_looked_over else "kept", decision.reason
 
@@ -175,18 +168,18 @@ def _not_issued(facts: Facts, decision: Decision) -> tuple[Status, str]:
     return "manual", f"{decision.reason}; {remedy}"
 
 
-def _memory(
-    facts: Facts, prepared: Prepared, considered: Considered | None, state: State, *, changes: bool
-) -> Memory:
+def _memory(prepared: PreparedLook, considered: Considered | None, decision: Decision | None, state: State) -> Memory:
+    facts = prepared.facts
     before = facts.memory
     searched = considered is not None and considered.searched
+    changes = decision is not None and decision.chosen.kind != "keep"
     promise = None if changes or considered is None else considered.most_net_usd
     settles_at, settled_at = _settling(facts)
     return Memory(
         revision=facts.plan.revision,
         most_net_usd=finite(promise) if searched else before.most_net_usd,
         searched_at=facts.now if searched else before.searched_at,
-        searched=_searched(facts, prepared, state) if searched else before.searched,
+        searched=_searched(prepared, state) if searched else before.searched,
         looked_at=facts.now,
         settles_at=settles_at,
         settled_at=settled_at,
@@ -195,21 +188,21 @@ def _memory(
     )
 
 
-def _searched(facts: Facts, prepared: Prepared, state: State) -> Searched | None:
+def _searched(prepared: PreparedLook, state: State) -> PastSearch | None:
     if state.status == "blind":
         return None
-    return Searched(
-        circumstances=circumstances(facts, prepared.assessed, prepared.drifts),
+    return PastSearch(
+        circumstances=circumstances(prepared.facts, prepared.assessed, prepared.drifts),
         rates_rps=rates_of(prepared.problem),
         status=state.status,
         detail=state.detail,
-        load_multiple=None if state.load_multiple is None else finite(state.load_multiple),
+        load_multiple=finite(state.load_multiple),
         conflicts=state.conflicts,
     )
 
 
 def _settling(facts: Facts) -> tuple[datetime | None, datetime | None]:
-    """When the first and the last of what is new on the market will have held for long enough."""
+    """Returns when the first and the last of what is new on the market will have held for long enough."""
     first, last, now = facts.memory.settles_at, facts.memory.settled_at, facts.now
     if facts.memory.market_version != facts.market_version:
         last = now + timedelta(seconds=facts.policy.settle_s + 1)
@@ -218,17 +211,14 @@ def _settling(facts: Facts) -> tuple[datetime | None, datetime | None]:
     return first, last
 
 
-def _look_at(facts: Facts, prepared: Prepared, memory: Memory) -> datetime:
-    """At the end of the cool-down, of the calm, of the plan's life, of the feed's patience, or when offers settle."""
+def _look_at(facts: Facts, memory: Memory) -> datetime:
+    """When the cool-down, the calm, the plan's life, the feed's patience or a rental ends, or offers settle."""
     policy, now = facts.policy, facts.now
     times = [facts.calm_since + timedelta(seconds=policy.refine_s), facts.carried_out_at]
-    if prepared.cooling_until is not None:
-        times.append(prepared.cooling_until)
+    times += [time for time in (facts.cooling_until, memory.settles_at) if time is not None]
     if policy.max_age_s is not None:
         times.append(facts.issued_at + timedelta(seconds=policy.max_age_s))
-    if memory.settles_at is not None:
-        times.append(memory.settles_at)
-    patience = timedelta(seconds=FEED_PATIENCE * policy.window_s + 1)
+    patience = timedelta(seconds=SILENT_AFTER * policy.window_s + 1)
     lead = timedelta(seconds=policy.startup_s + policy.drain_s)
     times += [h.expires_at - lead for h in facts.reported or () if h.expires_at is not None]
     times += [t.last_at + patience for t in facts.traffic.values() if t.last_at is not None]
@@ -236,22 +226,23 @@ def _look_at(facts: Facts, prepared: Prepared, memory: Memory) -> datetime:
     return min((time for time in times if time > soonest), default=now + timedelta(seconds=policy.refine_s))
 
 
-def _explained(facts: Facts, prepared: Prepared, decision: Decision | None, plan: Plan | None) -> Translation:
-    """The plan's notes say why it is there, and on what it rests."""
-    if decision is None or prepared.consideration is None:
+def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | None) -> Translation:
+    """The translation, with notes that say why the plan is there, and on what it rests."""
+    if decision is None:
         return prepared.translation
     notes = (
         *prepared.translation.notes,
         f"Replanned: {decision.reason}.",
-        *_less_than_stated(facts, prepared),
+        *_less_than_stated(prepared),
         *_of_dearer_offers(prepared),
         *_beyond_budget(plan, prepared),
     )
-    return replace(prepared.translation, problem=prepared.consideration.problem, notes=notes)
+    return replace(prepared.translation, problem=prepared.question.problem, notes=notes)
 
 
-def _less_than_stated(facts: Facts, prepared: Prepared) -> Iterable[str]:
-    """Who has stated a rate that is yet to come is told that it is not planned for."""
+def _less_than_stated(prepared: PreparedLook) -> Iterable[str]:
+    """Tells who has stated a rate that is yet to come that it is not planned for."""
+    facts = prepared.facts
     if not carries_load(facts.problem):
         return
     planned = {model.name: stated_rps(model) for model in prepared.problem.models}
@@ -265,21 +256,20 @@ def _less_than_stated(facts: Facts, prepared: Prepared) -> Iterable[str]:
             )
 
 
-def _beyond_budget(plan: Plan | None, prepared: Prepared) -> Iterable[str]:
+def _beyond_budget(plan: Plan | None, prepared: PreparedLook) -> Iterable[str]:
     if plan is not None and _is_beyond_budget(plan, prepared):
         budget = prepared.translation.problem.budget_usd_per_hour
         yield f"At today's prices it costs more than the budget of {budget:.4g} $/h: what is not held is dearer now."
 
 
-def _is_beyond_budget(plan: Plan, prepared: Prepared) -> bool:
-    """Machines that are wished for count at their lowest price of late, so that a swing is no drift."""
+def _is_beyond_budget(plan: Plan, prepared: PreparedLook) -> bool:
+    """Whether the plan costs more than the problem allows, at today's prices."""
     budget, cost = prepared.translation.problem.budget_usd_per_hour, plan.cost_usd_per_hour
     return budget is not None and cost is not None and cost > budget * (1 + CENT)
 
 
-def _of_dearer_offers(prepared: Prepared) -> Iterable[str]:
-    """A cost's bound is restated with the prices; another cannot be."""
-    assert prepared.consideration is not None
-    problem = prepared.consideration.problem
+def _of_dearer_offers(prepared: PreparedLook) -> Iterable[str]:
+    """Tells where the bound rests on older prices: a cost's bound is restated with the prices, another cannot be."""
+    problem = prepared.question.problem
     if problem.objective.kind != "min_cost" and fallen_prices(problem, prepared.translation.problem.offers):
         yield "The bound is of the offers at the highest price that they have had of late; some are cheaper now."

@@ -16,7 +16,7 @@ class AnotherEngineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """`began_s`: when the counting began, by the engine's clock, if it says so."""
+    """What an engine has counted so far; `began_s`: when the counting began, by the engine's clock, if it says so."""
 
     prompt: Histogram
     generation: Histogram
@@ -30,7 +30,7 @@ class Counters:
         return self.prompt.count if self.finished is None else self.finished
 
     def latencies(self) -> dict[str, float]:
-        """Quantiles in seconds, of what was counted at all."""
+        """The quantiles of the latencies that were counted at all, in seconds."""
         found = {
             f"{name}_{quantile}_s": histogram.quantile(fraction)
             for name, histogram in (("ttft", self.ttft), ("tpot", self.tpot))
@@ -98,7 +98,7 @@ def _difference(before: Counters, after: Counters) -> Counters:
 
 
 def _since(before: Histogram | None, after: Histogram | None) -> Histogram | None:
-    """None: another histogram than before."""
+    """What came since; None where it is another histogram than before."""
     if before is None or after is None or after.has_less_than(before):
         return None
     return after.since(before)

@@ -43,7 +43,7 @@ class MetricsError(Exception):
 
 
 def counters_of(content: bytes) -> Counters:
-    """From the text of `/metrics`, summed over what one process serves. Raises MetricsError."""
+    """Reads the text of `/metrics`, summed over what one process serves. Raises MetricsError."""
     samples = _samples(content)
     try:
         prompt, generation = (_histogram(samples, name) for name in (PROMPT, GENERATION))
@@ -58,7 +58,7 @@ def counters_of(content: bytes) -> Counters:
 
 
 def _samples(content: bytes) -> dict[str, dict[Labels, float]]:
-    """By name, then by labels; only what is wanted is parsed, since an engine tells much else."""
+    """The samples by name, then by labels; only what is wanted is parsed, since an engine tells much else."""
     from prometheus_client.parser import text_string_to_metric_families
 
     text = "\n".join(line for line in _lines(content) if _NAME_ENDS.split(line, 1)[0] in WANTED)

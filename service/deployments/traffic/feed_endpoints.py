@@ -12,8 +12,8 @@ from sutler.service.deployments.traffic import feeds
 from sutler.service.deployments.traffic.feed_schema import FeedsDocument, FeedsResource
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
+from sutler.service.web.caller import caller_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["traffic"])
@@ -49,14 +49,8 @@ async def put_feeds(
     async with begun(services.engine) as connection:
         await services.count_change(connection, principal)
         deployment = await deployments.found(connection, name, lock=True)
-        return await feeds.put(
-            connection,
-            deployment,
-            document,
-            principal=principal,
-            request_id=request_id_of(request),
-            allowed=networks(services.settings.outgoing_networks),
-        )
+        allowed = networks(services.settings.outgoing_networks)
+        return await feeds.put(connection, deployment, document, caller_of(request, principal), allowed=allowed)
 
 
 @router.get("/{name}/feeds", responses=responses(401, 403, 404, 422, 429, 503))

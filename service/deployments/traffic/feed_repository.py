@@ -31,8 +31,8 @@ _CLAIMED: Final = text(f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One URL of a feed. `number`: of the feed in the caller's list."""
+class FeedSource:
+    """One URL of a feed; `number` is the feed's place in the caller's list."""
 
     model: str
     kind: str
@@ -63,7 +63,7 @@ class StoredSource:
 
     id: UUID
     deployment_id: UUID
-    source: Source
+    source: FeedSource
     due_at: datetime | None
     read_at: datetime | None
     reading: Reading | None
@@ -72,13 +72,13 @@ class StoredSource:
 
 
 async def of_deployment(connection: AsyncConnection, deployment_id: UUID) -> list[StoredSource]:
-    """In the order of the caller's list."""
+    """A deployment's sources in the order of the caller's list."""
     rows = await connection.execute(select(FeedRow.__table__).where(FeedRow.deployment_id == deployment_id))
     return sorted((_stored(row) for row in rows), key=lambda s: (s.source.number, s.source.url))
 
 
-async def replace(connection: AsyncConnection, deployment_id: UUID, sources: Sequence[Source]) -> None:
-    """These, and no others; what is read already goes on from its last reading."""
+async def replace(connection: AsyncConnection, deployment_id: UUID, sources: Sequence[FeedSource]) -> None:
+    """Stores these sources and no others; what is read already goes on from its last reading."""
     known = {stored.source.identity: stored for stored in await of_deployment(connection, deployment_id)}
     wanted = {source.identity for source in sources}
     gone = [stored.id for identity, stored in known.items() if identity not in wanted]
@@ -122,36 +122,20 @@ async def claim(
 
 
 async def locked(connection: AsyncConnection, feed_id: UUID) -> StoredSource | None:
-    """As it is now, held until the end of the transaction; None where it was removed."""
+    """The source as it is now, held until the end of the transaction; None where it was removed."""
     wanted = select(FeedRow.__table__).where(FeedRow.id == feed_id).with_for_update()
     row = (await connection.execute(wanted)).one_or_none()
     return None if row is None else _stored(row)
 
 
-async def read(connection: AsyncConnection, feed_id: UUID, reading: Reading | None, at: datetime) -> None:
-    """It went well; the next reading continues this one."""
+async def store(connection: AsyncConnection, feed_id: UUID, reading: Reading | None, **columns: Any) -> None:
+    """Keeps how a reading went; the next one continues this `reading`."""
     stored = None if reading is None else _READING.dump_python(reading, mode="json")
-    values = {"reading": stored, "read_at": at, "error": None, "failures": 0}
-    await connection.execute(update(FeedRow).where(FeedRow.id == feed_id).values(**values))
-
-
-async def failed(
-    connection: AsyncConnection,
-    feed_id: UUID,
-    reading: Reading | None,
-    error: str,
-    *,
-    failures: int,
-    due_at: datetime,
-) -> None:
-    """It went wrong so many times in a row."""
-    stored = None if reading is None else _READING.dump_python(reading, mode="json")
-    values = {"reading": stored, "error": error, "failures": failures, "due_at": due_at}
-    await connection.execute(update(FeedRow).where(FeedRow.id == feed_id).values(**values))
+    await connection.execute(update(FeedRow).where(FeedRow.id == feed_id).values(reading=stored, **columns))
 
 
 def _stored(row: Any) -> StoredSource:
     options = row.options
-    source = Source(row.model, row.kind, row.url, options["number"], options["every_s"], options["selector"])
+    source = FeedSource(row.model, row.kind, row.url, options["number"], options["every_s"], options["selector"])
     reading = None if row.reading is None else _READING.validate_python(row.reading)
     return StoredSource(row.id, row.deployment_id, source, row.due_at, row.read_at, reading, row.error, row.failures)

@@ -5,10 +5,10 @@ from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.auth import audit
 from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.service import note
 from sutler.service.deployments.traffic import feed_repository
-from sutler.service.deployments.traffic.feed_repository import Source, StoredSource
+from sutler.service.deployments.traffic.feed_repository import FeedSource, StoredSource
 from sutler.service.deployments.traffic.feed_schema import (
     FailedUrlResource,
     FeedDocument,
@@ -22,42 +22,35 @@ from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.outgoing.addresses import Network
 from sutler.service.outgoing.destinations import DestinationError, check_url
-from sutler.service.web.principal import Principal
+from sutler.service.web.caller import Caller
 
 
 async def put(
     connection: AsyncConnection,
     deployment: Deployment,
     document: FeedsDocument,
+    caller: Caller,
     *,
-    principal: Principal,
-    request_id: str,
     allowed: tuple[Network, ...],
 ) -> FeedsResource:
-    """These are the feeds from now on. Raises DocumentError."""
+    """Makes these the feeds from now on. Raises DocumentError."""
     models = [model.name for model in validate(ProblemDocument, deployment.problem).models]
     problems = [*_wrong(document.feeds, models, allowed), *_twice(document.feeds)]
     if problems:
         raise DocumentError(problems)
     sources = [
-        Source(feed.model, feed.kind, url, number, feed.every_s, feed.selector or {})
+        FeedSource(feed.model, feed.kind, url, number, feed.every_s, feed.selector or {})
         for number, feed in enumerate(document.feeds)
         for url in feed.sources
     ]
     await feed_repository.replace(connection, deployment.id, sources)
-    await audit.record(
-        connection,
-        principal=principal,
-        action="deployment.feeds",
-        target=f"deployment/{deployment.name}",
-        request_id=request_id,
-        detail={"feeds": len(document.feeds), "urls": len(sources)},
-    )
+    detail = {"feeds": len(document.feeds), "urls": len(sources)}
+    await note(connection, caller, "deployment.feeds", deployment, detail)
     return await shown(connection, deployment)
 
 
 async def shown(connection: AsyncConnection, deployment: Deployment) -> FeedsResource:
-    """With how their last readings went."""
+    """The feeds with how their last readings went."""
     sources = await feed_repository.of_deployment(connection, deployment.id)
     by_feed = groupby(sources, key=lambda stored: stored.source.number)
     return FeedsResource(deployment=deployment.name, feeds=[_shown(list(members)) for _, members in by_feed])

@@ -13,11 +13,13 @@ from sutler.service.outgoing.calling import CallLimits, Connector, said_by_the_s
 from sutler.service.outgoing.destinations import DestinationError
 from sutler.service.outgoing.wire import CHUNK_BYTES, Deadline, NoConnectionError
 
+# Chosen: the shortest `every_s`; a reading that takes longer comes too late
 LIMITS: Final = CallLimits(connect_s=5.0, whole_s=5.0)
+# Chosen: far above what an engine tells; a hostile answer must not fill the memory
 MOST_BYTES: Final = 5_000_000
 
 
-class FetchError(Exception):
+class ScrapeError(Exception):
     """There is no answer that could be read. The message is one short line."""
 
 
@@ -29,21 +31,21 @@ class Fetcher(Connector):
     most_bytes: int = MOST_BYTES
 
     def get(self, url: str, *, accept: str, allowed: tuple[Network, ...]) -> bytes:
-        """The body of a 200; blocks. Raises FetchError."""
+        """The body of a 200; blocks. Raises ScrapeError."""
         status, body = self._answer(url, accept, allowed)
         if status != HTTPStatus.OK:
-            raise FetchError(_objection(status))
+            raise ScrapeError(_objection(status))
         return body
 
     def _answer(self, url: str, accept: str, allowed: tuple[Network, ...]) -> tuple[int, bytes]:
         try:
             return self._got(url, accept, allowed)
         except NoConnectionError:
-            raise FetchError(f"no connection within {self.limits.connect_s:g} s") from None
+            raise ScrapeError(f"no connection within {self.limits.connect_s:g} s") from None
         except TimeoutError:
-            raise FetchError(f"no whole answer within {self.limits.whole_s:g} s") from None
+            raise ScrapeError(f"no whole answer within {self.limits.whole_s:g} s") from None
         except (DestinationError, OSError, http.client.HTTPException, ValueError) as error:
-            raise FetchError(_said(error)) from None
+            raise ScrapeError(_said(error)) from None
 
     def _got(self, url: str, accept: str, allowed: tuple[Network, ...]) -> tuple[int, bytes]:
         deadline = Deadline(self.limits.whole_s)
@@ -58,9 +60,9 @@ class Fetcher(Connector):
         while chunk := response.read(CHUNK_BYTES):
             body += chunk
             if len(body) > self.most_bytes:
-                raise FetchError(f"the answer is larger than {self.most_bytes:,} bytes")
+                raise ScrapeError(f"the answer is larger than {self.most_bytes:,} bytes")
         if response.length:  # of a body that is cut, what is missing would look like counters that went back
-            raise FetchError("the answer ended early")
+            raise ScrapeError("the answer ended early")
         return bytes(body)
 
 

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from math import inf, isfinite
 from typing import Final
 
+# Chosen: several times those of any engine; what is counted in them is fitted in their square
 MOST_BOUNDS: Final = 300
 MOST_COUNTED: Final = 1e15  # of which a double still knows every unit
 
@@ -45,7 +46,7 @@ class Histogram:
         return Histogram(self.bounds, tuple(count * factor for count in self.counts), self.total * factor)
 
     def quantile(self, fraction: float) -> float | None:
-        """By linear interpolation within a bin; beyond the last bound, that bound. None: nothing was counted."""
+        """Interpolates linearly within a bin; beyond the last bound, that bound. None: nothing was counted."""
         if self.count <= 0 or not self.bounds:
             return None
         wanted = fraction * self.count
@@ -59,7 +60,7 @@ class Histogram:
 
 
 def histogram_of(cumulative: Mapping[float, float], total: float, *, tolerance_fraction: float = 0.0) -> Histogram:
-    """From counts by upper bound (`le`), one of which is infinite.
+    """Makes one from counts by upper bound (`le`), one of which is infinite.
 
     `tolerance_fraction`: by how much of all a count may be below the one before, as extrapolated ones are. Raises
     NotAHistogramError.
@@ -83,7 +84,7 @@ def histogram_of(cumulative: Mapping[float, float], total: float, *, tolerance_f
 
 
 def summed(parts: Sequence[Mapping[float, float]]) -> dict[float, float]:
-    """Of cumulative counts by upper bound, on the bounds that all have: there the sums are exact."""
+    """Sums cumulative counts by upper bound, on the bounds that all have: there the sums are exact."""
     shared = set(parts[0]).intersection(*parts[1:]) if parts else set()
     return {bound: sum(part[bound] for part in parts) for bound in shared}
 

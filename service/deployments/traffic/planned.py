@@ -5,7 +5,7 @@ from sutler.service.documents.problem_parts import ModelDocument
 
 
 def shapes(model: ModelDocument) -> tuple[WorkloadShape, ...]:
-    """Of its workloads, in their order."""
+    """The shapes of its workloads, in their order."""
     return tuple(WorkloadShape(w.name, w.input_tokens, w.output_tokens) for w in model.workloads or ())
 
 

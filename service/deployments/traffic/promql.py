@@ -23,10 +23,10 @@ from sutler.service.deployments.traffic.histograms import (
 
 PATH: Final = "/api/v1/query"
 EXTRAPOLATED: Final = 0.02  # of all: by that much may a bucket count less than a smaller one
-MOST_SERIES: Final = 1_000
+MOST_SERIES: Final = 1_000  # chosen: above the buckets of any histogram; a hostile answer must not take long to check
 
 Ask = Callable[[str], bytes]
-"""Answers a query with the body of Prometheus' answer. Raises FetchError."""
+"""Answers a query with the body of Prometheus' answer. Raises ScrapeError."""
 
 
 class _Sample(BaseModel):
@@ -43,7 +43,7 @@ class _Answer(BaseModel):
 
 
 def url_of(base_url: str, query: str) -> str:
-    """Of an instant query."""
+    """The URL of an instant query."""
     return f"{base_url.rstrip('/')}{PATH}?{urlencode({'query': query})}"
 
 

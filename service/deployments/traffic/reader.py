@@ -23,9 +23,9 @@ from sutler.service.deployments import repository as deployments
 from sutler.service.deployments.traffic import feed_repository, repository
 from sutler.service.deployments.traffic.feed_repository import StoredSource
 from sutler.service.deployments.traffic.feed_schema import LONGEST_S
-from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, FetchError
+from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, ScrapeError
 from sutler.service.deployments.traffic.planned import shapes
-from sutler.service.deployments.traffic.reading import Failed, Found, Get, read
+from sutler.service.deployments.traffic.reading import FailedScrape, Get, Scraped, read
 from sutler.service.deployments.traffic.window import WorkloadShape
 from sutler.service.deployments.watching import touch
 from sutler.service.documents.problem import ProblemDocument
@@ -34,17 +34,17 @@ from sutler.service.outgoing.addresses import Network
 
 logger = logging.getLogger("sutler.traffic")
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 16  # chosen: threads that mostly wait; engines that are slow leave room for others
 MOST_OF_ONE: Final = 8  # deployment: what its engines do to their readers, others do not feel
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 1.0  # chosen: readings come at most so much late
 GATHERED_S: Final = 0.05  # what ends within it makes room together
-LONGEST_WAIT_S: Final = 300.0
+LONGEST_WAIT_S: Final = 300.0  # chosen: an engine that is back is read again within five minutes
 CLOCK_SET_BACK: Final = timedelta(seconds=2 * LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedReader:
-    """`allowed`: private networks in which engines may be."""
+    """Reads the feeds; `allowed` are private networks in which engines may be."""
 
     engine: AsyncEngine
     allowed: tuple[Network, ...]
@@ -53,7 +53,7 @@ class FeedReader:
     look_every_s: float = LOOK_EVERY_S
 
     async def run(self) -> None:
-        """Until cancelled; what is then being read is read again. Raises DatabaseError: it can be begun anew."""
+        """Reads until cancelled; what is then being read is read again. Raises DatabaseError: begin it anew."""
         readings: dict[asyncio.Task[None], StoredSource] = {}
         threads = _Threads(self.get)
         try:
@@ -66,7 +66,7 @@ class FeedReader:
             await threads.stop()
 
     async def _claimed(self, under_way: Collection[StoredSource]) -> list[StoredSource]:
-        """What is due now, as far as there is room."""
+        """Claims what is due now, as far as there is room."""
         room, now = AT_ONCE - len(under_way), self.now()
         if room <= 0:
             return []
@@ -96,15 +96,17 @@ class FeedReader:
 
     def _found(
         self, stored: StoredSource, known: tuple[WorkloadShape, ...], at: datetime, get: Get
-    ) -> Found | Failed:
+    ) -> Scraped | FailedScrape:
         if not known:
             remedy = "PUT the feeds without it, or with the model's present name"
-            return Failed(None, f"the deployment's problem has no model {stored.source.model!r}: {remedy}")
+            return FailedScrape(None, f"the deployment's problem has no model {stored.source.model!r}: {remedy}")
         return read(stored.source, known, stored.reading, at=at, allowed=self.allowed, get=get)
 
     async def _keep_defect(self, stored: StoredSource) -> None:
         """What went wrong is none of the engine's doing: its last reading stays as it is."""
-        found = Failed(stored.reading, f"could not be read: a defect of sutler, see its log for feed {stored.id}")
+        found = FailedScrape(
+            stored.reading, f"could not be read: a defect of sutler, see its log for feed {stored.id}"
+        )
         try:
             await self._keep(stored, found, self.now(), None)
         except DatabaseError as error:
@@ -112,8 +114,10 @@ class FeedReader:
         except Exception:
             logger.exception("the failure of feed %s could not be stored: a defect of sutler", stored.id)
 
-    async def _keep(self, stored: StoredSource, found: Found | Failed, at: datetime, name: str | None) -> None:
-        """Only where nobody else has read it meanwhile: what came since the last reading counts once.
+    async def _keep(
+        self, stored: StoredSource, found: Scraped | FailedScrape, at: datetime, name: str | None
+    ) -> None:
+        """Stores what was read, unless somebody else has read it meanwhile: what came since then counts once.
 
         `name`: of the deployment, where its log is to have it.
         """
@@ -121,7 +125,7 @@ class FeedReader:
             now_stored = await feed_repository.locked(connection, stored.id)
             if now_stored is None or (now_stored.reading, now_stored.read_at) != (stored.reading, stored.read_at):
                 return
-            if isinstance(found, Failed):
+            if isinstance(found, FailedScrape):
                 await _store_failure(connection, stored, found, at)
             else:
                 await _store(connection, stored, found, at)
@@ -136,12 +140,12 @@ class _Threads:
         self._get, self._stopped = get, threading.Event()
         self._executor = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="feed")
 
-    async def run(self, work: Callable[[], Found | Failed]) -> Found | Failed:
+    async def run(self, work: Callable[[], Scraped | FailedScrape]) -> Scraped | FailedScrape:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def get(self, url: str, *, accept: str, allowed: tuple[Network, ...]) -> bytes:
         if self._stopped.is_set():
-            raise FetchError("sutler is being stopped")
+            raise ScrapeError("sutler is being stopped")
         return self._get(url, accept=accept, allowed=allowed)
 
     async def stop(self) -> None:
@@ -151,7 +155,7 @@ class _Threads:
 
 
 async def _until_there_is_room(readings: dict[asyncio.Task[None], StoredSource], wait_s: float) -> None:
-    """Or until it is time to look again. Forgets readings that have ended."""
+    """Waits for room, or until it is time to look again, and forgets readings that have ended."""
     of_one = Counter(stored.deployment_id for stored in readings.values())
     if len(readings) >= AT_ONCE or max(of_one.values(), default=0) >= MOST_OF_ONE:
         await asyncio.wait(readings, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -169,8 +173,8 @@ async def _end(readings: Collection[asyncio.Task[None]]) -> None:
         await asyncio.wait(readings)
 
 
-async def _store(connection: AsyncConnection, stored: StoredSource, found: Found, at: datetime) -> None:
-    await feed_repository.read(connection, stored.id, found.reading, at)
+async def _store(connection: AsyncConnection, stored: StoredSource, found: Scraped, at: datetime) -> None:
+    await feed_repository.store(connection, stored.id, found.reading, read_at=at, error=None, failures=0)
     if found.observation is None:
         return
     digest = sha256(f"{stored.id} {at.isoformat()}".encode()).digest()
@@ -185,28 +189,26 @@ async def _store(connection: AsyncConnection, stored: StoredSource, found: Found
     await touch(connection, stored.deployment_id)
 
 
-async def _store_failure(connection: AsyncConnection, stored: StoredSource, found: Failed, at: datetime) -> None:
+async def _store_failure(
+    connection: AsyncConnection, stored: StoredSource, found: FailedScrape, at: datetime
+) -> None:
     """The wait doubles with each in a row."""
     failures, every_s = stored.failures + 1, stored.source.every_s
     wait_s = max(every_s, min(every_s * 2 ** min(failures, 10), LONGEST_WAIT_S))
-    await feed_repository.failed(
-        connection,
-        stored.id,
-        found.reading,
-        found.error,
-        failures=failures,
-        due_at=at + timedelta(seconds=wait_s),
+    due_at = at + timedelta(seconds=wait_s)
+    await feed_repository.store(
+        connection, stored.id, found.reading, error=found.error, failures=failures, due_at=due_at
     )
 
 
-def _log_a_turn(stored: StoredSource, found: Found | Failed, name: str) -> None:
+def _log_a_turn(stored: StoredSource, found: Scraped | FailedScrape, name: str) -> None:
     """When a feed begins to fail, and when it is over; of a URL only the part that can be no secret."""
     parts = urlsplit(stored.source.url)
     where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     model, failures = stored.source.model, stored.failures
-    if isinstance(found, Failed) and failures == 0:
+    if isinstance(found, FailedScrape) and failures == 0:
         logger.warning("%s: the feed of model %s at %s fails: %s", name, model, where, found.error)
-    elif isinstance(found, Found) and failures > 0:
+    elif isinstance(found, Scraped) and failures > 0:
         logger.info("%s: the feed of model %s at %s answers, after %d failures", name, model, where, failures)
 
 

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from sutler.service.deployments.traffic import exposition, promql
 from sutler.service.deployments.traffic.counters import AnotherEngineError, Counters, Reading, increase
 from sutler.service.deployments.traffic.exposition import MetricsError
-from sutler.service.deployments.traffic.feed_repository import Source
-from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, FetchError
+from sutler.service.deployments.traffic.feed_repository import FeedSource
+from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, ScrapeError
 from sutler.service.deployments.traffic.spreading import buckets_of
 from sutler.service.deployments.traffic.window import Observation, WorkloadShape
 from sutler.service.outgoing.addresses import Network
@@ -17,19 +17,19 @@ from sutler.service.outgoing.addresses import Network
 RANGES: Final = 4.0  # of `every_s`, that a Prometheus is asked for: two samples of each series have to be in it
 LONGEST_GAP: Final = timedelta(minutes=10)  # after a longer one, counting begins anew
 MOST_TOKENS: Final = 1e7  # of a request, as in observations that are sent
-MOST_REQUESTS: Final = 1e9
+MOST_REQUESTS: Final = 1e9  # of a reading, as in observations that are sent
 METRICS: Final = "text/plain;version=0.0.4"
 JSON: Final = "application/json"
 
 
 class Get(Protocol):
-    """The body of a 200. Raises FetchError."""
+    """The body of a 200. Raises ScrapeError."""
 
     def __call__(self, url: str, *, accept: str, allowed: tuple[Network, ...]) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Scraped:
     """What came since the last reading (None: the first one tells nothing yet); `reading` is to be continued."""
 
     reading: Reading | None
@@ -38,7 +38,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedScrape:
     """Why nothing could be read, without anything of the answer."""
 
     reading: Reading | None
@@ -46,14 +46,14 @@ class Failed:
 
 
 def read(
-    source: Source,
+    source: FeedSource,
     shapes: Sequence[WorkloadShape],
     before: Reading | None,
     *,
     at: datetime,
     allowed: tuple[Network, ...],
     get: Get = USUAL_FETCHER.get,
-) -> Found | Failed:
+) -> Scraped | FailedScrape:
     """What the source says at that moment. Nothing is raised for what it answers."""
     try:
         if source.kind == "prometheus":
@@ -61,35 +61,35 @@ def read(
         content = get(source.url, accept=METRICS, allowed=allowed)
         return _from_engine(source, shapes, before, at, exposition.counters_of(content))
     except AnotherEngineError:
-        return Failed(None, "leads to one engine and then to another: give every engine's own address")
+        return FailedScrape(None, "leads to one engine and then to another: give every engine's own address")
     except ArithmeticError:
-        return Failed(None, "counts what cannot be: give the /metrics of a vLLM engine")
-    except (FetchError, MetricsError) as error:
-        return Failed(None if before is None else replace(before, failed_at=at), str(error))
+        return FailedScrape(None, "counts what cannot be: give the /metrics of a vLLM engine")
+    except (ScrapeError, MetricsError) as error:
+        return FailedScrape(None if before is None else replace(before, failed_at=at), str(error))
 
 
 def _from_engine(
-    source: Source, shapes: Sequence[WorkloadShape], before: Reading | None, at: datetime, counters: Counters
-) -> Found:
+    source: FeedSource, shapes: Sequence[WorkloadShape], before: Reading | None, at: datetime, counters: Counters
+) -> Scraped:
     came = increase(before, at, counters, longest=LONGEST_GAP)
     reading = Reading(at, counters)
     if came is None:
-        return Found(reading, None, {})
+        return Scraped(reading, None, {})
     observation = _observation(source, shapes, came.started_at, came.ended_at, came.counters)
-    return Found(reading, observation, came.counters.latencies())
+    return Scraped(reading, observation, came.counters.latencies())
 
 
-def _from_prometheus(source: Source, shapes: Sequence[WorkloadShape], at: datetime, ask: promql.Ask) -> Found:
+def _from_prometheus(source: FeedSource, shapes: Sequence[WorkloadShape], at: datetime, ask: promql.Ask) -> Scraped:
     range_s = RANGES * source.every_s
     counters = promql.counters_within(
         lambda query: ask(promql.url_of(source.url, query)), source.selector, range_s=range_s
     )
     started_at = at - timedelta(seconds=range_s)
-    return Found(None, _observation(source, shapes, started_at, at, counters), counters.latencies())
+    return Scraped(None, _observation(source, shapes, started_at, at, counters), counters.latencies())
 
 
 def _observation(
-    source: Source, shapes: Sequence[WorkloadShape], started_at: datetime, ended_at: datetime, counters: Counters
+    source: FeedSource, shapes: Sequence[WorkloadShape], started_at: datetime, ended_at: datetime, counters: Counters
 ) -> Observation:
     """Everything that was counted is in the buckets. Raises MetricsError for sizes that no request has."""
     buckets = buckets_of(counters, shapes)

@@ -85,7 +85,7 @@ async def add(
 async def recent(
     connection: AsyncConnection, deployment_id: UUID, *, models: Collection[str], since: datetime
 ) -> list[Observation]:
-    """Of these models and all sources, what ended after `since`; of a model that has none, its newest."""
+    """What ended after `since`, of these models and all sources; the newest of a model that has none."""
     rows = (
         await connection.execute(
             _RECENT, {"deployment_id": deployment_id, "models": sorted(set(models)), "since": since}
@@ -97,7 +97,7 @@ async def recent(
 async def last_end(
     connection: AsyncConnection, deployment_id: UUID, *, model: str, source: str, before: datetime
 ) -> datetime | None:
-    """Until when a source had told that had begun to by that instant, within `LOOKED_BACK` of it."""
+    """Returns until when a source had told that had begun to by that instant, within `LOOKED_BACK` of it."""
     wanted = select(func.max(ObservationRow.ended_at)).where(
         ObservationRow.deployment_id == deployment_id,
         ObservationRow.model == model,
@@ -111,7 +111,7 @@ async def last_end(
 async def newest_latencies(
     connection: AsyncConnection, deployment_id: UUID, *, models: Collection[str], since: datetime
 ) -> dict[str, dict[str, float]]:
-    """By model, of the newest of its observations since then that has any."""
+    """The latencies by model, of the newest of its observations since then that has any."""
     asked = {"deployment_id": deployment_id, "models": sorted(set(models)), "since": since}
     rows = await connection.execute(_NEWEST_LATENCIES, asked)
     return {row.model: row.latencies for row in rows}
@@ -125,10 +125,10 @@ def _observations(rows: Sequence[Any]) -> list[Observation]:
 
 
 async def planned_models(connection: AsyncConnection, plan_id: UUID) -> list[Any]:
-    """Of the problem that a plan was made for, as it is stored."""
+    """The models of the problem that a plan was made for, as they are stored."""
     return await connection.scalar(select(PlanRow.problem["models"]).where(PlanRow.id == plan_id)) or []
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:
-    """What was received before that."""
+    """Removes what was received before that."""
     await connection.execute(text("DELETE FROM observation WHERE received_at < :before"), {"before": before})

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -19,7 +20,6 @@ from sutler.service.deployments.traffic.schemas import (
     ModelTrafficResource,
     ObservationDocument,
     TrafficResource,
-    WorkloadTrafficResource,
 )
 from sutler.service.deployments.traffic.slices import observations_of
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
@@ -29,17 +29,17 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 from sutler.service.documents.validation import validate
 
-AHEAD: Final = timedelta(minutes=1)
-OLDEST: Final = timedelta(days=1)
+AHEAD: Final = timedelta(minutes=1)  # chosen: clocks that are in step differ by less
+OLDEST: Final = timedelta(days=1)  # chosen: a sender that was cut off for a night still catches up
 SLACK_S: Final = 600.0  # the newest observation ends before now
-LONGEST_WINDOWS: Final = 30.0  # of window_s: thin traffic takes time to be known
-LONGEST_S: Final = 7 * 86_400.0
+LONGEST_WINDOWS: Final = 30.0  # of window_s, chosen: an hour by default, since thin traffic takes time to be known
+LONGEST_S: Final = 7 * 86_400.0  # as policy.shrink_after_s at most; what is older is not kept (repository.KEPT)
 
 
 async def observe(
     connection: AsyncConnection, deployment: Deployment, document: ObservationDocument, *, now: datetime
 ) -> AcceptedResource:
-    """Counts it, once, and has the deployment looked at. Raises DocumentError."""
+    """Counts what was observed, once, and has the deployment looked at. Raises DocumentError."""
     problem = validate(ProblemDocument, deployment.problem)
     stated = _model(problem, document.model)
     begin, _ = check_times(document, now)
@@ -67,7 +67,7 @@ async def observe(
 
 
 async def traffic(connection: AsyncConnection, deployment: Deployment, *, now: datetime) -> TrafficResource:
-    """What is known of all its models."""
+    """What is known of the traffic of all its models."""
     problem = validate(ProblemDocument, deployment.problem)
     policy = validate(PolicyDocument, deployment.policy)
     planned = await _planned(connection, deployment, problem.models)
@@ -82,7 +82,7 @@ async def traffic(connection: AsyncConnection, deployment: Deployment, *, now: d
 async def _planned(
     connection: AsyncConnection, deployment: Deployment, stated: Sequence[ModelDocument]
 ) -> list[ModelDocument]:
-    """With the rates that the plan that holds was made for; without one, as stated."""
+    """The models with the rates that the plan that holds was made for; without one, as stated."""
     found = [] if deployment.plan_id is None else await repository.planned_models(connection, deployment.plan_id)
     planned = {model.name: model for model in (validate(ModelDocument, one) for one in found)}
     return [with_planned_rates(model, planned.get(model.name)) for model in stated]
@@ -96,7 +96,7 @@ async def traffic_of(
     *,
     now: datetime,
 ) -> dict[str, ModelTraffic]:
-    """By model, under the policy's window."""
+    """What is known of each model's traffic under the policy's window."""
     names = [model.name for model in models]
     found = await repository.recent(connection, deployment_id, models=names, since=_since(policy, now))
     return await asyncio.to_thread(known, models, found, policy, now=now)
@@ -105,7 +105,7 @@ async def traffic_of(
 def known(
     models: Sequence[ModelDocument], found: Sequence[Observation], policy: PolicyDocument, *, now: datetime
 ) -> dict[str, ModelTraffic]:
-    """By model, of what was found of all of them. Pure; with much of it, this takes a while."""
+    """What is known of each model's traffic from what was found of all of them. Pure; much of it takes a while."""
     by_model: dict[str, list[Observation]] = defaultdict(list)
     for observation in found:
         by_model[observation.model].append(observation)
@@ -129,12 +129,12 @@ def _longest_s(policy: PolicyDocument) -> float:
 
 
 def _since(policy: PolicyDocument, now: datetime) -> datetime:
-    """From when on it is needed."""
+    """From when on observations are needed."""
     return now - timedelta(seconds=max(_longest_s(policy), policy.shrink_after_s + SLACK_S))
 
 
 def check_times(document: ObservationDocument, now: datetime) -> tuple[datetime, datetime]:
-    """When it begins and ends. Raises DocumentError for a time that cannot be meant."""
+    """When an observation begins and ends. Raises DocumentError for a time that cannot be meant."""
     if document.observed_at is not None:
         field, times = "observed_at", [document.observed_at]
     else:
@@ -160,24 +160,10 @@ def _shown(
     traffic: ModelTraffic, model: ModelDocument, latencies: Mapping[str, float] | None = None
 ) -> ModelTrafficResource:
     planned = {workload.name: workload.rate_rps or 0.0 for workload in model.workloads or ()}
-    return ModelTrafficResource(
-        model=traffic.model,
-        state=traffic.state,
-        window_s=traffic.window_s,
-        requests=traffic.requests,
-        rate_rps=traffic.rate_rps,
-        planned_rps=stated_rps(model),
-        last_at=traffic.last_at,
-        workloads=[
-            WorkloadTrafficResource(
-                workload=w.workload,
-                planned_rps=planned.get(w.workload, 0.0),
-                rate_rps=w.rate_rps,
-                requests=w.requests,
-                input_tokens=w.input_tokens,
-                output_tokens=w.output_tokens,
-            )
-            for w in traffic.workloads
-        ],
-        latencies=dict(latencies or {}),
-    )
+    shown = {
+        **asdict(traffic),
+        "planned_rps": stated_rps(model),
+        "workloads": [{**asdict(w), "planned_rps": planned.get(w.workload, 0.0)} for w in traffic.workloads],
+        "latencies": latencies or {},
+    }
+    return ModelTrafficResource.model_validate(shown)

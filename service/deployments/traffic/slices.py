@@ -9,15 +9,15 @@ from typing import Final
 from sutler.service.deployments.traffic.schemas import ObservationDocument, RequestDocument
 from sutler.service.deployments.traffic.window import Observation
 
-SLICE_S: Final = 10
-BINS_PER_DOUBLING: Final = 2
+SLICE_S: Final = 10  # chosen: short against a window, so that its edge cuts little; longer ones are fewer rows
+BINS_PER_DOUBLING: Final = 2  # chosen: sizes in a bin differ by 1.4 at most; more bins are more buckets to store
 LONGEST_GAP: Final = timedelta(minutes=10)  # a longer silence of who sends requests one by one is no lull
 
 Bin = tuple[int, int]
 
 
 def observations_of(document: ObservationDocument, *, told_until: datetime | None) -> list[Observation]:
-    """A window of buckets as it is, or single requests in slices without a gap.
+    """Takes a window of buckets as it is, and single requests in slices without a gap.
 
     `told_until`: until when the source had told before. Who sends requests as they come had none in between.
     """
@@ -51,7 +51,7 @@ def _sliced(
 
 
 def _buckets(requests: Sequence[RequestDocument]) -> tuple[tuple[float, float, float], ...]:
-    """One per bin of sizes, with the true means."""
+    """The buckets, one per bin of sizes, with the true means."""
     bins: dict[Bin, list[RequestDocument]] = defaultdict(list)
     for request in requests:
         bins[_bin(request.input_tokens), _bin(request.output_tokens)].append(request)

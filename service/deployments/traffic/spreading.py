@@ -18,8 +18,8 @@ from sutler.service.deployments.traffic.window import WorkloadShape, nearest
 
 Bucket = tuple[float, float, float]
 TINY: Final = 1e-6  # requests, or tokens: what is extrapolated may be next to nothing
-ROUNDS: Final = 60
-CLOSE_ENOUGH: Final = 1e-9
+ROUNDS: Final = 60  # chosen: each costs bins x bins; what has not converged by then is close
+CLOSE_ENOUGH: Final = 1e-9  # of all requests: less is rounding
 REACH: Final = 0.12  # in logarithms of tokens: beyond its bin a size is a planned one's if it is that much off
 UNEXPECTED: Final = 1e-3  # the share of what is near no planned workload, before the counts are known
 
@@ -58,7 +58,7 @@ def buckets_of(counters: Counters, shapes: Sequence[WorkloadShape]) -> tuple[Buc
 
 
 def _sizes(prompt: _Bin, generation: _Bin, shapes: Sequence[WorkloadShape]) -> tuple[float, float]:
-    """Those of the planned workload that these requests are taken for, where the bins allow it; else the bins' means.
+    """The sizes of the planned workload that these are taken for, where the bins allow it; else the bins' means.
 
     Two workloads may share a bin of one of their sizes: in it they differ by what is planned.
     """
@@ -132,7 +132,7 @@ def _fitted(seed: list[list[float]], rows: Sequence[float], columns: Sequence[fl
 
 
 def _merged(cells: Sequence[Bucket], shapes: Sequence[WorkloadShape]) -> list[Bucket]:
-    """One with the means of each workload's; their cells alone where the mean would be another workload's."""
+    """Merges each workload's cells into their mean; they stay alone where the mean would be another workload's."""
     of_workload: dict[str, list[Bucket]] = defaultdict(list)
     for cell in cells:
         of_workload[nearest(shapes, cell[0], cell[1]).name].append(cell)
@@ -149,7 +149,7 @@ def _mean(cells: Sequence[Bucket]) -> Bucket:
 
 
 def _scaled(buckets: Sequence[Bucket], counters: Counters) -> tuple[Bucket, ...]:
-    """So that the tokens add up to what was counted."""
+    """Scales the sizes so that the tokens add up to what was counted."""
     size, length, requests = _mean(buckets)
     across = counters.prompt.total / (size * requests) if size * requests > TINY else 0.0
     up = counters.generation.total / (length * requests) if length * requests > TINY else 0.0

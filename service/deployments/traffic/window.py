@@ -27,7 +27,7 @@ _Part = tuple[int, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """So many requests between two instants. `buckets`: (input tokens, output tokens, requests), means of each."""
+    """Some requests between two instants. `buckets`: (input tokens, output tokens, requests), means of each."""
 
     model: str
     source: str
@@ -61,7 +61,7 @@ class WorkloadTraffic:
 class ModelTraffic:
     """What is known of a model's traffic over `window_s`.
 
-    never: nothing was ever seen; silent: nothing is any more; thin: too little to tell; live: it is known.
+    `state` is never: nothing was ever seen; silent: nothing is any more; thin: too little to tell; live: it is known.
     `older_rps` and `newer_rps`: in the two halves of the window; the rate where these do not differ beyond chance.
     `peak_work`: the most work in the time that a lull has to last, in input tokens/s; infinite where it is not known
     for so long. `is_raised`: to what is stated, beyond what was seen.
@@ -127,7 +127,7 @@ def _halves(told: "_Told", length_s: float, *, rate_rps: float) -> tuple[float, 
 
 
 def work(rate_rps: float, input_tokens: float, output_tokens: float) -> float:
-    """Of requests of that size, by which mixes are compared: in input tokens/s."""
+    """The work of requests of that size, by which mixes are compared: in input tokens/s."""
     return rate_rps * (input_tokens + OUTPUT_WEIGHT * output_tokens)
 
 
@@ -200,7 +200,7 @@ class _Source:
             sums.add(counted, told_s, whole_s=until_s - since_s)
 
     def _about(self, since_s: float, until_s: float) -> range:
-        """Of what ends after the one instant, all that begins before the other."""
+        """The numbers of what ends after the one instant, with all that begins before the other."""
         first = bisect_right(self._ends_s, since_s)
         return range(first, bisect_left(self._ends_s, until_s + self._longest_s, first))
 

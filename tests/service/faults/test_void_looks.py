@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from sutler.service.deployments.replanning.evaluate import Verdict
-from sutler.service.deployments.replanning.facts import Facts
+from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import LEAST_PAUSE
+from sutler.service.deployments.replanning.verdict import Verdict
 from sutler.service.workers.replan_job import Looker
 from tests.postgres import Server
 from tests.service.builders import changed
@@ -30,8 +30,8 @@ class Overtaken(Looker):
     site: Standing | None = None
     held: Sequence[dict[str, Any]] = ()
 
-    async def verdict(self, facts: Facts) -> Verdict:
-        found = await super().verdict(facts)
+    async def verdict(self, step: PreparedLook | Verdict) -> Verdict:
+        found = await super().verdict(step)
         assert found.plan is not None  # it would issue one
         assert self.site is not None
         await asyncio.to_thread(report, self.site, *self.held)

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from sutler.service.cli.offline.reading import read_plan
 from typer.testing import CliRunner
 
 from sutler.service.cli.app import app
+from sutler.service.cli.offline.reading import read_plan
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema

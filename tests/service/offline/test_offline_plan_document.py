@@ -9,8 +9,8 @@ from uuid import UUID
 import jsonschema
 import numpy as np
 import pytest
-from sutler.service.cli.offline.reading import read_plan
 
+from sutler.service.cli.offline.reading import read_plan
 from sutler.service.documents.errors import DocumentError
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan, offline_plan_json

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.facts import OfferKey, Settled
-from sutler.service.deployments.replanning.market_view import SeenMarket
+from sutler.service.deployments.replanning.shared_market import SeenMarket
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.planned import shapes, stated_rps
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic

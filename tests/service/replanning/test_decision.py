@@ -6,7 +6,7 @@ import pytest
 
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.solver.replanning import Considered, FleetChange, ReplanOption
-from tests.service.replanning.builders import an_option
+from tests.service.replanning.builders import a_policy, an_option
 
 
 def considered(*options: ReplanOption, searched: bool = True, most_net_usd: float = 100.0) -> Considered:
@@ -15,13 +15,9 @@ def considered(*options: ReplanOption, searched: bool = True, most_net_usd: floa
 
 def decided(*options: ReplanOption, searched: bool = True, most_net_usd: float = 100.0, **others: Any) -> Decision:
     """A fleet of 4 $/h with a margin of 5 % over an hour: 0.20 $."""
-    given: dict[str, Any] = {
-        "headroom_fraction": 0.2,
-        "least_gain_fraction": 0.05,
-        "horizon_s": 3600.0,
-        "moved": False,
-    }
-    return decide(considered(*options, searched=searched, most_net_usd=most_net_usd), **{**given, **others})
+    given: dict[str, Any] = {"headroom_fraction": 0.2, "moved": False}
+    policy = a_policy(**{name: others.pop(name) for name in ("least_gain_fraction", "horizon_s") if name in others})
+    return decide(considered(*options, searched=searched, most_net_usd=most_net_usd), policy, **{**given, **others})
 
 
 def keep(**others: Any) -> ReplanOption:

@@ -45,10 +45,9 @@ def test_the_whole_problem_is_solved_with_alternatives_but_not_at_low_rates() ->
     """Its fleet is not the one that is issued, so what it is worth there would be paid for in vain."""
     facts = a_world().facts(is_asked=True)
     nobody: Any = None
-    replan = Replan(nobody, facts, prepare(facts))
+    replan = Replan(nobody, prepare(facts))
     assert (replan.problem.options.alternatives, replan.problem.options.robustness) == (True, False)
-    assert replan.prepared.consideration is not None
-    assert not replan.prepared.consideration.problem.options.alternatives
+    assert not replan.prepared.question.problem.options.alternatives
 
 
 def test_a_rental_that_ends_is_looked_at_before_it_does() -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments.traffic import feed_repository
-from sutler.service.deployments.traffic.feed_repository import Source, StoredSource
+from sutler.service.deployments.traffic.feed_repository import FeedSource, StoredSource
 from sutler.service.deployments.traffic.fetching import USUAL_FETCHER
 from sutler.service.deployments.traffic.reader import FeedReader
 from sutler.service.deployments.traffic.reading import Get
@@ -31,9 +31,9 @@ PATIENCE_S: Final = 30.0
 EVERY_S: Final = 15.0
 
 
-def a_source(url: str, **others: Any) -> Source:
+def a_source(url: str, **others: Any) -> FeedSource:
     usual: dict[str, Any] = {"model": "chat", "kind": "vllm", "number": 0, "every_s": EVERY_S, "selector": {}}
-    return Source(**{**usual, "url": f"{url}/metrics", **others})
+    return FeedSource(**{**usual, "url": f"{url}/metrics", **others})
 
 
 def feeds(deployed: Deployed) -> list[StoredSource]:
@@ -42,7 +42,7 @@ def feeds(deployed: Deployed) -> list[StoredSource]:
     return deployed.api.office.read(lambda connection: feed_repository.of_deployment(connection, id_))
 
 
-def fed(deployed: Deployed, *sources: Source) -> UUID:
+def fed(deployed: Deployed, *sources: FeedSource) -> UUID:
     """Gives it these feeds; its id."""
     id_ = deployed.id
 

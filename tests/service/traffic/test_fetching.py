@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sutler.service.deployments.traffic.fetching import LIMITS, MOST_BYTES, Fetcher, FetchError
+from sutler.service.deployments.traffic.fetching import LIMITS, MOST_BYTES, Fetcher, ScrapeError
 from sutler.service.outgoing.addresses import Network
 from tests.adapters.server import Raw, Reply, ScriptedServer, Wire, redirect_reply, unused_base_url
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE, QUICK
@@ -20,7 +20,7 @@ def fetched(url: str, *, fetcher: Fetcher = OURS, allowed: tuple[Network, ...] =
 
 
 def objection_to(url: str, *, fetcher: Fetcher = OURS, allowed: tuple[Network, ...] = LOOPBACK) -> str:
-    with pytest.raises(FetchError) as refused:
+    with pytest.raises(ScrapeError) as refused:
         fetched(url, fetcher=fetcher, allowed=allowed)
     return str(refused.value)
 

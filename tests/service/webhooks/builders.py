@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from sutler.service.outgoing.addresses import Network
 from sutler.service.outgoing.destinations import networks
-from sutler.service.webhooks.sending import Limits, Message
+from sutler.service.webhooks.sending import Message, SendLimits
 from tests.adapters.server import Received
 
 SECRET: Final = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 NOWHERE: Final[tuple[Network, ...]] = ()
 LOOPBACK: Final = networks(["127.0.0.0/8"])
-QUICK: Final = Limits(connect_s=0.3, whole_s=0.3, farewell_s=0.1)
-PATIENT: Final = Limits(connect_s=20.0, whole_s=20.0, farewell_s=20.0)
+QUICK: Final = SendLimits(connect_s=0.3, whole_s=0.3, farewell_s=0.1)
+PATIENT: Final = SendLimits(connect_s=20.0, whole_s=20.0, farewell_s=20.0)
 
 
 def a_message(url: str = "https://receiver.example/", **others: Any) -> Message:

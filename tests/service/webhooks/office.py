@@ -15,13 +15,13 @@ from sutler.service.db.asynchronous import begun, conninfo, open_async_engine, r
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.queue import DELIVERIES, Queue
 from sutler.service.outgoing.addresses import Network
+from sutler.service.web.caller import Caller
 from sutler.service.web.principal import LOCAL
 from sutler.service.webhooks import delivery_repository, replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import Delivery, Failed
-from sutler.service.webhooks.replays import Caller, Replayed
+from sutler.service.webhooks.delivery_repository import Delivery, FailedDeliveries
 from sutler.service.webhooks.repository import Webhook
-from sutler.service.webhooks.schemas import WebhookDocument
+from sutler.service.webhooks.schemas import ReplayedResource, WebhookDocument
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt
 from tests.service.webhooks.builders import LOOPBACK, SECRET
 
@@ -87,8 +87,7 @@ class Office:
         made, _ = await webhooks.register(
             connection,
             WebhookDocument.model_validate(values),
-            principal=LOCAL,
-            request_id="r-1",
+            Caller(LOCAL, "r-1"),
             allowed=LOOPBACK,
             now=datetime.now(UTC),
         )
@@ -104,7 +103,7 @@ class Office:
             )
 
     def removed(self, webhook: Webhook) -> None:
-        self.changed(lambda c: webhooks.remove(c, webhook.id, principal=LOCAL, request_id="r-2"))
+        self.changed(lambda c: webhooks.remove(c, webhook.id, Caller(LOCAL, "r-2")))
 
     def announced(self, event: str = EVENT, data: Mapping[str, Any] = DATA) -> list[UUID]:
         """The deliveries that came of it."""
@@ -134,9 +133,9 @@ class Office:
     def replayed(self, delivery_id: UUID) -> Delivery:
         return self.changed(lambda c: replays.replay(c, self.queue, delivery_id, caller=Caller(LOCAL, "r-3")))
 
-    def all_replayed(self, webhook: Webhook, **which: Any) -> Replayed:
+    def all_replayed(self, webhook: Webhook, **which: Any) -> ReplayedResource:
         """The failed ones."""
-        failed = Failed(webhook.id, **which)
+        failed = FailedDeliveries(webhook.id, **which)
         return self.changed(lambda c: replays.replay_failed(c, self.queue, failed, caller=Caller(LOCAL, "r-4")))
 
     def given_up(self, delivery_id: UUID, *, ago: str = "0 s") -> UUID:

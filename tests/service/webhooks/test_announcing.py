@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from sutler.service.db.asynchronous import begun
+from sutler.service.web.caller import Caller
 from sutler.service.web.principal import LOCAL
 from sutler.service.webhooks import repository
 from sutler.service.webhooks import service as webhooks
@@ -85,7 +86,7 @@ def test_a_webhook_that_is_deleted_meanwhile_does_not_undo_the_cause(office: Off
 
     async def remove() -> None:
         async with begun(office.engine) as connection:
-            await webhooks.remove(connection, webhook.id, principal=LOCAL, request_id="r")
+            await webhooks.remove(connection, webhook.id, Caller(LOCAL, "r"))
 
     async def race() -> None:
         async with begun(office.engine) as connection:

@@ -8,13 +8,14 @@ import pytest
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.outgoing.addresses import Network
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.principal import LOCAL
 from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import Failed
-from sutler.service.webhooks.replays import Caller
+from sutler.service.webhooks.delivery_repository import FailedDeliveries
 from sutler.service.webhooks.retries import MOST_ATTEMPTS
+from sutler.service.webhooks.schemas import ReplayedResource
 from sutler.service.webhooks.sending import Attempt, Message
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.webhooks.office import EVENT, Office
@@ -119,18 +120,18 @@ def test_replays_of_all_at_once_share_them(office: Office) -> None:
     webhook = office.registered()
     ids = {office.given_up(office.announced()[0]) for _ in range(20)}
 
-    async def replay_all() -> replays.Replayed:
+    async def replay_all() -> ReplayedResource:
         async with begun(office.engine) as connection:
-            return await replays.replay_failed(connection, office.queue, Failed(webhook.id), caller=AGAIN)
+            return await replays.replay_failed(connection, office.queue, FailedDeliveries(webhook.id), caller=AGAIN)
 
     async def all_at_once() -> list[object]:
         asked = (*(replay_all() for _ in range(SOME_AT_ONCE)), *(one_replay(office, one) for one in sorted(ids)[:5]))
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
     outcomes = office.run(all_at_once())
-    of_all = sum(outcome.replayed for outcome in outcomes if isinstance(outcome, replays.Replayed))
+    of_all = sum(outcome.replayed for outcome in outcomes if isinstance(outcome, ReplayedResource))
     assert of_all + outcomes.count(None) == len(ids)
-    assert all(outcome is None or isinstance(outcome, replays.Replayed | ConflictError) for outcome in outcomes)
+    assert all(outcome is None or isinstance(outcome, ReplayedResource | ConflictError) for outcome in outcomes)
     assert sorted(job.delivery_id for job in office.jobs()) == sorted(ids)
 
 

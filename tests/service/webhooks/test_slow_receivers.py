@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from sutler.service.webhooks.sending import Limits, Sender
+from sutler.service.webhooks.sending import Sender, SendLimits
 from tests.adapters.server import Raw, Reply, ScriptedServer, Wire
 from tests.service.webhooks.builders import LOOPBACK, PATIENT, QUICK, a_message
 
@@ -68,7 +68,7 @@ def test_a_body_that_never_comes_is_not_waited_for() -> None:
             waited_long.set()
 
     with ScriptedServer([Raw(promise)]) as server:
-        assert Sender(limits=Limits(farewell_s=0.1))(a_message(server.base_url), allowed=LOOPBACK).ok
+        assert Sender(limits=SendLimits(farewell_s=0.1))(a_message(server.base_url), allowed=LOOPBACK).ok
     assert not waited_long.is_set()
 
 
@@ -111,7 +111,7 @@ def test_a_receiver_that_takes_no_connection_is_left() -> None:
 
 def test_an_address_that_takes_no_connection_leaves_time_for_the_next() -> None:
     with ScriptedServer([Reply(200)]) as server, full("127.0.0.2", int(server.base_url.rpartition(":")[2])) as port:
-        sender = Sender(lookup=lambda *_: ["127.0.0.2", "127.0.0.1"], limits=Limits(connect_s=0.3, whole_s=8.0))
+        sender = Sender(lookup=lambda *_: ["127.0.0.2", "127.0.0.1"], limits=SendLimits(connect_s=0.3, whole_s=8.0))
         assert sender(a_message(f"http://two.example:{port}/"), allowed=LOOPBACK).ok
 
 

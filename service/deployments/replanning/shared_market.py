@@ -14,7 +14,11 @@ from sutler.service.translation.stored_market import StoredMarket
 from sutler.solver.problem import Offer
 
 FRESH_S: Final = 5.0
-MOST_SETTLE_TIMES: Final = 8
+"""How long a reading of the market serves.
+
+Chosen: a poll that finds the same offers changes no version. It only makes them fresh, which can be seen a bit later.
+"""
+MOST_SETTLE_TIMES: Final = 8  # chosen: nearly all deployments keep the default, and each time holds all offers once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,8 @@ class SeenMarket:
         return self.market
 
 
-class MarketView:
-    """For several threads at once: the first reads, the others wait for it."""
+class SharedMarket:
+    """Serves several threads at once: the first reads, the others wait for it."""
 
     def __init__(self, market: MarketService) -> None:
         self._market = market
@@ -40,6 +44,7 @@ class MarketView:
         self._read_at: datetime | None = None
         self._seen: SeenMarket | None = None
         self._settled: dict[float, Mapping[OfferKey, Settled]] = {}
+        self._known: dict[OfferKey, Offer | None] = {}
 
     def seen(self, *, version: int, settle_s: float, now: datetime) -> tuple[SeenMarket, Mapping[OfferKey, Settled]]:
         """The market, at least as new as this version, and its offers that have held for `settle_s`.
@@ -50,6 +55,7 @@ class MarketView:
             if self._is_old(version, now):
                 self._seen, self._version, self._read_at = SeenMarket(self._market.read()), version, now
                 self._settled.clear()
+                self._known = {}
             assert self._seen is not None
             if settle_s not in self._settled:
                 if len(self._settled) >= MOST_SETTLE_TIMES:
@@ -58,10 +64,16 @@ class MarketView:
             return self._seen, self._settled[settle_s]
 
     def known(self, offers: Collection[OfferKey]) -> dict[OfferKey, Offer]:
-        """Offers as they were when they were last for rent. Raises DatabaseError."""
-        with connected(self._market.engine) as connection:
-            documents = last_known(connection, offers)
-        return {key: Offer(**d.model_dump(include=set(Offer.__slots__))) for key, d in documents.items()}
+        """Offers as they were when they were last for rent; read once, as the market is. Raises DatabaseError."""
+        known = self._known  # a market that is read meanwhile begins another
+        missing = set(offers) - known.keys()
+        if missing:
+            with connected(self._market.engine) as connection:
+                found = last_known(connection, missing)
+            fields = set(Offer.__slots__)
+            known |= dict.fromkeys(missing)
+            known |= {key: Offer(**document.model_dump(include=fields)) for key, document in found.items()}
+        return {key: offer for key in offers if (offer := known[key]) is not None}
 
     def _is_old(self, version: int, now: datetime) -> bool:
         if self._seen is None or self._read_at is None or version != self._version:
@@ -69,8 +81,7 @@ class MarketView:
         return abs((now - self._read_at).total_seconds()) > FRESH_S
 
     def _read_settled(self, settle_s: float, now: datetime) -> dict[OfferKey, Settled]:
-        if settle_s == 0:
-            settle_s = 1.0
+        since = now - timedelta(seconds=settle_s or 1.0)
         with connected(self._market.engine) as connection:
-            found = settled(connection, since=now - timedelta(seconds=settle_s), until=now)
+            found = settled(connection, since=since, until=now)
         return {key: Settled(*values) for key, values in found.items()}

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from sutler.adapters.base import Offer
 from sutler.service.deployments.replanning.facts import OfferKey, Settled
-from sutler.service.deployments.replanning.market_view import FRESH_S, MarketView
+from sutler.service.deployments.replanning.shared_market import FRESH_S, SharedMarket
 from sutler.service.market.service import MarketService
 from sutler.service.settings import MarketSettings
 from tests.service.market.builders import SOUTH, Store, a_failure, an_answer, an_offer
@@ -22,9 +22,9 @@ def store(engine: Engine) -> Store:
     return Store(engine)
 
 
-def a_view(store: Store) -> MarketView:
+def a_view(store: Store) -> SharedMarket:
     settings = MarketSettings((), {}, None)
-    return MarketView(MarketService(store.engine, settings, store.poller, store.time.now))
+    return SharedMarket(MarketService(store.engine, settings, store.poller, store.time.now))
 
 
 def polls(store: Store, count: int, *offers: Offer) -> None:
@@ -39,7 +39,7 @@ def settled(store: Store, settle_s: float = SETTLE_S) -> Mapping[str, Settled]:
     return {offer_id: each for (_, offer_id, _), each in found.items()}
 
 
-def prices_seen(view: MarketView, version: int, now: datetime) -> list[float]:
+def prices_seen(view: SharedMarket, version: int, now: datetime) -> list[float]:
     market, _ = view.seen(version=version, settle_s=SETTLE_S, now=now)
     return sorted(offer.price_usd_per_hour for offer in market.stored().offers)
 
