@@ -1,6 +1,6 @@
 """Operations and bytes of one measurement on one GPU, counted as solver/throughput/architecture.py counts them.
 
-Flow: Measurement, LayerShard -> measure.py sees what fits into memory; the service sets times against datasheet peaks.
+Flow: Measurement, LayerShard -> measure.py sees what fits into memory; the service sets times beside datasheet peaks.
 """
 
 from math import ceil
