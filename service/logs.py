@@ -29,7 +29,7 @@ LEVELS: Final = {
     "apscheduler": logging.ERROR,
     "alembic": logging.WARNING,
 }
-SILENT: Final = ("uvicorn.access",)  # service/api/access_log.py writes it
+SILENT: Final = ("uvicorn.access",)  # service/web/access_log.py writes it
 MOST_CHARACTERS: Final = 4_000  # of a value; chosen: enough to recognise it, and no caller fills the log with one
 MOST_TRACEBACK_LINES: Final = 200  # chosen: what failed shows in its end, which is kept
 MASK: Final = "***"

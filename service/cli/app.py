@@ -15,13 +15,13 @@ from sutler.service.cli.estimate import estimate
 from sutler.service.cli.export import export
 from sutler.service.cli.keys import keys
 from sutler.service.cli.market import market
+from sutler.service.cli.measurements import profiles
 from sutler.service.cli.offline.app import offline
 from sutler.service.cli.plan import plan
-from sutler.service.cli.profile import profile
-from sutler.service.cli.profiles import profiles
 from sutler.service.cli.schema import schema
 from sutler.service.cli.serve import serve
 from sutler.service.cli.simulate import simulate
+from sutler.service.cli.time_layer import profile
 
 app = typer.Typer(
     name="sutler",

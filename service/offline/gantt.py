@@ -1,6 +1,6 @@
 """What a Gantt chart of an application draws, whatever it is drawn with: rows of GPUs, and blocks of time on them.
 
-Flow: stages and hardware of a plan or comparison -> chart_of (here) -> cli/views/offline_gantt.py (terminal),
+Flow: stages and hardware of a plan or comparison -> chart_of (here) -> cli/views/offline/gantt.py (terminal),
 gantt_html.py, figures.py (PNG). As SamuLLM's Figure 9: GPUs from top to bottom, time from left to right, a colour for
 each model.
 """

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sutler.service.cli.profile import profile
+from sutler.service.cli.time_layer import profile
 from sutler.service.cli.views.layer_timings import peak_share, profile_table
 from sutler.service.profiles.layer_profile import Kept, keep
 from sutler.service.profiles.layer_rows import read
