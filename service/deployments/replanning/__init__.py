@@ -1,13 +1,16 @@
 """Plans that keep themselves true: deployments are looked at when something happens, and planned anew if it pays.
 
-facts.py       what a look starts from
-load.py        the problem with the traffic that is seen instead of what was stated
-standing_machines.py       what of the plan stands: held, still for rent, lost, gone, dearer
-drift.py       what has moved, each with its evidence
-least_gain.py    what changes have to bring
-decision.py    which of the options is worth it
-state.py       what a look has found, for people
-repeats.py     searches that would be made again
-evaluate.py        one look, without a database or a clock: facts in, verdict out
-replan_job.py     the same with both: what is due, the job, the transaction that issues
+facts.py               what a look starts from
+load.py                the problem with the traffic that is seen instead of what was stated
+standing_machines.py   what of the plan stands: held, still for rent, lost, gone, dearer
+drift.py               what has moved, each with its evidence
+repeats.py             searches that would be made again
+preparing.py           what the solver is to consider because of it, if anything
+least_gain.py          what changes have to bring
+decision.py            which of the options is worth it
+state.py               what a look has found, for people
+verdict.py             what a look comes to
+evaluate.py            one look, without a database or a clock: facts in, verdict out
+
+Flow: service/workers/replan_job.py takes these steps with both: what is due, the job, the transaction that issues.
 """
