@@ -7,6 +7,7 @@ The API answers with the kind as an RFC 9457 problem (web/problem.py), the comma
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar, Final
 
 _SHORT = reprlib.Repr()
@@ -35,6 +36,18 @@ class FieldProblem:
         return f"{self.field}:{shown} {self.remedy}"
 
 
+class Exit(IntEnum):
+    """How commands end: what scripts may rely on."""
+
+    PLANNED = 0
+    OUR_FAULT = 1
+    BAD_INPUT = 2
+    INFEASIBLE = 3
+    NO_MARKET_DATA = 4
+    NO_PLAN_IN_TIME = 5
+    INTERRUPTED = 130
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of problem: its HTTP status, the stable end of its `type`, and its title."""
@@ -52,7 +65,7 @@ class SutlerError(Exception):
     """Root of every error that the service raises on purpose; the message names the remedy and never a secret."""
 
     kind: ClassVar[Kind] = DEFECT
-    exit_status: ClassVar[int | None] = None
+    exit_status: ClassVar[Exit | None] = None
     """What the command ends with; None where nobody at a terminal can bring it about."""
     retry_after_s: float | None = None
     """When it is worth to ask again."""

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.comparison import ComparisonDocument
 from sutler.service.documents.fields import Document
+from sutler.service.documents.kinds import DocumentName
 from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -14,19 +15,6 @@ from sutler.service.offline.plan_schema import OfflinePlanDocument
 from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.schedule_schema import OfflineScheduleDocument
 
-DocumentName = Literal[
-    "problem",
-    "market",
-    "plan",
-    "calibration",
-    "comparison",
-    "application",
-    "offline-plan",
-    "offline-progress",
-    "offline-simulation",
-    "offline-comparison",
-    "offline-schedule",
-]
 READ: Final[dict[DocumentName, type[Document]]] = {
     "problem": ProblemDocument,
     "market": MarketDocument,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sutler.service.errors import SutlerError
+from sutler.service.errors import Exit, SutlerError
 
 if TYPE_CHECKING:
     from sutler.adapters.base import PriceBand
@@ -26,7 +26,7 @@ LONGEST_INTERVAL_S = 86_400.0  # a day
 class SettingsError(SutlerError):
     """A setting that cannot be meant; the message names the variable and the remedy."""
 
-    exit_status = 2
+    exit_status = Exit.BAD_INPUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import requests
 
-from tests.service.running import PATIENCE_S, Running, finished, settings, until
+from tests.service.running import finished, serving, settings, until
 
 ROOT: Final = Path(__file__).parents[1]
 OURS: Final = ("service", "solver", "adapters", "migrations")
@@ -77,13 +76,6 @@ def ran(command: Sequence[str | Path], folder: Path) -> str:
     return done.stdout
 
 
-def ready(running: Running) -> bool:
-    try:
-        return running.get("/readyz").status_code == 200
-    except requests.RequestException:
-        return False
-
-
 def test_the_wheel_holds_one_package_with_its_types_and_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"sutler"}
@@ -107,16 +99,8 @@ def test_the_command_plans_from_such_a_folder(installed: Path, foreign: Path) ->
 
 
 def test_the_service_with_its_children_runs_from_such_a_folder(installed: Path, foreign: Path) -> None:
-    log = foreign / "serve.log"
-    with log.open("wb") as stderr:
-        command = [str(installed / "sutler"), "serve", "--port", "0"]
-        process = subprocess.Popen(command, cwd=foreign, env=environment_in(foreign), stderr=stderr)
-    running = Running(process, log)
-    try:
-        until(lambda: process.poll() is not None or ready(running), patience_s=3 * PATIENCE_S)
-        assert process.poll() is None, running.said()
+    with serving(foreign, environment_in(foreign), sutler=[str(installed / "sutler")]) as running:
+        until(lambda: running.get("/readyz").status_code == 200)
         made = running.post("/v1/plans", {"objective": {"kind": "min_cost"}, "models": [MODEL]})
         assert finished(running, f"/v1/plans/{made.json()['id']}")["status"] == "optimal", made.text
-    finally:
-        running.stop()
     assert "somebody else" not in running.said()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sutler.service.cli.terminal.background import in_background
-from sutler.service.cli.terminal.exits import Exit, exit_of_plan, guarded, say
+from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
 from sutler.service.cli.terminal.input import folder_of
 from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver, write_file
 from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
     from sutler.service.comparing.sweeping import Range

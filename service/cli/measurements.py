@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sutler.service.cli.terminal import output
-from sutler.service.cli.terminal.exits import Exit, guarded, say, say_all
+from sutler.service.cli.terminal.exits import guarded, say, say_all
 from sutler.service.cli.terminal.input import file_bytes
 from sutler.service.cli.terminal.options import AsJson
 from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
     from sutler.service.profiles.checks import Given

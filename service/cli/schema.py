@@ -1,29 +1,18 @@
 """`sutler schema`: the JSON Schema of a document, for editors, validators and other programs."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.output import write_json
+from sutler.service.documents.kinds import DocumentName
 
 
 @guarded
 def schema(
     document: Annotated[
-        Literal[
-            "problem",
-            "plan",
-            "market",
-            "calibration",
-            "comparison",
-            "application",
-            "offline-plan",
-            "offline-progress",
-            "offline-simulation",
-            "offline-comparison",
-            "offline-schedule",
-        ],
+        DocumentName,
         typer.Argument(help="Which document."),
     ],
 ) -> None:

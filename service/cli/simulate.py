@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sutler.service.cli.terminal.exits import Exit, guarded, refuse, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.input import read_plan
 from sutler.service.cli.terminal.options import PlanFile
 from sutler.service.cli.terminal.output import deliver
 from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
     from sutler.service.documents.traces import RequestTrace

@@ -7,14 +7,14 @@ DatabaseError
 
 from sqlalchemy.exc import DBAPIError
 
-from sutler.service.errors import Kind, SutlerError
+from sutler.service.errors import Exit, Kind, SutlerError
 
 
 class DatabaseError(SutlerError):
     """Root of what the database brings about; the message names the remedy and never a password."""
 
     kind = Kind(503, "database-away", "The database cannot be used now")
-    exit_status = 4
+    exit_status = Exit.NO_MARKET_DATA
 
 
 class DatabaseUnreachableError(DatabaseError):

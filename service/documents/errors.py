@@ -8,14 +8,14 @@ SutlerError
 
 from collections.abc import Iterable, Sequence
 
-from sutler.service.errors import FieldProblem, Kind, RemediedError, SutlerError, short_repr
+from sutler.service.errors import Exit, FieldProblem, Kind, RemediedError, SutlerError, short_repr
 
 
 class DocumentError(SutlerError):
     """A document that no plan can be made from; `problems` names every field found wrong."""
 
     kind = Kind(422, "invalid-document", "Some fields are wrong")
-    exit_status = 2
+    exit_status = Exit.BAD_INPUT
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -45,7 +45,7 @@ class NoMarketDataError(RemediedError):
     """There are no offers to plan with."""
 
     kind = Kind(503, "no-market-data", "There is nothing to plan with")
-    exit_status = 4
+    exit_status = Exit.NO_MARKET_DATA
 
     @property
     def lines(self) -> Sequence[str]:
@@ -55,7 +55,7 @@ class NoMarketDataError(RemediedError):
 class OutputError(RemediedError):
     """The result cannot be written to the path that was asked for."""
 
-    exit_status = 2
+    exit_status = Exit.BAD_INPUT
 
     def __init__(self, path: object, reason: str, remedy: str) -> None:
         super().__init__(f"{path}: {reason}", remedy)

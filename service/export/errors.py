@@ -4,11 +4,11 @@ SutlerError
 └── NothingToRunError   the plan runs nothing: make another plan
 """
 
-from sutler.service.errors import Kind, RemediedError
+from sutler.service.errors import Exit, Kind, RemediedError
 
 
 class NothingToRunError(RemediedError):
     """The plan has no replicas."""
 
     kind = Kind(409, "nothing-to-run", "The plan runs nothing")
-    exit_status = 3
+    exit_status = Exit.INFEASIBLE

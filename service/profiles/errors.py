@@ -5,13 +5,13 @@ ProfileError
 └── NothingToFitError        no run is left to calibrate with, or they do not go together: measure, or leave some out
 """
 
-from sutler.service.errors import NOT_FOUND, RemediedError
+from sutler.service.errors import NOT_FOUND, Exit, RemediedError
 
 
 class ProfileError(RemediedError):
     """Root of both."""
 
-    exit_status = 2
+    exit_status = Exit.BAD_INPUT
 
 
 class NoSuchProfileError(ProfileError):

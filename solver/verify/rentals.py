@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from sutler.solver.market.pools import PIECE_SIZES
-from sutler.solver.market.supply import machine_gpus
 from sutler.solver.plan import Plan, Rental
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.verify.numbers import same
@@ -92,7 +91,7 @@ def _overlapping_slices(problem: Problem, sizes: dict[int, list[int]]) -> Iterat
         rented = [index for index in members if index in sizes]
         path = f"rentals on machine {machine!r} of {provider!r}"
         gpus = sum(sum(sizes[index]) for index in rented)
-        limit = machine_gpus(problem.offers[index] for index in members)
+        limit = _gpus_of_machine([problem.offers[index] for index in members])
         if gpus > limit:
             yield f"{path}: {gpus} GPUs, expected at most the {limit} that can be rented there"
         yield from _shared_cards([problem.offers[index] for index in rented], path)
@@ -107,3 +106,16 @@ def _shared_cards(rented: list[Offer], path: str) -> Iterator[str]:
                 both = [taken[card].offer_id, offer.offer_id]
                 yield f"{path}: card {card} is rented through offers {both}, expected at most one of them"
             taken[card] = offer
+
+
+def _gpus_of_machine(offers: list[Offer]) -> int:
+    """What is stated; without it the union of the cards if all offers name theirs, else the largest offer.
+
+    Worked out here once more: what the supply gets wrong must not pass.
+    """
+    stated = [offer.machine_gpus for offer in offers if offer.machine_gpus is not None]
+    if stated:
+        return min(stated)
+    if all(offer.gpu_ids is not None for offer in offers):
+        return len({card for offer in offers for card in offer.gpu_ids or ()})
+    return max(offer.gpus for offer in offers)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sutler.solver.candidates.engines import ABILITIES, ANY_LAYOUT, shares_experts, spreads_experts
-from sutler.solver.candidates.enumerate import roles_of
 from sutler.solver.candidates.power import power_cap_fraction
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.plan import Plan, Replica, Stage
@@ -13,6 +12,12 @@ from sutler.solver.problem import Problem, ServedModel
 from sutler.solver.verify.numbers import agrees, at_most
 from sutler.solver.verify.totals import cap_fractions
 from sutler.solver.verify.view import PlacedPiece, PlanView, is_measured
+
+_ROLES = {
+    "off": ("aggregated",),
+    "auto": ("aggregated", "prefill", "decode"),
+    "only": ("prefill", "decode"),
+}
 
 
 def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) -> Iterator[str]:
@@ -33,8 +38,8 @@ def broken_replicas(problem: Problem, plan: Plan, *, is_standing: bool = False) 
         counted[replica.model] += 1
         if replica.id != expected and not is_standing:
             yield f"{path}.id: {replica.id!r}, expected {expected!r} (replicas of a model count from 0)"
-        if replica.role not in roles_of(problem):
-            expected = " or ".join(map(repr, roles_of(problem)))
+        if replica.role not in _ROLES[problem.search.disaggregation]:
+            expected = " or ".join(map(repr, _ROLES[problem.search.disaggregation]))
             yield f"{path}.role: {replica.role!r}, expected {expected}"
         listed = models[replica.model].precisions
         if replica.precision not in listed and not is_standing:

@@ -127,11 +127,17 @@ def a_market() -> dict[str, Any]:
 
 
 @contextmanager
-def serving(folder: Path, environment: Mapping[str, str], *arguments: str, waits: bool = True) -> Iterator[Running]:
+def serving(
+    folder: Path,
+    environment: Mapping[str, str],
+    *arguments: str,
+    waits: bool = True,
+    sutler: Sequence[str] = (sys.executable, "-m", "sutler"),
+) -> Iterator[Running]:
     """`sutler serve` with these arguments, on a free port unless they say otherwise; stopped at the end."""
     log = folder / f"serve-{time.monotonic_ns()}.log"
     port: Sequence[str] = () if "--port" in arguments else ("--port", "0")
-    command = [sys.executable, "-m", "sutler", "serve", *port, *arguments]
+    command = [*sutler, "serve", *port, *arguments]
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             command, cwd=folder, env=dict(environment), stderr=stderr, stdin=subprocess.DEVNULL

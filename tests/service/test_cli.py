@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.json_schemas import DOCUMENTS, DocumentName, json_schema
+from sutler.service.documents.kinds import DocumentName
+from sutler.service.json_schemas import DOCUMENTS, json_schema
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

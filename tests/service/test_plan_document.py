@@ -9,10 +9,11 @@ import jsonschema
 import pytest
 
 from sutler.service.deployments.schemas import NewDeploymentDocument
+from sutler.service.documents.kinds import DocumentName
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
-from sutler.service.json_schemas import DOCUMENTS, DocumentName, json_schema
+from sutler.service.json_schemas import DOCUMENTS, json_schema
 from sutler.service.translation.from_plan import issue_plan, plan_json
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve

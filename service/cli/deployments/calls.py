@@ -9,8 +9,9 @@ from urllib.parse import quote
 import typer
 from rich.console import RenderableType
 
-from sutler.service.cli.terminal.exits import Exit, refuse
+from sutler.service.cli.terminal.exits import refuse
 from sutler.service.cli.terminal.output import show, write_json
+from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

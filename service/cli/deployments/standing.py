@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sutler.service.cli.deployments.calls import INPUT, Name, all_items, at, calling, print_items, read
-from sutler.service.cli.terminal.exits import Exit, guarded, say
+from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.options import AsJson
 from sutler.service.cli.terminal.output import show, write_json
+from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
     from sutler.service.cli.terminal.client import Client

@@ -18,8 +18,9 @@ import requests
 import typer
 from requests import PreparedRequest
 
-from sutler.service.cli.terminal.exits import Exit, refuse, say
+from sutler.service.cli.terminal.exits import refuse, say
 from sutler.service.documents.errors import DocumentError
+from sutler.service.errors import Exit
 from sutler.service.settings import CallerSettings, caller_settings
 
 # Chosen: a service that is there connects in milliseconds, and its slowest answers take seconds.

@@ -6,26 +6,15 @@ SUTLER_DEBUG=1 shows the traceback of what is our fault.
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from sutler.service.errors import Exit
+
 P = ParamSpec("P")
 R = TypeVar("R")
 MOST_MESSAGES = 20  # chosen: what a terminal shows at once
-
-
-class Exit(IntEnum):
-    """What scripts may rely on."""
-
-    PLANNED = 0
-    OUR_FAULT = 1
-    BAD_INPUT = 2
-    INFEASIBLE = 3
-    NO_MARKET_DATA = 4
-    NO_PLAN_IN_TIME = 5
-    INTERRUPTED = 130
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
