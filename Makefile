@@ -104,8 +104,8 @@ extras-check: $(STAMP)
 	@$(PYTHON) -m venv build/extras
 	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
-	@build/extras/bin/python -m pytest -q tests/solver/profiling tests/service/test_cli_profile.py \
-		tests/solver/test_throughput_aiconfigurator.py tests/solver/test_throughput_estimates.py
+	@build/extras/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
+		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
 
 accuracy: check-data $(STAMP)
 	@$(BIN)/python -m benchmarks.accuracy "$(DATA)" $(ARGS)

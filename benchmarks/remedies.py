@@ -1,8 +1,8 @@
 """Whether what infeasible plans say has to give is enough, and the least: `python -m benchmarks.remedies`.
 
-Random problems with limits that are too tight (tests/solver/remedies.py) are planned, changed as their conflicts say
-and planned again; then once more with 1.5 % (or one GPU) less of what is farthest off. Exit 1 where a changed problem
-has no plan.
+Random problems with limits that are too tight (tests/solver/explanation/remedies.py) are planned, changed as their
+conflicts say and planned again; then once more with 1.5 % (or one GPU) less of what is farthest off. Exit 1 where a
+changed problem has no plan.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
-from tests.solver.remedies import Judged, infeasible_problems, judged
+from tests.solver.explanation.remedies import Judged, infeasible_problems, judged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.deployments.terraform import state_document
 from sutler.service.documents.plan import PlanDocument
-from tests.service.deployments.fleets import LINEAGE, On, a_fleet, a_machine, a_replica
+from tests.service.deployments.diff.fleets import LINEAGE, On, a_fleet, a_machine, a_replica
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOLVED = sorted((Path(__file__).parents[1] / "service" / "export" / "plans").glob("*.json"))

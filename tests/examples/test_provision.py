@@ -13,7 +13,7 @@ import pytest
 
 from sutler.service.documents.plan import PlanDocument
 from tests.examples.stand_in import Answer, StandIn, a_problem
-from tests.service.deployments.fleets import (
+from tests.service.deployments.diff.fleets import (
     On,
     a_fleet,
     a_machine,

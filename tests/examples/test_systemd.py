@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.stand_in import StandIn
-from tests.service.deployments.fleets import a_fleet
+from tests.service.deployments.diff.fleets import a_fleet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 UNITS = EXAMPLES / "systemd"

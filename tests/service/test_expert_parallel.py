@@ -25,10 +25,10 @@ from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver import solve
 from tests.service.builders import DELETE, NOW, Path, a_snapshot, an_offer, changed
+from tests.service.cli.test_estimate import run_one
 from tests.service.deployments.test_terraform import misfits, state
 from tests.service.export.commands import in_shell
 from tests.service.export.plans import plan_of
-from tests.service.test_estimate import run_one
 
 REPLICA: Path = ("replicas", 0)
 

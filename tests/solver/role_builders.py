@@ -8,7 +8,7 @@ from sutler.solver.catalog.entries import Gpu
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Disaggregation, Offer, Problem, Search
 from tests.builders import a_gpu, a_model, a_problem, a_workload, an_offer, measured
-from tests.solver.throughput_builders import a_dense_spec
+from tests.solver.throughput.builders import a_dense_spec
 
 SITE: dict[str, Any] = {"site": "s1", "inter_machine_gb_per_s": 12.5}
 LLAMA = load_models()["llama-3-70b"]

@@ -10,7 +10,7 @@ from sutler.solver.problem import Disaggregation, Objective, ObjectiveKind, Prob
 from sutler.solver.verify import verify
 from tests.builders import OBJECTIVES, random_estimated_roles_problem, random_roles_problem
 from tests.looped import for_each
-from tests.solver.replanning_builders import considered, with_demand, without
+from tests.solver.replanning.builders import considered, with_demand, without
 from tests.solver.role_builders import with_mode
 from tests.solver.test_laws import are_equal, is_no_worse
 

@@ -12,7 +12,7 @@ from sutler.solver.problem import EngineName, Offer, Problem, Search, ServedMode
 from sutler.solver.replanning import Switching
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer
-from tests.solver.replanning_builders import considered
+from tests.solver.replanning.builders import considered
 
 A40, L40 = "a40", "l40"
 SITE: dict[str, Any] = {"site": "s", "inter_machine_gb_per_s": 12.5}

@@ -40,8 +40,8 @@ from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.stage_times import stage_work
 from sutler.solver.throughput.stages import stage_kinds
 from sutler.solver.verify import verify
-from tests.solver.replanning_builders import considered
-from tests.solver.throughput_builders import served
+from tests.solver.replanning.builders import considered
+from tests.solver.throughput.builders import served
 
 MOE = "qwen3-235b-a22b-2507"
 THINKING = (500.0, 3000.0)

@@ -15,7 +15,7 @@ from sutler.solver.verify import verify
 from tests.builders import a_problem, an_offer, measured
 from tests.looped import for_each
 from tests.solver.brute_force import optimum
-from tests.solver.throughput_builders import pipelines_of, served
+from tests.solver.throughput.builders import pipelines_of, served
 
 LINK_GB_PER_S = 26.0
 LAYOUTS = (("l40s", 1), ("l40s", 2), ("h100-sxm", 1))

@@ -13,7 +13,7 @@ from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.deployments.errors import NothingToServeError
 from sutler.service.deployments.terraform import state_document
 from sutler.service.documents.plan import PlanDocument
-from tests.service.deployments.fleets import (
+from tests.service.deployments.diff.fleets import (
     LINEAGE,
     On,
     a_fleet,

@@ -4,7 +4,7 @@ from typing import Any
 
 from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.profiling.shapes import Measurement
-from tests.solver.throughput_builders import a_dense_spec
+from tests.solver.throughput.builders import a_dense_spec
 
 TORCH_NEEDED = "torch is not installed: pip install 'sutler[profile]', or any CPU build of torch from 2.5 on"
 

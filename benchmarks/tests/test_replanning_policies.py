@@ -1,0 +1,122 @@
+"""What the policies decide in situations that are easy to judge, and that the figures of a day add up."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from benchmarks.day.fleet import Engine, Fleet, Lease
+from benchmarks.day.market import ForRent
+from benchmarks.day.policies import NeverReplan, ReplanAlways, Sight
+from benchmarks.day.simulation import Outcome, live, oracle, outcome_of
+from benchmarks.day.world import Machine
+from benchmarks.tests.replanning_builders import HOUR_S, STEADY_S, first_fleet, setting
+from sutler.adapters.base import Offer
+
+
+def rented(lease: Lease, offer: ForRent) -> Machine:
+    return Machine(0, lease, offer, ordered_s=0.0, serves_s=0.0)
+
+
+def sight(offers: tuple[ForRent, ...], *machines: Machine) -> Sight:
+    return Sight(HOUR_S, offers, machines, setting().day)
+
+
+def card(name: str, *, price: float = 2.0, gpu: str = "h100-sxm") -> ForRent:
+    offer = Offer(
+        offer_id=name,
+        feed="on_demand",
+        gpu=gpu,
+        gpus=1,
+        available=1,
+        price_usd_per_hour=price,
+        contract="on_demand",
+        machine_id=name,
+    )
+    return ForRent("vastai", offer)
+
+
+def node(name: str, *, gpus: int, price: float) -> ForRent:
+    offer = Offer(
+        offer_id=name,
+        feed="nodes",
+        gpu="h100-sxm",
+        gpus=gpus,
+        available=1,
+        price_usd_per_hour=price,
+        contract="on_demand",
+        divisible=True,
+        machine_id=name,
+        machine_gpus=gpus,
+    )
+    return ForRent("lium", offer)
+
+
+def lease_of(offer: ForRent) -> Lease:
+    given = offer.offer
+    return Lease(offer.provider, given.offer_id, given.contract, given.gpu, given.gpus, given.price_usd_per_hour)
+
+
+def test_the_estimates_that_the_world_takes_for_true_are_those_of_the_plan() -> None:
+    """A fleet that was planned for some traffic with headroom serves it."""
+    made = replace(setting(), length_s=STEADY_S)
+    fleet = first_fleet()
+    outcome = live(made, NeverReplan(fleet), fleet)
+    assert outcome.served / outcome.arrived > 0.98
+    assert outcome.usd == pytest.approx(fleet.usd_per_hour * STEADY_S / HOUR_S)
+
+
+def test_never_replanning_goes_on_while_nothing_is_lost() -> None:
+    offer = card("a")
+    lease = lease_of(offer)
+    fleet = Fleet((lease,), (Engine(0, 1, (1.0,)),))
+    assert NeverReplan(fleet).decide(sight((), rented(lease, offer))) is None
+
+
+def test_never_replanning_replaces_what_is_lost_by_the_cheapest_of_its_kind() -> None:
+    kept, lost = card("kept"), card("lost")
+    fleet = Fleet((lease_of(kept), lease_of(lost)), (Engine(0, 1, (0.5,)), Engine(1, 1, (0.5,))))
+    others = (card("a", price=2.5), node("b", gpus=4, price=8.8), card("c", price=1.0, gpu="a40"))
+    found = NeverReplan(fleet).decide(sight(others, rented(lease_of(kept), kept)))
+    assert found is not None
+    assert found.machines[0] == fleet.machines[0]
+    assert found.machines[1] == Lease("lium", "b", "on_demand", "h100-sxm", 1, 2.2)
+    assert found.engines == fleet.engines
+
+
+def test_never_replanning_goes_on_without_what_nobody_rents_out_and_takes_it_later() -> None:
+    kept, lost = card("kept"), card("lost")
+    fleet = Fleet((lease_of(lost), lease_of(kept)), (Engine(0, 1, (0.4,)), Engine(1, 1, (0.6,))))
+    policy = NeverReplan(fleet)
+    assert policy.decide(sight((), rented(lease_of(kept), kept))) is None
+    found = policy.decide(sight((lost,), rented(lease_of(kept), kept)))
+    assert found is not None
+    assert len(found.machines) == 2
+
+
+def test_of_two_lost_machines_one_is_replaced_where_one_is_for_rent() -> None:
+    first, second, other = card("first"), card("second"), card("other")
+    fleet = Fleet((lease_of(first), lease_of(second)), (Engine(0, 1, (0.4,)), Engine(1, 1, (0.6,))))
+    found = NeverReplan(fleet).decide(sight((other,)))
+    assert found is not None
+    assert [lease.offer_id for lease in found.machines] == [other.offer.offer_id]
+    assert found.engines == (Engine(0, 1, (0.4,)),)
+
+
+@cache
+def always() -> Outcome:
+    return live(setting(), ReplanAlways(setting().planner, 120.0), first_fleet())
+
+
+def test_replanning_always_follows_the_traffic() -> None:
+    never = live(setting(), NeverReplan(first_fleet()), first_fleet())
+    assert always().served > never.served
+    assert always().revisions > 0
+    assert always().idle_machine_hours > never.idle_machine_hours == 0.0
+
+
+def test_no_plan_is_cheaper_than_the_oracle_at_what_it_serves() -> None:
+    spans = oracle(setting(), step_s=600.0)
+    bound = outcome_of(spans, revisions=0, started=0, stopped=0, lost=0, gpus=0.0)
+    assert bound.served == bound.arrived == pytest.approx(always().arrived)
+    assert bound.usd_per_million_served < always().usd_per_million_served
