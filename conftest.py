@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
+from typing import Final
 
 import pytest
 from sqlalchemy import Engine
@@ -15,9 +17,19 @@ from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_server
 
 _numbers = count(1)
+ROOT: Final = Path(__file__).parent
+# Second tier whole (`make test-all`): processes that die, connections that break, benchmarks that run.
+SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
 
 # Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what stands in the folders of the second tier."""
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in SLOW_FOLDERS):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

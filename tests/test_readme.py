@@ -33,6 +33,7 @@ def numbers_in(lines: list[str]) -> list[float]:
     return [float(found.replace(",", "")) for line in lines for found in NUMBER.findall(line)]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_does_what_is_shown(tmp_path: Path) -> None:
     ran = 0
     with ExitStack() as opened:

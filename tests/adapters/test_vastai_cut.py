@@ -89,6 +89,7 @@ def test_of_several_cut_parts_the_least_certain_counts() -> None:
     assert coverage.up_to_usd_per_hour == pytest.approx(0.5 + (MOST_OFFERS - 2) / 10_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contracts", ["on_demand", "on_demand,interruptible"])
 @pytest.mark.parametrize("new_rows", [0, 1000, MOST_OFFERS])
 def test_a_cloud_that_always_answers_with_as_many_as_it_may_ends_in_time(contracts: str, new_rows: int) -> None:

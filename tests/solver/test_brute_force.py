@@ -63,14 +63,14 @@ def _cuts_off(problem: Problem, bound: float, best: float) -> bool:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS)
+@for_each("seed", SEEDS, quick=15)
 def test_the_exact_method_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", SEARCHED_SEEDS)
+@for_each("seed", SEARCHED_SEEDS, quick=6)
 def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []
@@ -92,7 +92,7 @@ def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(30))
+@for_each("seed", range(30), quick=8)
 def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []

@@ -4,6 +4,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
+
 from sutler.solver import solve
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Disaggregation, Objective, ObjectiveKind, Problem, SolveOptions
@@ -29,7 +31,7 @@ def plans_by_mode(problem: Problem) -> dict[str, Plan]:
     return {mode: solve(with_mode(problem, mode)) for mode in MODES}
 
 
-@for_each("first", range(2000, 2300, 20))
+@for_each("first", range(2000, 2300, 20), quick=2)
 def test_auto_is_never_worse_than_off_or_only(first: int) -> None:
     """Every one of the plans verifies, else solve raises."""
     for seed in range(first, first + 20):
@@ -38,6 +40,7 @@ def test_auto_is_never_worse_than_off_or_only(first: int) -> None:
         assert is_no_worse(plans["auto"], plans["only"]), seed
 
 
+@pytest.mark.slow
 @for_each("first", range(0, 60, 10))
 def test_auto_is_never_worse_on_estimated_rates(first: int) -> None:
     for seed in range(first, first + 10):
@@ -46,7 +49,7 @@ def test_auto_is_never_worse_on_estimated_rates(first: int) -> None:
         assert is_no_worse(plans["auto"], plans["only"]), seed
 
 
-@for_each("seed", range(12))
+@for_each("seed", range(12), quick=3)
 def test_plans_with_alternatives_and_robustness_verify_too(seed: int) -> None:
     problem = drawn(seed, is_estimated=seed % 2 == 0, alternatives=True)
     assert verify(problem, solve(problem)) == ()
@@ -59,7 +62,7 @@ def test_more_budget_is_never_worse(seed: int) -> None:
     assert is_no_worse(solve(richer), solve(problem))
 
 
-@for_each("seed", range(16))
+@for_each("seed", range(16), quick=3)
 def test_more_bandwidth_between_machines_is_never_worse(seed: int) -> None:
     problem = drawn(seed, is_estimated=True)
     wider = [
@@ -113,7 +116,7 @@ def test_names_do_not_matter(seed: int) -> None:
     assert are_equal(solve(other), solve(problem))
 
 
-@for_each("seed", range(16))
+@for_each("seed", range(16), quick=4)
 def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     problem = drawn(seed, is_estimated=seed % 4 == 0)
 

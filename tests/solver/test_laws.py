@@ -70,6 +70,7 @@ def test_every_plan_verifies(seed: int, objective: ObjectiveKind) -> None:
     assert plan.status in ("optimal", "infeasible")
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @law
 def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveKind) -> None:
@@ -79,6 +80,7 @@ def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveK
     assert plan.status in ("optimal", "infeasible")
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(["max_throughput", "min_cost"]), st.floats(0.3, 0.9))
 @law
 def test_slower_links_and_smaller_disks_never_help(seed: int, objective: ObjectiveKind, factor: float) -> None:

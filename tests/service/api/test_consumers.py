@@ -20,6 +20,8 @@ from tests.service.api.conftest import Guarded, guarding
 from tests.service.builders import changed
 from tests.service.running import until
 
+pytestmark = pytest.mark.slow
+
 QUICK: dict[str, Any] = {**CHAT, "solver": {"time_limit_s": 20}}
 BUSIER = changed(QUICK, ("models", 0, "workloads", 0, "rate_rps"), 28)
 

@@ -61,6 +61,7 @@ def each_problem_once(guarded: Guarded) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", sorted(GROUPS))
 def test_a_thousand_requests_of_every_kind_get_documented_answers(
     guarded: Guarded, group: str, tmp_path: Path
@@ -78,6 +79,7 @@ def test_a_thousand_requests_of_every_kind_get_documented_answers(
     assert "a defect of sutler" not in running.said()
 
 
+@pytest.mark.slow
 def test_calls_that_follow_from_each_other_get_documented_answers(guarded: Guarded, tmp_path: Path) -> None:
     running, key = guarded.running, guarded.keys["admin"]
     arguments = ("--phases", "stateful", "--max-examples", "20")

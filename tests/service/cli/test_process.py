@@ -14,6 +14,8 @@ import pytest
 
 from tests.service.builders import a_problem
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "sutler"]
 

@@ -19,6 +19,8 @@ from tests.service.builders import a_problem
 from tests.service.containers.reading import PASSWORD, PROGRAMS, ROLES, ROOT, SERVICES, STAGES, ran, seconds, words
 from tests.service.running import Running, serving, settings, until
 
+pytestmark = pytest.mark.slow
+
 PAGE: Final = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
 

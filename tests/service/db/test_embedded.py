@@ -19,6 +19,8 @@ from sutler.service.db.store import open_store
 from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_folder
 
+pytestmark = pytest.mark.slow
+
 ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 20.0
 USER: Final = """

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from sutler.service.documents.plan import PlanDocument, ReplicaDocument
 from tests.service.export.random_plans import commands_of, random_plan
 
@@ -25,6 +27,7 @@ def assert_started_whole(plan: PlanDocument) -> None:
         assert {"max_num_seqs", "max_num_batched_tokens", "max_model_len"} <= args.keys()
 
 
+@pytest.mark.slow
 def test_every_replica_of_forty_default_problems_is_started_on_all_its_gpus() -> None:
     plans = [plan for plan in map(random_plan, range(40)) if plan is not None]
     assert len(plans) > 30

@@ -1,5 +1,7 @@
 """Two APIs, two workers and two schedulers on one database: they behave as one."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,6 +120,15 @@ def test_no_cloud_is_polled_by_both_schedulers(cluster: Cluster) -> None:
 
 def _several(rows: list[tuple[Any, ...]]) -> list[datetime] | None:
     return [at for (at,) in rows] if len(rows) > 1 else None
+
+
+def test_a_key_that_is_revoked_on_the_command_line_is_refused_by_both(cluster: Cluster) -> None:
+    key = made_key(cluster.scene.environment, cluster.scene.folder, "read")
+    mine = {"headers": {"Authorization": f"Bearer {key}"}}
+    assert [api.get("/v1/plans", **mine).status_code for api in cluster.both] == [200, 200]
+    command = [sys.executable, "-m", "sutler", "keys", "revoke", key.split("_")[1]]
+    subprocess.run(command, env=cluster.scene.environment, cwd=cluster.scene.folder, check=True, capture_output=True)
+    assert [api.get("/v1/plans", **mine).status_code for api in cluster.both] == [401, 401]
 
 
 def test_changes_at_both_count_against_one_limit(cluster: Cluster) -> None:

@@ -9,6 +9,8 @@ from tests.service.faults.scenes import Scene, a_scene, kill, of, solvers, until
 from tests.service.offline.builders import an_application, an_asker
 from tests.service.running import Running, finished, until
 
+pytestmark = pytest.mark.slow
+
 LONG = an_application(models=[an_asker(count=150_000, output_tokens=300)], edges=[], search={"time_limit_s": 3})
 
 
@@ -52,11 +54,3 @@ def test_a_worker_that_is_told_to_end_gives_its_plan_back(scene: Scene, api: Run
     assert worker.stop() == 0
     assert story(scene, url) == ("queued", 1, 0)
     assert api.post(f"{url}/cancel").status_code == 200
-
-
-def test_a_plan_whose_job_is_lost_is_put_into_the_queue_again(scene: Scene, api: Running) -> None:
-    url = asked(api)
-    scene.rows("DELETE FROM procrastinate_jobs")
-    worker = scene.worker()
-    assert finished(api, url)["schema"] == "sutler/offline-plan/v1"
-    assert worker.stop() == 0

@@ -12,6 +12,8 @@ from sutler.service.offline.running import schedule_of, script_of
 from tests.service.offline.running_plans import REQUESTS, a_plan, a_stage
 from tests.service.offline.running_scripts import Run, clean_up, running
 
+pytestmark = pytest.mark.slow
+
 # a first, then b, then c; d only at the end.
 SEQUENCE = a_plan(
     a_stage(0, 100, {"a": [(0, 1)], "b": [(2,)]}, finished={"a": REQUESTS}),

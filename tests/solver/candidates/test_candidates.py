@@ -352,6 +352,7 @@ def test_each_model_has_its_own_candidates() -> None:
     assert polytope.candidates.rps[candidate_with(polytope, "a", model=1), 0] == 3.0
 
 
+@pytest.mark.slow
 @for_each("seed", range(30))
 def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> None:
     problem = random_estimated_problem(seed)

@@ -186,6 +186,7 @@ def small_estimated_problem(seed: int, objective: ObjectiveKind) -> Problem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
 @for_each("seed", range(14))
 def test_pruning_keeps_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:

@@ -50,6 +50,7 @@ def precisions_of(plan: Plan) -> set[str | None]:
     return {replica.precision for replica in plan.replicas}
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.sampled_from(["max_throughput", "min_cost"]))
 @settings(
     derandomize=True, deadline=None, max_examples=4, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -430,7 +430,10 @@ def test_where_time_runs_out_the_answer_still_has_an_entry() -> None:
     assert find_conflicts(problem, lambda: 0.0)
 
 
-@pytest.mark.parametrize(("seed", "count"), [(0, 10), (1000, 10), (2000, 10), (3000, 10), (None, 4)])
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [(0, 10), (1000, 10), (2000, 10), (3000, 10), pytest.param(None, 4, marks=pytest.mark.slow)],
+)
 def test_granting_what_is_asked_for_is_enough_and_less_is_not(seed: int | None, count: int) -> None:
     """Of measured rates, and without a seed of estimated ones. `python -m benchmarks.remedies` judges hundreds."""
     problems = infeasible_problems(seed or 0, estimated=seed is None)

@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 from sutler.solver.offline.application import Edge, LengthDistribution, Node
 from sutler.solver.offline.bounds import lower_bound
 from sutler.solver.offline.costs import Costs
@@ -44,6 +46,7 @@ def tiny(seed: int) -> Costs:
     return costs_of(application, hardware_of(gpus), seed=seed, max_sequences=max_sequences, keeps_replicas=keeps)
 
 
+@pytest.mark.slow
 @for_each("seed", range(20))
 def test_no_schedule_of_whole_stages_is_one_percent_faster(seed: int) -> None:
     costs = tiny(seed)

@@ -81,6 +81,7 @@ def random_market(draw: Random) -> list[Offer]:
     return made
 
 
+@pytest.mark.slow
 @for_each("seed", range(2))
 def test_what_is_rented_is_as_good_as_the_best_of_all_sets(seed: int) -> None:
     draw = Random(seed)

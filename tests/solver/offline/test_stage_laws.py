@@ -50,6 +50,7 @@ def test_every_rule_makes_valid_stages(rule: Rule) -> None:
         assert execution.makespan_s >= lower_bound(costs).seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_the_search_makes_valid_stages_and_is_never_slower_than_greedy(part: int) -> None:
     faster = 0

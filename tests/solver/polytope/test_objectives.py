@@ -258,6 +258,7 @@ def networked_site(seed: int, objective: ObjectiveKind) -> Problem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
 @for_each("seed", NETWORKED_SEEDS)
 def test_the_first_objective_is_the_optimum_over_hundreds_of_pipelines(seed: int, objective: ObjectiveKind) -> None:

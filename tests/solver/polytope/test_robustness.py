@@ -110,7 +110,7 @@ def test_a_plan_that_carries_its_load_at_low_rates_needs_no_alternative() -> Non
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", range(0, 40, 4))
+@for_each("seed", range(0, 40, 4), quick=2)
 def test_with_equal_bands_nothing_is_more_robust(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), measured=(), estimates="roofline")
     problem = replace(problem, search=replace(problem.search, expert_parallel=False))  # its bands are wider
@@ -158,6 +158,7 @@ def test_on_tiny_markets_the_alternative_is_the_true_optimum_at_low_rates(
         assert reached == pytest.approx(best.value, rel=0.005)
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(OBJECTIVES))
 @law
 def test_low_rates_never_help_and_the_alternative_never_hurts(seed: int, objective: ObjectiveKind) -> None:
@@ -182,6 +183,7 @@ def test_low_rates_never_help_and_the_alternative_never_hurts(seed: int, objecti
     assert other.cost_usd_per_hour == about(sum(r.price_usd_per_hour * r.count for r in other.rentals))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(OBJECTIVES))
 @law
 def test_nothing_is_better_at_low_rates_than_the_best_plan_made_for_them(seed: int, objective: ObjectiveKind) -> None:

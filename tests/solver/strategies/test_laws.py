@@ -26,17 +26,19 @@ NETWORKED_MARKETS = range(1, 4)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", MARKETS)
+@for_each("seed", MARKETS, quick=2)
 def test_no_strategy_beats_sutler_on_a_measured_market(seed: int, objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_problem(seed, objective))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @for_each("seed", ESTIMATED_MARKETS)
 def test_no_strategy_beats_sutler_on_an_estimated_market(seed: int, objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(seed, objective))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_strategy_beats_sutler_where_providers_have_limited_shares(objective: ObjectiveKind) -> None:
     problem = random_estimated_problem(2, objective)
@@ -47,6 +49,7 @@ def test_no_strategy_beats_sutler_where_providers_have_limited_shares(objective:
     assert refused >= rules | {"cauchy/mce-lp", "cauchy/mc-lp", "cauchy/co-lp"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_strategy_beats_sutler_on_the_cases_from_the_literature(objective: ObjectiveKind) -> None:
     budget = None if objective in ("min_cost", "min_power") else 12.0
@@ -56,6 +59,7 @@ def test_no_strategy_beats_sutler_on_the_cases_from_the_literature(objective: Ob
         assert {name for name in without if not name.startswith(("splitwise", "disaggregated"))} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @for_each("seed", NETWORKED_MARKETS)
 def test_no_combos_or_pools_beat_sutler_on_networks(seed: int, objective: ObjectiveKind) -> None:

@@ -23,6 +23,7 @@ def of(
     return estimate(Roofline(), served(model, request), layouts, concurrency=concurrency)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 2000),
     st.integers(1, 8000),

@@ -215,6 +215,7 @@ def test_pages_that_are_none_are_refused(service: Running, deploy: Deploys, para
     assert service.get(f"/v1/deployments/{name}/decisions", params=params).status_code == 422
 
 
+@pytest.mark.slow
 def test_every_plan_of_a_policy_that_validates_says_what_a_replay_of_it_found(
     service: Running, deploy: Deploys
 ) -> None:

@@ -6,6 +6,8 @@ from sutler.service.documents.market import OfferDocument
 from tests.service.deployments.replanning.builders import START, a_market, an_offer
 from tests.service.deployments.replanning.worlds import POLL_S, a_world, machines
 
+pytestmark = pytest.mark.slow
+
 
 def a_market_with(price_usd_per_hour: float, offer_id: str = "large", provider: str = "acme") -> list[OfferDocument]:
     """The usual one, with another price of one offer."""

@@ -1,9 +1,7 @@
-"""What is killed, restarted or doubled loses nothing and does nothing twice: real processes, a real PostgreSQL."""
+"""What is killed or restarted loses nothing and does nothing twice: real processes, a real PostgreSQL."""
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +19,6 @@ import requests
 
 from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
 from tests.postgres import Server, a_folder, a_server
-from tests.service.api.conftest import made_key
 from tests.service.builders import a_slow_problem, changed
 from tests.service.running import Running, a_market, finished, serving, settings, until
 
@@ -47,75 +44,11 @@ class Site:
             connection.execute("SET search_path TO public, queue")
             return connection.execute(question.encode(), values).fetchall()
 
-    def attempts(self, plan_id: str) -> tuple[int, int]:
-        """How often it was taken up, and how many workers died of it."""
-        [found] = self.asked("SELECT attempt, deaths FROM plan WHERE id = %s", plan_id)
-        return found[0], found[1]
-
 
 @pytest.fixture
 def site(postgres: Server) -> Iterator[Site]:
     with a_folder() as folder, ExitStack() as stack:
         yield Site(postgres, folder, stack)
-
-
-def begun(service: Running, problem: dict[str, Any]) -> dict[str, Any]:
-    """A plan that a worker is making now."""
-    answer = service.post("/v1/plans", problem, headers={"Prefer": "respond-async"})
-    assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    until(lambda: service.get(job["url"]).json().get("progress"))
-    return job
-
-
-def solvers_of(worker: psutil.Process) -> list[psutil.Process]:
-    return [child for child in worker.children() if "solver_main" in " ".join(child.cmdline())]
-
-
-def test_a_plan_whose_worker_is_killed_is_made_once_by_another(site: Site) -> None:
-    service = site.start()
-    job = begun(service, a_slow_problem(time_limit_s=SOLVE_S))
-    worker = service.child("worker")
-    [solver] = solvers_of(worker)
-    worker.kill()
-    plan = finished(service, job["url"])
-    assert plan["status"] in {"feasible", "optimal"}
-    assert site.attempts(job["id"]) == (2, 1)
-    assert not solver.is_running() or solver.status() == psutil.STATUS_ZOMBIE
-    assert len(service.get("/v1/plans").json()["items"]) == 1
-
-
-def test_a_plan_that_kills_two_workers_fails_and_says_so(site: Site) -> None:
-    service = site.start()
-    job = begun(service, a_slow_problem(time_limit_s=60))
-    service.child("worker").kill()
-    until(lambda: site.attempts(job["id"]) == (2, 1))
-    until(lambda: service.get(job["url"]).json().get("progress"))
-    service.child("worker").kill()
-    failed = finished(service, job["url"])
-    assert (failed["status"], failed["problem"]["type"]) == ("failed", "urn:sutler:problem:solver-lost")
-    assert service.post("/v1/plans", CHAT).status_code == 201
-
-
-def test_a_solver_that_is_killed_fails_its_plan_and_no_other(site: Site) -> None:
-    service = site.start()
-    job = begun(service, a_slow_problem(time_limit_s=60))
-    [solver] = solvers_of(service.child("worker"))
-    solver.kill()
-    failed = finished(service, job["url"])
-    assert failed["problem"]["type"] == "urn:sutler:problem:solver-lost"
-    assert service.post("/v1/plans", CHAT).status_code == 201
-
-
-def test_a_worker_that_is_told_to_end_leaves_its_plan_to_another_at_once(site: Site) -> None:
-    api = site.start("--role", "api")
-    first = site.start("--role", "worker")
-    job = begun(api, a_slow_problem(time_limit_s=SOLVE_S))
-    second = site.start("--role", "worker")
-    assert first.stop() == 0
-    assert finished(api, job["url"])["status"] in {"feasible", "optimal"}
-    assert site.attempts(job["id"]) == (2, 0)
-    assert second.process.poll() is None
 
 
 def test_a_request_is_answered_once_though_the_api_is_killed_in_the_middle_of_it(site: Site) -> None:
@@ -233,52 +166,6 @@ class Load:
 
 
 _RATE = ("models", 0, "workloads", 0, "rate_rps")
-
-
-def test_two_of_everything_on_one_database_are_one(site: Site) -> None:
-    site.environment["SUTLER_CHANGES_PER_MINUTE"] = "1000"
-    key = made_key(site.environment, site.folder, "plan")
-    apis = [site.start("--role", "api", "--require-key") for _ in range(2)]
-    for role in ("worker", "worker", "scheduler", "scheduler"):
-        site.start("--role", role)
-    one, other = apis
-    for api in apis:
-        api.session.headers["Authorization"] = f"Bearer {key}"
-    until(lambda: one.get("/readyz").ok)
-
-    named = {"Idempotency-Key": str(uuid4())}
-    with ThreadPoolExecutor(8) as pool:
-        at_once = [pool.submit(api.post, "/v1/plans", CHAT_ON_THE_STORE, headers=named) for api in apis * 2]
-        answers = [asked.result() for asked in at_once]
-    assert {answer.status_code for answer in answers} <= {201, 409}
-    assert len({answer.json()["id"] for answer in answers if answer.status_code == 201}) == 1
-    assert len(one.get("/v1/plans").json()["items"]) == 1
-
-    assert one.put("/v1/deployments/chat", {"problem": CHAT}).status_code == 201
-    first = other.get("/v1/deployments/chat/plan", params={"wait_s": 30})
-    assert (first.json()["revision"], one.get("/v1/deployments/chat/plan").content) == (1, first.content)
-    with ThreadPoolExecutor(8) as pool:
-        waiting = [
-            pool.submit(api.get, "/v1/deployments/chat/plan", params={"after": 1, "wait_s": 30}) for api in apis
-        ]
-        replans = [pool.submit(api.post, "/v1/deployments/chat/replan") for api in apis]
-        made = {replan.result().json()["id"] for replan in replans}
-        seen = [asked.result().json() for asked in waiting]
-    assert [plan["revision"] for plan in seen] == [2, 2]
-    assert {plan["id"] for plan in seen} <= made
-    revisions = [item["revision"] for item in one.get("/v1/deployments/chat/plans").json()["items"]]
-    assert sorted(revisions) == list(range(1, len(revisions) + 1))
-
-    polls = site.asked("SELECT count(*) FROM poll")[0][0]
-    assert polls == 1, "two schedulers have polled one cloud twice"
-
-    revoked(site, key)
-    assert [api.get("/v1/plans").status_code for api in apis] == [401, 401]
-
-
-def revoked(site: Site, key: str) -> None:
-    command = [sys.executable, "-m", "sutler", "keys", "revoke", key.split("_")[1]]
-    subprocess.run(command, env=site.environment, cwd=site.folder, check=True, capture_output=True)
 
 
 def test_a_job_that_was_lost_is_put_back(site: Site) -> None:
