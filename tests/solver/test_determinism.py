@@ -101,6 +101,7 @@ def in_a_fresh_process(hash_seed: int) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_two_fresh_processes_give_the_same_plans() -> None:
     """Hashes of names differ between the two, as they do between any two runs of Python."""
     first, second = in_a_fresh_process(1), in_a_fresh_process(2)

@@ -43,6 +43,8 @@ law = settings(
     derandomize=True, deadline=None, max_examples=20, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
+long_law = settings(law, max_examples=8)
+
 
 def goodness(plan: Plan, figure: float | None) -> float:
     """Larger is better; an infeasible problem is worst."""
@@ -72,7 +74,7 @@ def test_every_plan_verifies(seed: int, objective: ObjectiveKind) -> None:
 
 @pytest.mark.slow
 @given(seeds, objectives)
-@law
+@long_law
 def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_problem(seed, objective)
     plan = solve(problem)
@@ -82,7 +84,7 @@ def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveK
 
 @pytest.mark.slow
 @given(seeds, st.sampled_from(["max_throughput", "min_cost"]), st.floats(0.3, 0.9))
-@law
+@long_law
 def test_slower_links_and_smaller_disks_never_help(seed: int, objective: ObjectiveKind, factor: float) -> None:
     problem = random_estimated_problem(seed, objective)
     offers = [

@@ -21,7 +21,8 @@ LINK_GB_PER_S = 26.0
 LAYOUTS = (("l40s", 1), ("l40s", 2), ("h100-sxm", 1))
 
 
-@for_each("seed", [0, 3, 33], quick=3)
+@pytest.mark.slow
+@for_each("seed", [0, 3, 33])
 def test_what_allows_less_is_never_better(seed: int) -> None:
     """33: prefill and decode over thin links, which keep replicas busy for longer than their GPUs do."""
     assert violations(seed)[1] == []

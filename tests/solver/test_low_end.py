@@ -37,7 +37,7 @@ from tests.solver.planning_builders import about, rented_gpus
 
 seeds = st.integers(min_value=0, max_value=100_000)
 law = settings(
-    derandomize=True, deadline=None, max_examples=12, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 SEARCHED_TO = 0.005 + 0.002  # the gap of the searches near a plan, and what is not worth another fleet
 ROUNDING = 1e-6

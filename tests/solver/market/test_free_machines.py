@@ -56,8 +56,9 @@ def test_the_binary_search_finds_it_too(seed: int, objective: ObjectiveKind) -> 
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(6), quick=2)
+@for_each("seed", range(6))
 def test_plans_on_estimated_rates_hold_where_some_machines_are_free(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), options=SolveOptions(alternatives=False))
     problem = with_free_offers(problem, seed)

@@ -42,6 +42,7 @@ def fingerprint(seed: int) -> str:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_same_plans() -> None:
     program = "from tests.solver.offline.test_offline_determinism import fingerprint as f; print(f(6), f(7))"
     said = [
@@ -59,6 +60,7 @@ def test_two_processes_make_the_same_plans() -> None:
     assert "sutler" in said[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_simulating_what_was_planned_takes_as_long_as_planned(strategy: Strategy) -> None:
     for seed in range(10, 16):

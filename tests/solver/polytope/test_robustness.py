@@ -28,7 +28,7 @@ from tests.solver.planning_builders import about
 
 seeds = st.integers(min_value=0, max_value=100_000)
 law = settings(
-    derandomize=True, deadline=None, max_examples=12, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 GOOD_GAP = 0.005 + 0.002  # of the search, and of the plans compared with
 
@@ -110,7 +110,7 @@ def test_a_plan_that_carries_its_load_at_low_rates_needs_no_alternative() -> Non
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", range(0, 40, 4), quick=2)
+@for_each("seed", range(0, 40, 8), quick=1)
 def test_with_equal_bands_nothing_is_more_robust(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), measured=(), estimates="roofline")
     problem = replace(problem, search=replace(problem.search, expert_parallel=False))  # its bands are wider

@@ -20,8 +20,8 @@ from tests.solver.strategies.strategy_builders import (
     two_models_case,
 )
 
-MARKETS = range(10)
-ESTIMATED_MARKETS = range(1, 4)
+MARKETS = range(6)
+ESTIMATED_MARKETS = range(1, 3)
 NETWORKED_MARKETS = range(1, 4)
 
 

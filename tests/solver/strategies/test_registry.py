@@ -90,6 +90,7 @@ def test_settings_that_the_caller_lacks_are_those_that_allow_more(
     assert settings_beyond(own, callers) == settings
 
 
+@pytest.mark.slow
 def test_what_may_do_more_than_sutler_is_told_by_its_problem() -> None:
     ran = {one.strategy.name: one.beyond for one in compare(two_models_case("min_cost"))}
     freer = {name for name, beyond in ran.items() if beyond}
