@@ -109,7 +109,7 @@ async def order_plan(
     caller: Caller,
 ) -> PlanRecord:
     """Puts a plan for the deployment into the queue, in the caller's transaction."""
-    order = order_of(document, caller.principal.actor, caller.request_id)
+    order = order_of(document, caller)
     order = replace(order, deployment_id=deployment.id, deployment_name=deployment.name)
     await plan_requests.place(services, connection, PLANS, order)
     return await plan_requests.stored(connection, PLANS, order.id)

@@ -14,6 +14,7 @@ from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.repository import OFFLINE_PLANS, OfflineOrder, OfflinePlanRecord
 from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.plan_requests import Asker, placed, stored
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError
 from sutler.service.web.state import Services
 
@@ -23,7 +24,7 @@ async def check(services: Services, document: ApplicationDocument) -> None:
     await asyncio.to_thread(admit, document, services.settings, now=services.now())
 
 
-def order_of(document: ApplicationDocument, created_by: str, request_id: str | None) -> OfflineOrder:
+def order_of(document: ApplicationDocument, caller: Caller) -> OfflineOrder:
     """The first plan of this application; what the caller left out stays left out."""
     plan_id = uuid4()
     return OfflineOrder(
@@ -35,8 +36,8 @@ def order_of(document: ApplicationDocument, created_by: str, request_id: str | N
         application=document.model_dump(mode="json", by_alias=True, exclude_unset=True),
         report=None,
         objective=document.objective.kind,
-        created_by=created_by,
-        request_id=request_id,
+        created_by=caller.principal.actor,
+        request_id=caller.request_id,
     )
 
 
@@ -75,7 +76,7 @@ async def ask_adjusted(
         application=json.loads(application),
         report=progress.model_dump(mode="json", by_alias=True, exclude_unset=True),
         objective=parent.objective,
-        created_by=asker.principal.actor,
-        request_id=asker.request_id,
+        created_by=asker.caller.principal.actor,
+        request_id=asker.caller.request_id,
     )
     return await placed(services, OFFLINE_PLAN, order, asker, action="adjust"), plan.application

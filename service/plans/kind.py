@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sutler.service.documents.fields import Document
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
+from sutler.service.web.caller import Caller
 from sutler.service.web.state import Services
 
 D = TypeVar("D", bound=Document)
@@ -21,8 +22,8 @@ R = TypeVar("R", bound=StoredPlan)
 class PlanKind(Generic[D, R]):
     """One kind of plan. A `question` is what callers ask and the column `asked` keeps, a `plan` what they get.
 
-    `check` raises what is wrong with a question; `order` makes what is stored of it, given who asks and the request's
-    id; `time_limit_s` is how long it may be searched for a plan.
+    `check` raises what is wrong with a question; `order` makes what is stored of it, given who asks; `time_limit_s`
+    is how long it may be searched for a plan.
     """
 
     table: PlanTable[R]
@@ -30,7 +31,7 @@ class PlanKind(Generic[D, R]):
     asked: str
     plan: type[Document]
     check: Callable[[Services, D], Awaitable[None]]
-    order: Callable[[D, str, str | None], PlanOrder]
+    order: Callable[[D, Caller], PlanOrder]
     time_limit_s: Callable[[D], float]
 
     @property

@@ -19,10 +19,10 @@ from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.plan_requests import asker_of
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
+from sutler.service.web.caller import caller_of
 from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
 from sutler.service.web.preferences import preferences_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service, Services
 from sutler.service.web.waiting import for_caller
 
@@ -145,9 +145,8 @@ async def _get(
 
 
 async def _cancel(kind: Kind, request: Request, services: Service, principal: Planner, plan_id: UUID) -> BaseModel:
-    request_id = request_id_of(request)
-    record = await plan_requests.cancel(services, kind, plan_id, principal=principal, request_id=request_id)
-    return plan_responses.job_of(record)
+    caller = caller_of(request, principal)
+    return plan_responses.job_of(await plan_requests.cancel(services, kind, plan_id, caller=caller))
 
 
 async def _get_asked(kind: Kind, services: Service, _reader: Reader, plan_id: UUID) -> Response:

@@ -11,13 +11,14 @@ from sutler.service.plans.admission import admit
 from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.repository import PLANS, Order
 from sutler.service.profiles.references import with_calibration
+from sutler.service.web.caller import Caller
 from sutler.service.web.state import Services
 
 
-def order_of(document: ProblemDocument, created_by: str, request_id: str | None) -> Order:
+def order_of(document: ProblemDocument, caller: Caller) -> Order:
     """A plan for this problem; what the caller left out stays left out."""
     problem: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return Order(uuid4(), problem, document.objective.kind, created_by, request_id)
+    return Order(uuid4(), problem, document.objective.kind, caller.principal.actor, caller.request_id)
 
 
 async def check(services: Services, document: ProblemDocument) -> None:

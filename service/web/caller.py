@@ -1,6 +1,7 @@
 """Who changes something, and by which request: what the audit log is told."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from fastapi import Request
 
@@ -14,6 +15,9 @@ class Caller:
 
     principal: Principal
     request_id: str | None
+
+
+CLI: Final = Caller(Principal("cli", "admin"), None)
 
 
 def caller_of(request: Request, principal: Principal) -> Caller:

@@ -19,4 +19,3 @@ class Principal:
 
 
 LOCAL: Final = Principal("local", "admin")
-CLI: Final = Principal("cli", "admin")

@@ -23,7 +23,8 @@ from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
 from sutler.service.db.notices import Notices
 from sutler.service.settings import ServiceSettings
 from sutler.service.web import problems
-from sutler.service.web.principal import CLI, Principal, Scope
+from sutler.service.web.caller import CLI
+from sutler.service.web.principal import Principal, Scope
 
 T = TypeVar("T")
 PATIENCE_S: Final = 20.0
@@ -75,11 +76,11 @@ class Process:
         self, *, scope: Scope = "plan", lifetime: timedelta | None = None, name: str = "for a test"
     ) -> NewKey:
         async with begun(self.engine) as connection:
-            return await service.create_key(connection, name=name, scope=scope, lifetime=lifetime, principal=CLI)
+            return await service.create_key(connection, name=name, scope=scope, lifetime=lifetime, caller=CLI)
 
     async def revoke(self, key_id: str) -> str:
         async with begun(self.engine) as connection:
-            return await service.revoke_key(connection, key_id, principal=CLI)
+            return await service.revoke_key(connection, key_id, caller=CLI)
 
     async def run(self, statement: str, **values: object) -> Any:
         """One statement in a transaction of its own; its rows, if it has any."""
