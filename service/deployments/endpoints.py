@@ -24,7 +24,6 @@ from sutler.service.deployments.terraform import state_document
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.examples import CHAT
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
 from sutler.service.plans.plan_responses import job_of, page_of, shown
 from sutler.service.plans.repository import PLANS
@@ -32,7 +31,7 @@ from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.caller import caller_of
-from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
+from sutler.service.web.errors import ChangedMeanwhileError, NotYetError
 from sutler.service.web.etags import tags_of
 from sutler.service.web.idempotency import Earlier, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
@@ -221,10 +220,7 @@ async def get_deployment_plan(services: Service, _reader: Reader, name: Name, re
     """One plan of the deployment."""
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
-        record = await plan_repository.find_revision(connection, deployment.id, revision)
-    if record is None:
-        raise NotFoundError(f"{name} has no plan {revision}: GET /v1/deployments/{name}/plans lists all")
-    return shown(record)
+        return shown(await deployments.plan_of(connection, deployment, revision))
 
 
 @router.get(

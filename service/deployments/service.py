@@ -125,6 +125,15 @@ async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -
     return deployment
 
 
+async def plan_of(connection: AsyncConnection, deployment: Deployment, revision: int) -> PlanRecord:
+    """One plan of the deployment. Raises NotFoundError."""
+    record = await plan_repository.find_revision(connection, deployment.id, revision)
+    if record is None:
+        listing = f"GET /v1/deployments/{deployment.name}/plans lists all"
+        raise NotFoundError(f"{deployment.name} has no plan {revision}: {listing}")
+    return record
+
+
 async def current_plan(
     services: Services, name: str, *, after: int | None = None, unlike: frozenset[str] = frozenset(), wait_s: float
 ) -> CurrentRow | None:

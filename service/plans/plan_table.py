@@ -17,7 +17,7 @@ from sutler.service.plans.claims import MADE_BY, Table
 from sutler.service.plans.resources import PENDING, PlanStatus
 from sutler.service.web.resource import Resource
 
-UNLISTED = frozenset({"document", "progress"})
+UNLISTED = frozenset({"document", "progress", "diff"})
 
 
 @dataclass(frozen=True, slots=True)
