@@ -15,7 +15,6 @@ from sutler.service.deployments.endpoints import router as deployments
 from sutler.service.deployments.holdings.endpoints import router as holdings
 from sutler.service.deployments.replanning.endpoints import router as decisions
 from sutler.service.deployments.traffic.endpoints import router as traffic
-from sutler.service.deployments.traffic.feed_endpoints import router as feeds
 from sutler.service.market.endpoints import router as market
 from sutler.service.offline.endpoints import router as offline_plans
 from sutler.service.plans.endpoints import router as plans
@@ -30,7 +29,7 @@ from sutler.solver.version import VERSION
 
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
-    *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic, feeds),
+    *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic),
     profiles,
 )
 

@@ -36,7 +36,7 @@ def calibrate(
     from sutler.service.cli.views.measurements import calibration_view, calibrations_view
     from sutler.service.documents.fields import document_json
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import run_filter
+    from sutler.service.profiles.service import run_filter
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")

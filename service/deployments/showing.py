@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository as holdings
-from sutler.service.deployments.holdings.carrying_out import carry_out
+from sutler.service.deployments.holdings.comparison import carry_out
 from sutler.service.deployments.replanning import repository as watching
 from sutler.service.deployments.replanning.endpoints import watch_resource
 from sutler.service.deployments.repository import Deployment, Listed, ListedPlan, ListedWatch

@@ -1,6 +1,7 @@
 """The endpoints that every kind of plan has: ask for one, see it, cancel it, see what it is for.
 
-Flow: PlanKind (kind.py) -> router_of (here) -> endpoints.py and service/offline/endpoints.py, which add their own.
+Flow: PlanKind (plan_requests.py) -> router_of (here) -> endpoints.py and service/offline/endpoints.py, which add
+their own.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ from pydantic import BaseModel
 from sutler.service.auth.dependency import Planner, Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.plans import plan_requests, plan_responses
-from sutler.service.plans.kind import PlanKind
-from sutler.service.plans.plan_requests import asker_of
+from sutler.service.plans.plan_requests import PlanKind, asker_of
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
 from sutler.service.web.caller import caller_of

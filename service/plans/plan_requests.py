@@ -1,11 +1,13 @@
 """Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled.
 
-Flow: plan_endpoints.py -> ask, finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
+PLAN (service.py) and OFFLINE_PLAN (service/offline/service.py) are one PlanKind each. Flow: plan_endpoints.py -> ask,
+finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from fastapi import Request
@@ -16,7 +18,6 @@ from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.notices import notify, plan_topic
 from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
-from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
 from sutler.service.web.caller import Caller, caller_of
@@ -28,10 +29,40 @@ from sutler.service.web.problem import CANCELLED, ProblemDetail
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
-QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
-
 D = TypeVar("D", bound=Document)
 R = TypeVar("R", bound=StoredPlan)
+
+QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
+
+
+@dataclass(frozen=True, slots=True)
+class PlanKind(Generic[D, R]):
+    """One kind of plan. A `question` is what callers ask and the column `asked` keeps, a `plan` what they get.
+
+    `check` raises what is wrong with a question; `order` makes what is stored of it, given who asks; `time_limit_s`
+    is how long it may be searched for a plan.
+    """
+
+    table: PlanTable[R]
+    question: type[D]
+    asked: str
+    plan: type[Document]
+    check: Callable[[Services, D], Awaitable[None]]
+    order: Callable[[D, Caller], PlanOrder]
+    time_limit_s: Callable[[D], float]
+
+    @property
+    def noun(self) -> str:
+        return self.table.record.noun
+
+    @property
+    def operation(self) -> str:
+        """The noun in names of operations and in the audit log."""
+        return self.noun.replace(" ", "_")
+
+    def target(self, plan_id: UUID) -> str:
+        """What the audit log calls a plan."""
+        return f"{self.noun.replace(' ', '-')}/{plan_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ repeats.py             searches that would be made again
 preparing.py           what the solver is to consider because of it, if anything
 least_gain.py          what changes have to bring
 decision.py            which of the options is worth it
-state.py               what a look has found, for people
-verdict.py             what a look comes to
+verdict.py             what a look comes to, and what people are told of it
 evaluate.py            one look, without a database or a clock: facts in, verdict out
 
 Flow: service/workers/replan_job.py takes these steps with both: what is due, the job, the transaction that issues.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
@@ -13,18 +13,56 @@ from sutler.service.deployments.replanning.memory import Memory, PastSearch
 from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
 from sutler.service.deployments.replanning.repeats import circumstances, rates_of
-from sutler.service.deployments.replanning.state import State, alerts_of, feed_of
 from sutler.service.deployments.traffic.planned import stated_rps
-from sutler.service.deployments.traffic.window import SILENT_AFTER
-from sutler.service.deployments.watch_schema import Status
+from sutler.service.deployments.traffic.window import SILENT_AFTER, ModelTraffic
+from sutler.service.deployments.watch_schema import Feed, Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Conflict, Plan
 from sutler.solver.replanning import Considered, OptionKind, ReplanOption
 
+CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
 DARK: Final = "no provider has answered of late: only what is held is considered"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the last look found, for people.
+
+    calm: nothing has moved; kept: something has, but no change is worth it; waiting: until the cool-down is over;
+    short: the load is not carried, and no fleet would; manual: there is something worth doing, and nobody may do it;
+    blind: it could not look, as the detail says.
+    """
+
+    status: Status
+    detail: str
+    feed: Feed
+    holdings: Literal["reported", "never"]
+    drifts: tuple[Drift, ...]
+    load_multiple: float | None = None
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
+    """The worst state of all models' feeds: without one, drift of the traffic cannot be seen."""
+    states = {"none" if model.state == "never" else model.state for model in traffic}
+    worst: tuple[Feed, ...] = ("silent", "none", "thin", "live")
+    return next((state for state in worst if state in states), "none")
+
+
+def alerts_of(state: State) -> dict[str, str]:
+    """What a person has to know, by kind; of a kind only the first is sent, until it has passed."""
+    found = {}
+    multiple = state.load_multiple
+    if state.status == "short" or (state.status == "manual" and multiple is not None and multiple < 1 - CARRIED):
+        found["short"] = f"short: {state.detail}"
+    if state.status == "blind":
+        found["blind"] = f"blind: {state.detail}"
+    if state.feed == "silent":
+        found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ ran in the simulation, since those stages have places: models that have to wait 
 stage that they were planned for, are in them already.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.export.command import HEALTH_PATH, VLLM_VERSION
+from sutler.service.export.naming import dns_labels
 from sutler.service.offline.plan_schema import OfflinePlanDocument, SimulatedStage
 from sutler.service.offline.running.consistency import check_runnable
 from sutler.service.offline.running.engine import LOOPBACK, engine_warnings, serve_words, start_up_limit_s
-from sutler.service.offline.running.naming import file_names, replica_id
 from sutler.service.offline.schedule_schema import (
     OfflineScheduleDocument,
     RequestCount,
@@ -27,6 +28,7 @@ from sutler.service.offline.schedule_schema import (
 
 FIRST_PORT: Final = 8000
 LAST_PORT: Final = 65_535
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 Running = dict[str, ScheduledStart]
 
 
@@ -157,3 +159,19 @@ def _end(stage: SimulatedStage, requests: Mapping[str, int]) -> StepEnd:
     share = round(stage.until.fraction * requests[waited_for.model])
     count = share if expected else waited_for.finished_requests
     return StepEnd(expected=expected, until=RequestCount(model=waited_for.model, requests=max(1, count)))
+
+
+def file_names(models: Iterable[str]) -> dict[str, str]:
+    """A name for each model, unique among them: letters, digits, dots, hyphens and underscores, no dot first.
+
+    A model with such a name keeps it; any other gets its readable part and a digest of the whole.
+    """
+    given = list(dict.fromkeys(models))
+    names = {model: model for model in given if _PLAIN.fullmatch(model)}
+    labels = dns_labels([*names, *(model for model in given if model not in names)])
+    return {model: names.get(model, labels[model]) for model in given}
+
+
+def replica_id(file: str, *, tensor_parallel: int, number: int) -> str:
+    """Unique for every replica of every model: read from the right, it says which it is."""
+    return f"{file}-tp{tensor_parallel}-{number}"
