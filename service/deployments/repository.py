@@ -12,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.watch_tables import WatchRow
+from sutler.service.deployments.schemas import CurrentPlanResource
+from sutler.service.deployments.watch_schema import WatchSummary
 from sutler.service.plans.resources import PlanStatus
 
 
@@ -42,33 +44,8 @@ class CurrentRow:
     document: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPlan:
-    """The plan that holds, without its document."""
-
-    id: UUID
-    revision: int
-    status: PlanStatus
-    cost_usd_per_hour: float | None
-    issued_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ListedWatch:
-    """What the last look found."""
-
-    state: dict[str, Any]
-    looked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A deployment as in lists; None for what there is not yet."""
-
-    deployment: Deployment
-    plan: ListedPlan | None
-    watch: ListedWatch | None
-
+Listed = tuple[Deployment, CurrentPlanResource | None, WatchSummary | None]
+"""A deployment as in lists: the plan that holds, and what the last look found; None for what there is not yet."""
 
 _COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
 _OF_PLAN: Final[tuple[Any, ...]] = (
@@ -126,9 +103,10 @@ async def page(connection: AsyncConnection, *, limit: int, after: str | None = N
 
 
 def _listed(row: tuple[Any, ...]) -> Listed:
-    mine, watch = len(_COLUMNS), len(row) - len(_OF_WATCH)
-    held, looked = ListedPlan(*row[mine:watch]), ListedWatch(*row[watch:])
-    return Listed(Deployment(*row[:mine]), held if held.id else None, looked if looked.state else None)
+    mine = len(_COLUMNS)
+    plan_id, revision, status, cost, issued_at, state, looked_at = row[mine:]
+    plan = CurrentPlanResource.of(plan_id, revision, status, cost, issued_at) if plan_id else None
+    return Deployment(*row[:mine]), plan, WatchSummary.of(state, looked_at) if state else None
 
 
 async def change(
