@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Generic, Protocol, TypeVar
 from uuid import UUID
@@ -81,10 +80,10 @@ def before_of(cursor: str | None) -> Before | None:
     return found
 
 
-def page_of(found: Sequence[D], limit: int, shown: Callable[[D], T]) -> Page[T]:
+def page_of(found: list[D], limit: int) -> Page[D]:
     """A page of a list that has the newest first; one item more than wanted says that there is a next page."""
     items = found[:limit]
     next_page = None
     if len(found) > limit:
         next_page = encode_cursor(items[-1].created_at.isoformat(), str(items[-1].id))
-    return Page(items=[shown(item) for item in items], next=next_page)
+    return Page(items=items, next=next_page)

@@ -13,13 +13,13 @@ from sutler.service.web.caller import caller_of
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, page_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
-from sutler.service.webhooks import delivery_repository, replays, repository
+from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus, FailedDeliveries
 from sutler.service.webhooks.events import EVENTS
-from sutler.service.webhooks.repository import Webhook
+from sutler.service.webhooks.repository import FailedDeliveries
 from sutler.service.webhooks.schemas import (
     DeliveryResource,
+    DeliveryStatus,
     NewWebhookResource,
     ReplayDocument,
     ReplayedResource,
@@ -41,8 +41,8 @@ async def list_all_deliveries(
 ) -> Page[DeliveryResource]:
     """What was sent to all webhooks, and how it went, the newest first."""
     async with reading(services.engine) as connection:
-        found = await delivery_repository.page(connection, status=status, limit=limit + 1, before=before_of(cursor))
-    return page_of(found, limit, shown_delivery)
+        found = await repository.deliveries(connection, status=status, limit=limit + 1, before=before_of(cursor))
+    return page_of(found, limit)
 
 
 @router.get("/webhooks/{webhook_id}/deliveries", responses=responses(401, 403, 404, 422, 429, 503))
@@ -57,19 +57,17 @@ async def list_deliveries(
     """What was sent there, and how it went, the newest first."""
     async with reading(services.engine) as connection:
         await webhooks.get(connection, webhook_id)
-        found = await delivery_repository.page(
+        found = await repository.deliveries(
             connection, webhook_id=webhook_id, status=status, limit=limit + 1, before=before_of(cursor)
         )
-    return page_of(found, limit, shown_delivery)
+    return page_of(found, limit)
 
 
 @router.get("/deliveries/{delivery_id}", responses=responses(401, 403, 404, 422, 429, 503))
 async def get_delivery(services: Service, _admin: Admin, delivery_id: UUID) -> SentResource:
     """One delivery with its body, and when it is tried next."""
     async with reading(services.engine) as connection:
-        delivery, body, turn = await replays.shown(connection, delivery_id)
-    next_attempt_at = None if turn is None else turn.at
-    return SentResource(**shown_delivery(delivery).model_dump(), body=body, next_attempt_at=next_attempt_at)
+        return await replays.shown(connection, delivery_id)
 
 
 @router.post(
@@ -84,7 +82,7 @@ async def replay_delivery(
         caller = caller_of(request, principal)
         delivery = await replays.replay(connection, services.queue, delivery_id, caller=caller)
     response.headers["Location"] = f"/v1/deliveries/{delivery_id}"
-    return shown_delivery(delivery)
+    return delivery
 
 
 @router.post(
@@ -108,11 +106,6 @@ async def replay_webhook(
         done = await replays.replay_failed(connection, services.queue, failed, caller=caller_of(request, principal))
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
     return done
-
-
-def shown_delivery(delivery: Delivery) -> DeliveryResource:
-    """A delivery as callers see it."""
-    return DeliveryResource.model_validate(delivery, from_attributes=True)
 
 
 @router.post(
@@ -142,7 +135,7 @@ async def create_webhook(
             now=services.now(),
         )
     response.headers["Location"] = f"/v1/webhooks/{webhook.id}"
-    return NewWebhookResource(**_shown(webhook).model_dump(), secret=secret)
+    return NewWebhookResource(**webhook.model_dump(), secret=secret)
 
 
 @router.get("/webhooks", responses=responses(401, 403, 422, 429, 503))
@@ -152,14 +145,14 @@ async def list_webhooks(
     """All webhooks, the newest first."""
     async with reading(services.engine) as connection:
         found = await repository.page(connection, limit=limit + 1, before=before_of(cursor))
-    return page_of(found, limit, _shown)
+    return page_of(found, limit)
 
 
 @router.get("/webhooks/{webhook_id}", responses=responses(401, 403, 404, 422, 429, 503))
 async def get_webhook(services: Service, _admin: Admin, webhook_id: UUID) -> WebhookResource:
     """One webhook, without its secret."""
     async with reading(services.engine) as connection:
-        return _shown(await webhooks.get(connection, webhook_id))
+        return await webhooks.get(connection, webhook_id)
 
 
 @router.delete("/webhooks/{webhook_id}", status_code=204, responses=responses(401, 403, 404, 422, 429, 503))
@@ -179,8 +172,4 @@ async def test_webhook(
         await services.count_change(connection, principal)
         delivery = await webhooks.test(connection, services.queue, webhook_id, caller_of(request, principal))
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
-    return shown_delivery(delivery)
-
-
-def _shown(webhook: Webhook) -> WebhookResource:
-    return WebhookResource.model_validate(webhook, from_attributes=True)
+    return delivery

@@ -27,12 +27,11 @@ from sutler.service.outgoing.destinations import DestinationError, check_url
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.principal import Principal
-from sutler.service.webhooks import delivery_repository, repository
-from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus
+from sutler.service.webhooks import repository
 from sutler.service.webhooks.events import TEST_EVENT, body_of
-from sutler.service.webhooks.repository import Outgoing, Webhook
+from sutler.service.webhooks.repository import Outgoing
 from sutler.service.webhooks.retries import wait_s
-from sutler.service.webhooks.schemas import WebhookDocument
+from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookDocument, WebhookResource
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt, Message
 from sutler.service.webhooks.signatures import new_secret
 
@@ -59,7 +58,7 @@ async def register(
     *,
     allowed: tuple[Network, ...],
     now: datetime,
-) -> tuple[Webhook, str]:
+) -> tuple[WebhookResource, str]:
     """The new webhook and its secret, which nothing shows again. Raises DocumentError, ConflictError."""
     try:
         check_url(document.url, allowed=allowed)
@@ -67,14 +66,21 @@ async def register(
         raise DocumentError([FieldProblem("url", error.shown, error.remedy)]) from None
     secret = document.secret or new_secret()
     events = tuple(dict.fromkeys(document.events))
-    webhook = Webhook(uuid4(), document.url, events, document.description or "", caller.principal.actor, now)
+    webhook = WebhookResource(
+        id=uuid4(),
+        url=document.url,
+        events=events,
+        description=document.description or "",
+        created_by=caller.principal.actor,
+        created_at=now,
+    )
     if not await repository.add(connection, webhook, secret=secret, most=MOST_WEBHOOKS):
         raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most there may be: delete one that is not used")
     await audit.note(connection, caller, "webhook.create", f"webhook/{webhook.id}", {"events": list(events)})
     return webhook, secret
 
 
-async def get(connection: AsyncConnection, webhook_id: UUID) -> Webhook:
+async def get(connection: AsyncConnection, webhook_id: UUID) -> WebhookResource:
     """The webhook. Raises NotFoundError."""
     found = await repository.find(connection, webhook_id)
     if found is None:
@@ -89,14 +95,14 @@ async def remove(connection: AsyncConnection, webhook_id: UUID, caller: Caller) 
     await audit.note(connection, caller, "webhook.delete", f"webhook/{webhook_id}")
 
 
-async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> Delivery:
+async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> DeliveryResource:
     """Sends an event that means nothing, whatever events are wanted. Raises NotFoundError."""
     if not await repository.lock(connection, webhook_id):
         raise _not_found(webhook_id)
     data = {"webhook": {"id": str(webhook_id)}}
     (delivery_id,) = await _send_to([webhook_id], connection, queue, event=TEST_EVENT, data=data)
     await audit.note(connection, caller, "webhook.test", f"webhook/{webhook_id}")
-    found = await delivery_repository.find(connection, delivery_id)
+    found = await repository.delivery(connection, delivery_id)
     assert found is not None
     return found
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from sutler.service.deployments.replanning.load import LOADS
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.translation.mapping import mapped
 from sutler.solver.plan import Plan
 from sutler.solver.replanning import Switching
 from sutler.solver.units import SECONDS_PER_HOUR
@@ -24,13 +25,9 @@ def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switchi
     usual = max(1.0, policy.horizon_s / policy.payback_s)
     urgent = max(1.0, policy.horizon_s / policy.urgent_payback_s) if plan.objective in LOADS else usual
     cost, rate = plan.cost_usd_per_hour or 0.0, plan.throughput_rps or 0.0
-    return Switching(
-        startup_s=policy.startup_s,
-        download_gb_per_s=policy.download_gb_per_s,
-        restart_s=policy.restart_s,
-        drain_s=policy.drain_s,
-        min_rental_s=policy.min_rental_s,
-        horizon_s=policy.horizon_s,
+    return mapped(
+        Switching,
+        policy,
         weight=urgent if is_urgent else usual,
         needed_weight=urgent,
         usd_per_rps=cost / rate if cost > 0 and rate > 0 else FREE_USD_PER_RPS,

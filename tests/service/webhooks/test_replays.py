@@ -13,7 +13,7 @@ from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.principal import LOCAL
 from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import FailedDeliveries
+from sutler.service.webhooks.repository import FailedDeliveries
 from sutler.service.webhooks.retries import MOST_ATTEMPTS
 from sutler.service.webhooks.schemas import ReplayedResource
 from sutler.service.webhooks.sending import Attempt, Message
