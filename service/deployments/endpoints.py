@@ -32,11 +32,10 @@ from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.caller import caller_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotYetError
-from sutler.service.web.etags import tags_of
 from sutler.service.web.idempotency import Earlier, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
-from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
+from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch, tags_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 from sutler.service.web.waiting import for_caller

@@ -1,4 +1,4 @@
-"""Deployments in the store."""
+"""Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Row, Select, delete, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,6 +16,22 @@ from sutler.service.db.watch_tables import WatchRow
 from sutler.service.deployments.schemas import CurrentPlanResource
 from sutler.service.deployments.watch_schema import WatchSummary
 from sutler.service.plans.resources import PlanStatus
+
+_OF_PLAN: Final[tuple[Any, ...]] = (
+    PlanRow.id,
+    PlanRow.revision,
+    PlanRow.status,
+    PlanRow.cost_usd_per_hour,
+    PlanRow.finished_at,
+)
+_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
+_WITHOUT_PLAN: Final = text("""
+    SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
+    AND (SELECT p.failure ->> 'status' = '503' AND p.finished_at < :before
+         FROM plan p WHERE p.deployment_id = d.id ORDER BY p.created_at DESC LIMIT 1)
+    ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +63,7 @@ class CurrentRow:
 
 Listed = tuple[Deployment, CurrentPlanResource | None, WatchSummary | None]
 """A deployment as in lists: the plan that holds, and what the last look found; None for what there is not yet."""
-
 _COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
-_OF_PLAN: Final[tuple[Any, ...]] = (
-    PlanRow.id,
-    PlanRow.revision,
-    PlanRow.status,
-    PlanRow.cost_usd_per_hour,
-    PlanRow.finished_at,
-)
-_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
 
 
 async def add(
@@ -158,15 +166,18 @@ async def without_plan(connection: AsyncConnection, *, before: datetime) -> list
     return [deployment for deployment in deployments if deployment is not None]
 
 
-_WITHOUT_PLAN: Final = text("""
-    SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
-    AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
-    AND (SELECT p.failure ->> 'status' = '503' AND p.finished_at < :before
-         FROM plan p WHERE p.deployment_id = d.id ORDER BY p.created_at DESC LIMIT 1)
-    ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
-""")
-
-
 async def _one(connection: AsyncConnection, wanted: Select[Any], *, lock: bool) -> Deployment | None:
     row: Row[Any] | None = (await connection.execute(wanted.with_for_update() if lock else wanted)).one_or_none()
     return None if row is None else Deployment(*tuple(row))
+
+
+async def begin_watch(connection: AsyncConnection, deployment_id: UUID) -> None:
+    """A deployment is watched from now on; once."""
+    new = upsert(WatchRow).values(deployment_id=deployment_id)
+    await connection.execute(new.on_conflict_do_nothing(index_elements=["deployment_id"]))
+
+
+async def touch(connection: AsyncConnection, deployment_id: UUID) -> None:
+    """Something has happened that calls for a look, in this transaction."""
+    touched = update(WatchRow).where(WatchRow.deployment_id == deployment_id)
+    await connection.execute(touched.values(touches=WatchRow.touches + 1))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
@@ -10,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.notices import deployment_topic, notify, plan_topic
-from sutler.service.deployments import repository, watching
+from sutler.service.db.queue import Queue
+from sutler.service.deployments import repository
 from sutler.service.deployments.current import CurrentPlans
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
@@ -18,7 +20,7 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.plans import plan_requests
 from sutler.service.plans import repository as plan_repository
-from sutler.service.plans.repository import PLANS, PlanRecord
+from sutler.service.plans.repository import PLANS, Order, PlanRecord
 from sutler.service.plans.service import order_of
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
@@ -27,6 +29,9 @@ from sutler.service.web.waiting import until
 
 NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
 OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
+# Chosen: a poll may bring a market; each attempt costs a translation, but no search
+PAUSE: Final = timedelta(seconds=15)
+SCHEDULER: Final = "scheduler"  # who asks for the plan then
 
 
 async def create(
@@ -49,7 +54,7 @@ async def create(
         remedy = f"PUT /v1/deployments/{name} changes it, another name makes another"
         raise ConflictError(f"there is a deployment {name} already: {remedy}")
     deployment = await found(connection, name, lock=True)
-    await watching.begin(connection, deployment.id)
+    await repository.begin_watch(connection, deployment.id)
     await order_plan(services, connection, deployment, document.problem, caller)
     await note(connection, caller, "deployment.create", deployment)
 
@@ -68,7 +73,7 @@ async def change(
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
     await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())
-    await watching.touch(connection, deployment.id)
+    await repository.touch(connection, deployment.id)
     if problem != deployment.problem:
         await _supersede(services, connection, deployment, "the deployment's problem was changed")
         await order_plan(services, connection, deployment, document.problem, caller)
@@ -224,3 +229,17 @@ async def note(
 ) -> None:
     """Notes a change of a deployment in the audit log."""
     await audit.note(connection, caller, action, f"deployment/{deployment.name}", detail)
+
+
+async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime) -> int:
+    """Puts plans of deployments that found no market into the queue, until their first plan is there; how many."""
+    tried = 0
+    for deployment in await repository.without_plan(connection, before=now - PAUSE):
+        if await plan_repository.pending_of(connection, deployment.id) is not None:
+            continue  # another worker was first, before the deployment was locked here
+        kind = deployment.problem["objective"]["kind"]
+        order = Order(uuid4(), deployment.problem, kind, SCHEDULER, None, deployment.id, deployment.name)
+        await PLANS.add(connection, order, now)
+        await queue.make_plan(connection, PLANS.task, order.id)
+        tried += 1
+    return tried

@@ -20,8 +20,7 @@ from sutler.service.plans.plan_requests import PlanKind, asker_of
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
 from sutler.service.web.caller import caller_of
-from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
-from sutler.service.web.preferences import preferences_of
+from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS, preferences_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service, Services
 from sutler.service.web.waiting import for_caller

@@ -23,7 +23,7 @@ from sutler.service.web import idempotency
 from sutler.service.web.caller import Caller, caller_of
 from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
 from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
-from sutler.service.web.preferences import preferences_of
+from sutler.service.web.parameters import preferences_of
 from sutler.service.web.principal import Principal
 from sutler.service.web.problem import CANCELLED, ProblemDetail
 from sutler.service.web.state import Services

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web import paging
-from sutler.service.web.etags import tags_of
 from sutler.service.web.paging import Page
+from sutler.service.web.parameters import tags_of
 from sutler.service.web.problems import MEDIA_TYPE
 from sutler.service.web.request_id import request_id_of
 

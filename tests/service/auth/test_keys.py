@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sutler.service.auth.errors import AuthError, NotAuthenticatedError
-from sutler.service.auth.header import key_in
-from sutler.service.auth.keys import SECRET_CHARS, SECRET_LENGTH, make_key, parse_key
+from sutler.service.auth.keys import SECRET_CHARS, SECRET_LENGTH, key_in, make_key, parse_key
 from tests.service.auth.builders import UNKNOWN_KEY, basic, bearer, secret_of
 
 
