@@ -24,7 +24,7 @@ from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import Notices, key_topic
 from sutler.service.settings import ServiceSettings
-from sutler.service.web.principal import LOCAL, Principal
+from sutler.service.web.caller import LOCAL, Principal
 
 REMEMBERED_S: Final = 5.0  # chosen: a caller's requests in a row share one query; what is revoked is heard of
 REFUSAL_REMEMBERED_S: Final = 2.0  # chosen: who tries a wrong key over and over costs one query in that time

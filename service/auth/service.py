@@ -13,8 +13,7 @@ from sutler.service.auth.repository import KeyRecord
 from sutler.service.db.notices import key_topic, notify
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
-from sutler.service.web.caller import Caller
-from sutler.service.web.principal import Scope
+from sutler.service.web.caller import Caller, Scope
 
 LONGEST_NAME: Final = 100
 LONGEST_LIFETIME: Final = timedelta(days=36_500)

@@ -16,8 +16,7 @@ from sutler.service.auth.repository import KeyRecord
 from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, open_async_engine
 from sutler.service.main import opened_database
-from sutler.service.web.caller import CLI
-from sutler.service.web.principal import Scope
+from sutler.service.web.caller import CLI, Scope
 
 T = TypeVar("T")
 

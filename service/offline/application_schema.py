@@ -2,7 +2,7 @@
 
 A rule that one field can break alone is in its type; what fields break together is found here. Loops of several
 models and models that nothing reaches are refused by solver/offline/application.py; what needs the catalogue or the
-drawn lengths, such as context windows, by context.py and counts.py.
+drawn lengths, such as context windows, by translate.py and counts.py.
 """
 
 from collections.abc import Iterator

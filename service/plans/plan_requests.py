@@ -20,11 +20,10 @@ from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
-from sutler.service.web.caller import Caller, caller_of
+from sutler.service.web.caller import Caller, Principal, caller_of
 from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
 from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
 from sutler.service.web.parameters import preferences_of
-from sutler.service.web.principal import Principal
 from sutler.service.web.problem import CANCELLED, ProblemDetail
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import IdempotencyRow
 from sutler.service.errors import FieldProblem
+from sutler.service.web.caller import Principal
 from sutler.service.web.errors import BadParameterError, KeyReusedError
-from sutler.service.web.principal import Principal
 
 KEPT: Final = timedelta(hours=24)
 HEADER: Final = "Idempotency-Key"

@@ -80,7 +80,7 @@ def before_of(cursor: str | None) -> Before | None:
     return found
 
 
-def page_of(found: list[D], limit: int) -> Page[D]:
+def page_of(found: list[D], limit: int) -> "Page[D]":
     """A page of a list that has the newest first; one item more than wanted says that there is a next page."""
     items = found[:limit]
     next_page = None

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sutler.service.db.notices import Notices
 from sutler.service.db.queue import Queue
 from sutler.service.settings import ServiceSettings
+from sutler.service.web.caller import Principal
 from sutler.service.web.metrics import Metrics
-from sutler.service.web.principal import Principal
 
 P = TypeVar("P")
 

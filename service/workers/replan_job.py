@@ -24,14 +24,13 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
-from sutler.service.deployments.replanning.evaluate import first_step, next_step
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import at_least_stated, has_same_workloads
 from sutler.service.deployments.replanning.memory import remembered
 from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import WatchedDeployment
 from sutler.service.deployments.replanning.shared_market import SharedMarket
-from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.deployments.replanning.verdict import Verdict, first_step, next_step
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.service import traffic_of
 from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, OptionResource, Status

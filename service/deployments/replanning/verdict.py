@@ -1,6 +1,17 @@
-"""What a look comes to: what is done and why, what people are told, and when to look again. Pure."""
+"""One look at a deployment, without a database or a clock: facts in, a verdict out, and what it asks of the solver.
 
-from collections.abc import Iterable
+    preparing.py    what has moved, and what the solver should consider, if anything
+    verdict.py      what to do, why, what people are told, and when to look again
+
+Flow: first_step -> (the solver considers what is prepared -> next_step) until there is a verdict. `look` takes these
+steps with a solver at hand, the worker's `Looker.verdict` (service/workers/replan_job.py) with solver processes.
+
+A plan that cannot be carried out, or a load that has moved, is judged on the market as it is; everything else on the
+settled market: a lower price or a new offer counts once it has held for `settle_s`. Within the cool-down only a plan
+that does not carry its load is changed. So a market that swings moves nothing.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -10,7 +21,7 @@ from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of
 from sutler.service.deployments.replanning.memory import Memory, PastSearch
-from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook
+from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook, prepare
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
 from sutler.service.deployments.replanning.repeats import circumstances, rates_of
 from sutler.service.deployments.traffic.planned import stated_rps
@@ -20,7 +31,7 @@ from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Conflict, Plan
-from sutler.solver.replanning import Considered, OptionKind, ReplanOption
+from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption
 
 CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
@@ -45,6 +56,25 @@ class State:
     conflicts: tuple[Conflict, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look comes to.
+
+    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once.
+    """
+
+    decision: Decision | None
+    plan: Plan | None
+    translation: Translation
+    problem: ProblemDocument
+    drifts: tuple[Drift, ...]
+    considered: Considered | None
+    state: State
+    memory: Memory
+    look_at: datetime
+    alert: str
+
+
 def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
     """The worst state of all models' feeds: without one, drift of the traffic cannot be seen."""
     states = {"none" if model.state == "never" else model.state for model in traffic}
@@ -63,25 +93,6 @@ def alerts_of(state: State) -> dict[str, str]:
     if state.feed == "silent":
         found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a look comes to.
-
-    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once.
-    """
-
-    decision: Decision | None
-    plan: Plan | None
-    translation: Translation
-    problem: ProblemDocument
-    drifts: tuple[Drift, ...]
-    considered: Considered | None
-    state: State
-    memory: Memory
-    look_at: datetime
-    alert: str
 
 
 def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
@@ -311,3 +322,24 @@ def _of_dearer_offers(prepared: PreparedLook) -> Iterable[str]:
     problem = prepared.question.problem
     if problem.objective.kind != "min_cost" and fallen_prices(problem, prepared.translation.problem.offers):
         yield "The bound is of the offers at the highest price that they have had of late; some are cheaper now."
+
+
+def look(facts: Facts, consider: Callable[[Consideration], Considered]) -> Verdict:
+    """Takes all steps of a look. Raises what `prepare` and `consider` raise."""
+    step = first_step(facts)
+    while isinstance(step, PreparedLook):
+        step = next_step(step, consider(step.question))
+    return step
+
+
+def first_step(facts: Facts) -> PreparedLook | Verdict:
+    """Prepares what the solver is to consider; the verdict, where nothing calls for that."""
+    prepared = prepare(facts)
+    return conclude(prepared, None) if prepared.consideration is None else prepared
+
+
+def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:
+    """The verdict; where what has settled does not carry the load, first the same on all of the market."""
+    if not prepared.is_whole and not any(option.carries and option.is_valid for option in considered.options):
+        return prepare(prepared.facts, whole_market=True)
+    return conclude(prepared, considered)

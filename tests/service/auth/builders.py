@@ -23,8 +23,7 @@ from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
 from sutler.service.db.notices import Notices
 from sutler.service.settings import ServiceSettings
 from sutler.service.web import problems
-from sutler.service.web.caller import CLI
-from sutler.service.web.principal import Principal, Scope
+from sutler.service.web.caller import CLI, Principal, Scope
 
 T = TypeVar("T")
 PATIENCE_S: Final = 20.0

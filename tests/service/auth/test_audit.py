@@ -10,9 +10,8 @@ from sqlalchemy import Engine
 
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun
-from sutler.service.web.caller import CLI, Caller
+from sutler.service.web.caller import CLI, SCOPES, Caller, Principal
 from sutler.service.web.paging import encode_cursor
-from sutler.service.web.principal import SCOPES, Principal
 from tests.service.auth.builders import Process, a_client, a_process, run, with_key
 
 ME = Principal("key/me", "plan")

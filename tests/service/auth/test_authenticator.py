@@ -15,7 +15,7 @@ from sutler.service.auth.keys import NO_DIGEST, make_key
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import key_topic
-from sutler.service.web.principal import LOCAL, Principal, Scope
+from sutler.service.web.caller import LOCAL, Principal, Scope
 from tests.service.auth.builders import PATIENCE_S, UNKNOWN_KEY, a_process, basic, bearer, run, secret_of
 
 

@@ -15,8 +15,7 @@ from sutler.service.auth import audit, repository
 from sutler.service.auth.authenticator import MOST_BUCKETS, ReadLimits
 from sutler.service.auth.errors import TooManyRequestsError
 from sutler.service.db.asynchronous import begun
-from sutler.service.web.caller import Caller
-from sutler.service.web.principal import LOCAL, Principal
+from sutler.service.web.caller import LOCAL, Caller, Principal
 from tests.service.auth.builders import SETTINGS, Process, a_process, run
 
 ME, OTHER = Principal("key/me", "plan"), Principal("key/other", "plan")

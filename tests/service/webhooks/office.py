@@ -15,8 +15,7 @@ from sutler.service.db.asynchronous import begun, conninfo, open_async_engine, r
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.queue import DELIVERIES, Queue
 from sutler.service.outgoing.addresses import Network
-from sutler.service.web.caller import Caller
-from sutler.service.web.principal import LOCAL
+from sutler.service.web.caller import LOCAL, Caller
 from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
 from sutler.service.webhooks.repository import FailedDeliveries

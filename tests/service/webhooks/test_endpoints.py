@@ -7,9 +7,8 @@ import pytest
 
 from sutler.service.auth.service import create_key
 from sutler.service.db.asynchronous import begun
-from sutler.service.web.caller import CLI
+from sutler.service.web.caller import CLI, Scope
 from sutler.service.web.errors import ConflictError
-from sutler.service.web.principal import Scope
 from sutler.service.webhooks.events import EVENTS
 from sutler.service.webhooks.service import MOST_WEBHOOKS
 from sutler.service.webhooks.signatures import key_of
