@@ -48,6 +48,11 @@ class Deployment:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def target(self) -> str:
+        """What the audit log calls it."""
+        return f"deployment/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentRow:

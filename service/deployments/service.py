@@ -1,6 +1,5 @@
 """Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -56,7 +55,7 @@ async def create(
     deployment = await found(connection, name, lock=True)
     await repository.begin_watch(connection, deployment.id)
     await order_plan(services, connection, deployment, document.problem, caller)
-    await note(connection, caller, "deployment.create", deployment)
+    await audit.note(connection, caller, "deployment.create", deployment.target)
 
 
 async def change(
@@ -77,7 +76,7 @@ async def change(
     if problem != deployment.problem:
         await _supersede(services, connection, deployment, "the deployment's problem was changed")
         await order_plan(services, connection, deployment, document.problem, caller)
-    await note(connection, caller, "deployment.update", deployment)
+    await audit.note(connection, caller, "deployment.update", deployment.target)
 
 
 async def delete(services: Services, name: str, caller: Caller, *, if_match: str | None) -> None:
@@ -88,7 +87,7 @@ async def delete(services: Services, name: str, caller: Caller, *, if_match: str
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
         await repository.remove(connection, deployment)
-        await note(connection, caller, "deployment.delete", deployment)
+        await audit.note(connection, caller, "deployment.delete", deployment.target)
         await notify(connection, deployment_topic(name))
 
 
@@ -102,7 +101,7 @@ async def replan(services: Services, name: str, caller: Caller) -> PlanRecord:
             return pending
         document = validate(ProblemDocument, deployment.problem)
         order = await order_plan(services, connection, deployment, document, caller)
-        await note(connection, caller, "deployment.replan", deployment)
+        await audit.note(connection, caller, "deployment.replan", deployment.target)
         return order
 
 
@@ -218,17 +217,6 @@ def _with_old_contracts(problem: dict[str, Any]) -> dict[str, Any]:
 def policy_of(deployment: Deployment) -> PolicyDocument:
     """Its policy with the defaults."""
     return validate(PolicyDocument, deployment.policy)
-
-
-async def note(
-    connection: AsyncConnection,
-    caller: Caller,
-    action: str,
-    deployment: Deployment,
-    detail: Mapping[str, object] | None = None,
-) -> None:
-    """Notes a change of a deployment in the audit log."""
-    await audit.note(connection, caller, action, f"deployment/{deployment.name}", detail)
 
 
 async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime) -> int:

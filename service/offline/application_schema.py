@@ -129,7 +129,7 @@ class ApplicationDocument(Document):
 def _broken_rules(application: ApplicationDocument) -> list[FieldProblem]:
     """Every broken rule, in the order of the document."""
     return [
-        *repeated("models", (model.name for model in application.models)),
+        *repeated("models", [model.name for model in application.models]),
         *(found for i, model in enumerate(application.models) for found in _model_rules(i, model, application)),
         *_edge_rules(application),
         *_hardware_rules(application),

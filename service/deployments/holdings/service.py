@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
@@ -120,7 +121,7 @@ async def _store(
         **({} if revision is None else {"revision": revision}),
     }
     action = "deployment.holdings" if revision is None else "deployment.ack"
-    await deployments.note(connection, caller, action, deployment, detail)
+    await audit.note(connection, caller, action, deployment.target, detail)
     return lost
 
 

@@ -5,8 +5,8 @@ from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sutler.service.auth import audit
 from sutler.service.deployments.repository import Deployment
-from sutler.service.deployments.service import note
 from sutler.service.deployments.traffic import feed_repository
 from sutler.service.deployments.traffic.feed_repository import FeedSource, StoredSource
 from sutler.service.deployments.traffic.feed_schema import (
@@ -45,7 +45,7 @@ async def put(
     ]
     await feed_repository.replace(connection, deployment.id, sources)
     detail = {"feeds": len(document.feeds), "urls": len(sources)}
-    await note(connection, caller, "deployment.feeds", deployment, detail)
+    await audit.note(connection, caller, "deployment.feeds", deployment.target, detail)
     return await shown(connection, deployment)
 
 
