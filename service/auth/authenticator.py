@@ -17,7 +17,6 @@ from typing import Final, Generic, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.auth import repository
-from sutler.service.auth.errors import NotAuthenticatedError, TooManyRequestsError
 from sutler.service.auth.keys import NO_DIGEST, REMEDY, ShownKey, key_in
 from sutler.service.auth.repository import USE_NOTED_EVERY, StoredKey
 from sutler.service.db.asynchronous import begun, reading
@@ -25,6 +24,7 @@ from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import Notices, key_topic
 from sutler.service.settings import ServiceSettings
 from sutler.service.web.caller import LOCAL, Principal
+from sutler.service.web.errors import NotAuthenticatedError, TooManyRequestsError
 
 REMEMBERED_S: Final = 5.0  # chosen: a caller's requests in a row share one query; what is revoked is heard of
 REFUSAL_REMEMBERED_S: Final = 2.0  # chosen: who tries a wrong key over and over costs one query in that time

@@ -8,8 +8,8 @@ from fastapi.requests import HTTPConnection
 from fastapi.security.http import HTTPBase
 
 from sutler.service.auth.authenticator import Authenticator
-from sutler.service.auth.errors import NotAllowedError, NotAuthenticatedError
 from sutler.service.web.caller import Principal, Scope
+from sutler.service.web.errors import NotAllowedError, NotAuthenticatedError
 from sutler.service.web.state import services_of
 
 READS: Final = frozenset({"GET", "HEAD"})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from sutler.service.auth.errors import NotAuthenticatedError
+from sutler.service.web.errors import NotAuthenticatedError
 
 PREFIX: Final = "sutler"
 ID_CHARS: Final = string.ascii_lowercase + string.digits

@@ -17,13 +17,7 @@ from datetime import UTC
 from typing import Any, Final
 from uuid import UUID
 
-from sutler.service.deployments.diff.stable_ids import (
-    KeyedPlan,
-    KeyedReplica,
-    KeyedRoute,
-    keyed,
-    power_caps,
-)
+from sutler.service.deployments.diff.stable_ids import KeyedPlan, KeyedReplica, KeyedRoute, keyed, power_caps
 from sutler.service.documents.plan import PlanDocument, ReplicaDocument
 from sutler.service.errors import Kind, SutlerError
 from sutler.service.export import sglang

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit, repository
 from sutler.service.auth.authenticator import MOST_BUCKETS, ReadLimits
-from sutler.service.auth.errors import TooManyRequestsError
 from sutler.service.db.asynchronous import begun
 from sutler.service.web.caller import LOCAL, Caller, Principal
+from sutler.service.web.errors import TooManyRequestsError
 from tests.service.auth.builders import SETTINGS, Process, a_process, run
 
 ME, OTHER = Principal("key/me", "plan"), Principal("key/other", "plan")
