@@ -31,12 +31,7 @@ class NewKey:
 
 
 async def create_key(
-    connection: AsyncConnection,
-    *,
-    name: str,
-    scope: Scope,
-    lifetime: timedelta | None,
-    caller: Caller,
+    connection: AsyncConnection, *, name: str, scope: Scope, lifetime: timedelta | None, caller: Caller
 ) -> NewKey:
     """A new key; without a `lifetime` it never expires. Raises DocumentError for a name that cannot be shown."""
     if not 1 <= len(name) <= LONGEST_NAME or not _PRINTABLE.fullmatch(name):

@@ -30,7 +30,6 @@ from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.caller import caller_of
 from sutler.service.web.errors import ChangedMeanwhileError, NotYetError
 from sutler.service.web.idempotency import Earlier, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
@@ -64,20 +63,20 @@ UNCHANGED: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "There
 async def create_deployment(
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     document: Annotated[NewDeploymentDocument, body_of(NewDeploymentDocument)],
     _key: IdempotencyKey = None,
 ) -> Response:
     """Make a standing problem; its first plan is begun at once and found at `/v1/deployments/{name}/plan`."""
     await plans.check(services, document.problem)
     name, rest = document.name, DeploymentDocument(problem=document.problem, policy=document.policy)
-    ticket = ticket_of(request, principal)
+    ticket = ticket_of(request, caller)
     async with begun(services.engine) as connection:
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
-        await services.count_change(connection, principal)
-        await deployments.create(services, connection, name, rest, caller_of(request, principal))
+        await services.count_change(connection, caller.principal)
+        await deployments.create(services, connection, name, rest, caller)
         deployment = await deployments.found(connection, name)
         body, location = (await resource(connection, deployment, services.now())).model_dump_json(), url_of(name)
         await idempotency.remember(connection, ticket, Earlier(status_code=201, location=location, body=body))
@@ -122,7 +121,7 @@ async def get_deployment(services: Service, _reader: Reader, name: Name) -> Resp
 async def put_deployment(
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[DeploymentDocument, body_of(DeploymentDocument)],
     if_match: IfMatch = None,
@@ -131,9 +130,7 @@ async def put_deployment(
     if document.name not in (None, name):
         raise DocumentError.of("name", f"must be {name}, as in the path, or left out", value=document.name)
     await plans.check(services, document.problem)
-    caller = caller_of(request, principal)
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+    async with services.changing(caller) as connection:
         deployment = await repository.find(connection, name, lock=True)
         if deployment is None:
             if if_match is not None:
@@ -153,11 +150,9 @@ async def put_deployment(
 
 
 @router.delete("/{name}", status_code=204, responses=responses(401, 403, 404, 412, 422, 429, 503))
-async def delete_deployment(
-    request: Request, services: Service, principal: Planner, name: Name, if_match: IfMatch = None
-) -> None:
+async def delete_deployment(services: Service, caller: Planner, name: Name, if_match: IfMatch = None) -> None:
     """Delete a deployment; its plans stay in `/v1/plans`."""
-    await deployments.delete(services, name, caller_of(request, principal), if_match=if_match)
+    await deployments.delete(services, name, caller, if_match=if_match)
 
 
 @router.post(
@@ -166,9 +161,9 @@ async def delete_deployment(
     responses={202: {"model": PlanJobResource, "links": TO_THE_PLAN}, **responses(401, 403, 404, 422, 429, 503)},
     response_model=None,
 )
-async def replan(request: Request, services: Service, principal: Planner, name: Name) -> Response:
+async def replan(services: Service, caller: Planner, name: Name) -> Response:
     """Plan anew, now. While a plan is being made, that one is the answer."""
-    record = await deployments.replan(services, name, caller_of(request, principal))
+    record = await deployments.replan(services, name, caller)
     return _answer(job_of(record).model_dump_json(), 202, location=record.url)
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
-from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.asynchronous import reading
 from sutler.service.db.notices import deployment_topic, notify, plan_topic
 from sutler.service.db.queue import Queue
 from sutler.service.deployments import repository
@@ -81,8 +81,7 @@ async def change(
 
 async def delete(services: Services, name: str, caller: Caller, *, if_match: str | None) -> None:
     """Deletes it; its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
@@ -93,8 +92,7 @@ async def delete(services: Services, name: str, caller: Caller, *, if_match: str
 
 async def replan(services: Services, name: str, caller: Caller) -> PlanRecord:
     """The plan that is being made, or a new one. Raises NotFoundError, TooManyWaitingError."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await found(connection, name, lock=True)
         pending = await plan_repository.pending_of(connection, deployment.id)
         if pending is not None:

@@ -19,7 +19,6 @@ from sutler.service.plans import plan_requests, plan_responses
 from sutler.service.plans.plan_requests import PlanKind, asker_of
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
-from sutler.service.web.caller import caller_of
 from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS, preferences_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service, Services
@@ -107,12 +106,12 @@ async def _create(
     kind: Kind,
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     _key: IdempotencyKey = None,
     _prefer: Prefer = None,
 ) -> Response:
     question = await read_body(kind.question, request)
-    record = await plan_requests.ask(services, kind, question, asker_of(request, principal))
+    record = await plan_requests.ask(services, kind, question, asker_of(request, caller))
     return await made(request, services, kind, record, time_limit_s=kind.time_limit_s(question))
 
 
@@ -143,8 +142,7 @@ async def _get(
     return plan_responses.shown_once(await for_caller(request, waiting), request)
 
 
-async def _cancel(kind: Kind, request: Request, services: Service, principal: Planner, plan_id: UUID) -> BaseModel:
-    caller = caller_of(request, principal)
+async def _cancel(kind: Kind, services: Service, caller: Planner, plan_id: UUID) -> BaseModel:
     return plan_responses.job_of(await plan_requests.cancel(services, kind, plan_id, caller=caller))
 
 

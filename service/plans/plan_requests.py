@@ -20,7 +20,7 @@ from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
-from sutler.service.web.caller import Caller, Principal, caller_of
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
 from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
 from sutler.service.web.parameters import preferences_of
@@ -73,10 +73,10 @@ class Asker:
     is_async: bool
 
 
-def asker_of(request: Request, principal: Principal) -> Asker:
+def asker_of(request: Request, caller: Caller) -> Asker:
     """Who sends this request. Raises BadParameterError for an Idempotency-Key that is no plain text."""
     is_async = preferences_of(request).respond_async
-    return Asker(caller_of(request, principal), ticket_of(request, principal), is_async)
+    return Asker(caller, ticket_of(request, caller), is_async)
 
 
 async def ask(services: Services, kind: PlanKind[D, R], question: D, asker: Asker) -> R:
@@ -139,8 +139,7 @@ async def finished(services: Services, table: PlanTable[R], plan_id: UUID, *, wa
 
 async def cancel(services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, caller: Caller) -> R:
     """The cancelled plan. Raises NotFoundError, and ConflictError where the plan is there already."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         failure = cancelled(f"cancelled by {caller.principal.actor}")
         done = await kind.table.cancel(connection, plan_id, services.now(), failure=failure)
         record = await stored(connection, kind.table, plan_id)

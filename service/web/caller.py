@@ -3,10 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from fastapi import Request
-
-from sutler.service.web.request_id import request_id_of
-
 Scope = Literal["read", "plan", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("read", "plan", "admin")  # each includes those before it
 
@@ -32,8 +28,3 @@ class Caller:
 
 LOCAL: Final = Principal("local", "admin")
 CLI: Final = Caller(Principal("cli", "admin"), None)
-
-
-def caller_of(request: Request, principal: Principal) -> Caller:
-    """The caller of an endpoint."""
-    return Caller(principal, request_id_of(request))

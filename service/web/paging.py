@@ -4,11 +4,12 @@ import base64
 import binascii
 import json
 from datetime import datetime
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from fastapi import Query
 from pydantic import BaseModel
+from sqlalchemy import Select, tuple_
 
 from sutler.service.errors import FieldProblem
 from sutler.service.web.errors import BadParameterError
@@ -78,6 +79,12 @@ def before_of(cursor: str | None) -> Before | None:
     if found[0].tzinfo is None:
         raise bad_cursor()
     return found
+
+
+def newest_first(wanted: Select[Any], at: Any, last_id: Any, *, limit: int, before: Before | None) -> Select[Any]:
+    """The query for one page of a list that has the newest first, by these two columns."""
+    ordered = wanted.order_by(at.desc(), last_id.desc()).limit(limit)
+    return ordered if before is None else ordered.where(tuple_(at, last_id) < tuple_(*before))
 
 
 def page_of(found: list[D], limit: int) -> "Page[D]":

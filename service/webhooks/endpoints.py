@@ -3,13 +3,12 @@
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from sutler.service.auth.dependency import Admin
-from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.asynchronous import reading
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.caller import caller_of
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, page_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
@@ -74,12 +73,10 @@ async def get_delivery(services: Service, _admin: Admin, delivery_id: UUID) -> S
     "/deliveries/{delivery_id}/replay", status_code=202, responses=responses(401, 403, 404, 409, 422, 429, 503)
 )
 async def replay_delivery(
-    request: Request, response: Response, services: Service, principal: Admin, delivery_id: UUID
+    response: Response, services: Service, caller: Admin, delivery_id: UUID
 ) -> DeliveryResource:
     """Send it again, failed or delivered: the same id and body, up to ten attempts."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
-        caller = caller_of(request, principal)
+    async with services.changing(caller) as connection:
         delivery = await replays.replay(connection, services.queue, delivery_id, caller=caller)
     response.headers["Location"] = f"/v1/deliveries/{delivery_id}"
     return delivery
@@ -92,18 +89,16 @@ async def replay_delivery(
     openapi_extra=body_docs(ReplayDocument, all={}, some=REPLAYED),
 )
 async def replay_webhook(
-    request: Request,
     response: Response,
     services: Service,
-    principal: Admin,
+    caller: Admin,
     webhook_id: UUID,
     document: Annotated[ReplayDocument, body_of(ReplayDocument)],
 ) -> ReplayedResource:
     """Send what was given up again, the oldest first, at most 500 deliveries; ask again while some remain."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+    async with services.changing(caller) as connection:
         failed = FailedDeliveries(webhook_id, document.since, document.events)
-        done = await replays.replay_failed(connection, services.queue, failed, caller=caller_of(request, principal))
+        done = await replays.replay_failed(connection, services.queue, failed, caller=caller)
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
     return done
 
@@ -115,25 +110,18 @@ async def replay_webhook(
     openapi_extra=body_docs(WebhookDocument, all_events=REGISTERED),
 )
 async def create_webhook(
-    request: Request,
     response: Response,
     services: Service,
-    principal: Admin,
+    caller: Admin,
     document: Annotated[WebhookDocument, body_of(WebhookDocument)],
 ) -> NewWebhookResource:
     """Have events sent to a URL, signed with the secret that this answer shows once.
 
     https://www.standardwebhooks.com
     """
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
-        webhook, secret = await webhooks.register(
-            connection,
-            document,
-            caller_of(request, principal),
-            allowed=networks(services.settings.outgoing_networks),
-            now=services.now(),
-        )
+    async with services.changing(caller) as connection:
+        allowed = networks(services.settings.outgoing_networks)
+        webhook, secret = await webhooks.register(connection, document, caller, allowed=allowed, now=services.now())
     response.headers["Location"] = f"/v1/webhooks/{webhook.id}"
     return NewWebhookResource(**webhook.model_dump(), secret=secret)
 
@@ -156,20 +144,16 @@ async def get_webhook(services: Service, _admin: Admin, webhook_id: UUID) -> Web
 
 
 @router.delete("/webhooks/{webhook_id}", status_code=204, responses=responses(401, 403, 404, 422, 429, 503))
-async def delete_webhook(request: Request, services: Service, principal: Admin, webhook_id: UUID) -> None:
+async def delete_webhook(services: Service, caller: Admin, webhook_id: UUID) -> None:
     """Send nothing there any more, also not what is under way."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
-        await webhooks.remove(connection, webhook_id, caller_of(request, principal))
+    async with services.changing(caller) as connection:
+        await webhooks.remove(connection, webhook_id, caller)
 
 
 @router.post("/webhooks/{webhook_id}/test", status_code=202, responses=responses(401, 403, 404, 422, 429, 503))
-async def test_webhook(
-    request: Request, response: Response, services: Service, principal: Admin, webhook_id: UUID
-) -> DeliveryResource:
+async def test_webhook(response: Response, services: Service, caller: Admin, webhook_id: UUID) -> DeliveryResource:
     """Send the event `webhook.test`; the webhook's deliveries say how it went."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
-        delivery = await webhooks.test(connection, services.queue, webhook_id, caller_of(request, principal))
+    async with services.changing(caller) as connection:
+        delivery = await webhooks.test(connection, services.queue, webhook_id, caller)
     response.headers["Location"] = f"/v1/webhooks/{webhook_id}/deliveries"
     return delivery

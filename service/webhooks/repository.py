@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeliveryRow, WebhookRow
 from sutler.service.db.queue import DELIVER
-from sutler.service.web.paging import Before
+from sutler.service.web.paging import Before, newest_first
 from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookResource
 from sutler.service.webhooks.sending import Attempt, Message
 
@@ -83,9 +83,7 @@ async def find(connection: AsyncConnection, webhook_id: UUID) -> WebhookResource
 
 async def page(connection: AsyncConnection, *, limit: int, before: Before | None = None) -> list[WebhookResource]:
     """Webhooks, the newest first."""
-    wanted = select(*_WEBHOOK).order_by(WebhookRow.created_at.desc(), WebhookRow.id.desc()).limit(limit)
-    if before is not None:
-        wanted = wanted.where(tuple_(WebhookRow.created_at, WebhookRow.id) < tuple_(*before))
+    wanted = newest_first(select(*_WEBHOOK), WebhookRow.created_at, WebhookRow.id, limit=limit, before=before)
     return [WebhookResource(**row._mapping) for row in await connection.execute(wanted)]
 
 
@@ -171,13 +169,11 @@ async def deliveries(
     before: Before | None = None,
 ) -> list[DeliveryResource]:
     """Deliveries, the newest first; of all webhooks, and whatever their status, where these are not given."""
-    wanted = select(*_DELIVERY).order_by(DeliveryRow.created_at.desc(), DeliveryRow.id.desc()).limit(limit)
+    wanted = newest_first(select(*_DELIVERY), DeliveryRow.created_at, DeliveryRow.id, limit=limit, before=before)
     if webhook_id is not None:
         wanted = wanted.where(DeliveryRow.webhook_id == webhook_id)
     if status is not None:
         wanted = wanted.where(DeliveryRow.status == status)
-    if before is not None:
-        wanted = wanted.where(tuple_(DeliveryRow.created_at, DeliveryRow.id) < tuple_(*before))
     return [DeliveryResource(**row._mapping) for row in await connection.execute(wanted)]
 
 

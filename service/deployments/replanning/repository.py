@@ -12,6 +12,7 @@ from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.queue import LOOK
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
 from sutler.service.deployments.watch_schema import DecisionResource
+from sutler.service.web.paging import Before, newest_first
 
 MOST_DUE: Final = 500  # chosen: the queue of a worker that begins stays short, and a second later it asks again
 LEAST_PAUSE: Final = timedelta(seconds=2)  # chosen: reports that come one by one bring one look, and none waits long
@@ -141,15 +142,12 @@ async def add_decision(connection: AsyncConnection, deployment_id: UUID, decisio
 
 
 async def decisions(
-    connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: tuple[datetime, UUID] | None = None
+    connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: Before | None = None
 ) -> list[DecisionResource]:
     """A deployment's decisions, the newest first."""
     columns = tuple(getattr(DecisionRow, name) for name in DecisionResource.model_fields)
     wanted = select(*columns).where(DecisionRow.deployment_id == deployment_id)
-    if before is not None:
-        at, last = before
-        wanted = wanted.where((DecisionRow.at < at) | ((DecisionRow.at == at) & (DecisionRow.id < last)))
-    rows = await connection.execute(wanted.order_by(DecisionRow.at.desc(), DecisionRow.id.desc()).limit(limit))
+    rows = await connection.execute(newest_first(wanted, DecisionRow.at, DecisionRow.id, limit=limit, before=before))
     return [DecisionResource(**row._mapping) for row in rows]
 
 

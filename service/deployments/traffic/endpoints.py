@@ -5,10 +5,10 @@ It is sent as observations, or read from feeds.
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from sutler.service.auth.dependency import Planner, Reader
-from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.parameters import Name
 from sutler.service.deployments.traffic import feeds
@@ -17,7 +17,6 @@ from sutler.service.deployments.traffic.feed_schema import FeedsDocument, FeedsR
 from sutler.service.deployments.traffic.schemas import AcceptedResource, ObservationDocument, TrafficResource
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.caller import caller_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 
@@ -56,13 +55,12 @@ SERVER: Final[dict[str, Any]] = {
 )
 async def observe(
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[ObservationDocument, body_of(ObservationDocument)],
 ) -> AcceptedResource:
     """Report traffic: buckets of similar requests over a window, or single requests. Sent twice, it counts once."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+    async with services.changing(caller) as connection:
         deployment = await deployments.found(connection, name)
         return await traffic.observe(connection, deployment, document, now=services.now())
 
@@ -81,18 +79,16 @@ async def get_traffic(services: Service, _reader: Reader, name: Name) -> Traffic
     openapi_extra=body_docs(FeedsDocument, engines=ENGINES, prometheus=SERVER, none={"feeds": []}),
 )
 async def put_feeds(
-    request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[FeedsDocument, body_of(FeedsDocument)],
 ) -> FeedsResource:
     """Read the traffic from engines or from a Prometheus: these feeds, and no others. An empty list reads none."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+    async with services.changing(caller) as connection:
         deployment = await deployments.found(connection, name, lock=True)
         allowed = networks(services.settings.outgoing_networks)
-        return await feeds.put(connection, deployment, document, caller_of(request, principal), allowed=allowed)
+        return await feeds.put(connection, deployment, document, caller, allowed=allowed)
 
 
 @router.get("/{name}/feeds", responses=responses(401, 403, 404, 422, 429, 503))

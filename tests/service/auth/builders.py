@@ -151,20 +151,20 @@ async def a_client(process: Process) -> AsyncIterator[AsyncClient]:
     problems.install(app)
 
     @app.get("/read")
-    async def read(principal: Reader) -> str:
-        return principal.actor
+    async def read(caller: Reader) -> str:
+        return caller.principal.actor
 
     @app.post("/read")
-    async def ask(principal: Reader) -> str:
-        return principal.actor
+    async def ask(caller: Reader) -> str:
+        return caller.principal.actor
 
     @app.get("/plan")
-    async def plan(principal: Planner) -> str:
-        return principal.actor
+    async def plan(caller: Planner) -> str:
+        return caller.principal.actor
 
     @app.get("/admin")
-    async def admin(principal: Admin) -> str:
-        return principal.actor
+    async def admin(caller: Admin) -> str:
+        return caller.principal.actor
 
     async with AsyncClient(transport=ASGITransport(app), base_url="http://sutler") as client:
         yield client
