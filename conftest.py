@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from sqlalchemy import Engine
 
-from sutler.service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from sutler.service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from sutler.service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
 from sutler.service.db.store import open_store
 from sutler.service.db.tables import Base

@@ -17,7 +17,8 @@ from sutler.adapters.registry import PROVIDERS
 from sutler.service.db import embedded
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.store import open_store
-from sutler.service.market.polling import Poller, PollReport
+from sutler.service.market.polling import Poller
+from sutler.service.market.repository import PollReport
 from sutler.service.settings import market_settings, store_settings
 from tests.service.running import Running, serving, until
 

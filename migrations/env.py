@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from sutler.service.db import api_tables, offline_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
+from sutler.service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from sutler.service.db.queue_schema import is_ours
 from sutler.service.db.tables import Base
 from sutler.service.db.upgrade import configured_engine

@@ -21,12 +21,11 @@ from benchmarks.day.simulation import POLL_S, Setting
 from benchmarks.day.traffic import Day
 from benchmarks.day.world import Machine
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.evaluate import look
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.replanning.shared_market import SeenMarket
 from sutler.service.deployments.replanning.standing_machines import reported
-from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.deployments.replanning.verdict import Verdict, look
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.planned import shapes, stated_rps
 from sutler.service.deployments.traffic.service import LONGEST_WINDOWS

@@ -1,4 +1,4 @@
-"""What endpoints declare to say who may call them: `Reader`, `Planner` or `Admin`, each of which is a Principal."""
+"""What endpoints declare to say who may call them: `Reader`, `Planner` or `Admin`, each of which is a Caller."""
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
@@ -8,8 +8,9 @@ from fastapi.requests import HTTPConnection
 from fastapi.security.http import HTTPBase
 
 from sutler.service.auth.authenticator import Authenticator
-from sutler.service.auth.errors import NotAllowedError, NotAuthenticatedError
-from sutler.service.web.principal import Principal, Scope
+from sutler.service.web.caller import Caller, Scope
+from sutler.service.web.errors import NotAllowedError, NotAuthenticatedError
+from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import services_of
 
 READS: Final = frozenset({"GET", "HEAD"})
@@ -28,10 +29,10 @@ _BEARER: Final = _Documented(
 _BASIC: Final = _Documented(scheme="basic", scheme_name="basic", description="The key as password, any user name.")
 
 
-def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Principal]]:
+def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
     async def authenticated(
         request: Request, _bearer: Annotated[None, Security(_BEARER)], _basic: Annotated[None, Security(_BASIC)]
-    ) -> Principal:
+    ) -> Caller:
         authenticator = services_of(request).part(Authenticator)
         principal = await authenticator.principal(_authorization(request))
         request.state.principal = principal
@@ -42,7 +43,7 @@ def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Principal]]:
             )
         if request.method in READS:
             authenticator.check_reads(principal)
-        return principal
+        return Caller(principal, request_id_of(request))
 
     return authenticated
 
@@ -55,6 +56,6 @@ def _authorization(request: Request) -> str | None:
     return given[0] if given else None
 
 
-Reader = Annotated[Principal, Depends(_who_may("read"))]
-Planner = Annotated[Principal, Depends(_who_may("plan"))]
-Admin = Annotated[Principal, Depends(_who_may("admin"))]
+Reader = Annotated[Caller, Depends(_who_may("read"))]
+Planner = Annotated[Caller, Depends(_who_may("plan"))]
+Admin = Annotated[Caller, Depends(_who_may("admin"))]

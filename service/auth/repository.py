@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.keys import MadeKey
 from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow
-from sutler.service.web.principal import Scope
+from sutler.service.web.caller import Scope
 
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
 

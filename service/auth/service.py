@@ -13,7 +13,7 @@ from sutler.service.auth.repository import KeyRecord
 from sutler.service.db.notices import key_topic, notify
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
-from sutler.service.web.principal import Principal, Scope
+from sutler.service.web.caller import Caller, Scope
 
 LONGEST_NAME: Final = 100
 LONGEST_LIFETIME: Final = timedelta(days=36_500)
@@ -31,13 +31,7 @@ class NewKey:
 
 
 async def create_key(
-    connection: AsyncConnection,
-    *,
-    name: str,
-    scope: Scope,
-    lifetime: timedelta | None,
-    principal: Principal,
-    request_id: str | None = None,
+    connection: AsyncConnection, *, name: str, scope: Scope, lifetime: timedelta | None, caller: Caller
 ) -> NewKey:
     """A new key; without a `lifetime` it never expires. Raises DocumentError for a name that cannot be shown."""
     if not 1 <= len(name) <= LONGEST_NAME or not _PRINTABLE.fullmatch(name):
@@ -45,27 +39,19 @@ async def create_key(
     made = make_key()
     record = await repository.add(connection, made, name=name, scope=scope, lifetime=lifetime)
     expires_at = None if record.expires_at is None else record.expires_at.isoformat()
-    await audit.record(
-        connection,
-        principal=principal,
-        action="key.create",
-        target=f"key/{made.id}",
-        request_id=request_id,
-        detail={"name": name, "scope": scope, "expires_at": expires_at},
-    )
+    detail = {"name": name, "scope": scope, "expires_at": expires_at}
+    await audit.note(connection, caller, "key.create", f"key/{made.id}", detail)
     return NewKey(made, record)
 
 
 async def revoke_key(
-    connection: AsyncConnection, key_id: str, *, principal: Principal, request_id: str | None = None
+    connection: AsyncConnection, key_id: str, *, caller: Caller
 ) -> Literal["revoked", "was_revoked", "unknown"]:
     """Revokes a key: from the commit on, every API process refuses it."""
     if not await repository.revoke(connection, key_id):
         return "unknown" if await repository.find(connection, key_id) is None else "was_revoked"
     await notify(connection, key_topic(key_id))
-    await audit.record(
-        connection, principal=principal, action="key.revoke", target=f"key/{key_id}", request_id=request_id
-    )
+    await audit.note(connection, caller, "key.revoke", f"key/{key_id}")
     return "revoked"
 
 

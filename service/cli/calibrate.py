@@ -34,8 +34,9 @@ def calibrate(
     runs that were not seen. Problems use it with `throughput: {calibration: NAME}`.
     """
     from sutler.service.cli.views.measurements import calibration_view, calibrations_view
+    from sutler.service.documents.fields import document_json
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import run_filter
+    from sutler.service.profiles.service import run_filter
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")
@@ -51,6 +52,6 @@ def calibrate(
         if not dry_run:
             made = service.keep(made)
     if out is not None:
-        write_file(out, made.document.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
+        write_file(out, document_json(made.document).encode())
     record = made.document.model_dump(mode="json", by_alias=True)
     show_or_json(calibration_view(made, is_stored=not dry_run), record, as_json=as_json)

@@ -14,7 +14,7 @@ from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
 from sutler.service.cli.terminal.input import folder_of
 from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
-from sutler.service.cli.terminal.output import check_target, deliver, write_file
+from sutler.service.cli.terminal.output import check_plot, check_target, deliver, write_file
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import Exit
 
@@ -64,23 +64,17 @@ def compare(
     """
     from sutler.service.cli.problems import read_problem, translated
     from sutler.service.cli.views.comparison import comparison_view
-    from sutler.service.comparing.compared import comparison_json
-    from sutler.service.comparing.figures import check_plot, drawn
+    from sutler.service.comparing.figures import drawn
 
-    for target in (out, plot):
-        check_target(target)
-    if plot is not None:
-        check_plot(plot)
+    check_target(out)
+    check_plot(plot, (".png", ".svg"))
     wanted = _range(points, first, last, is_asked_for=pareto)
     names = _names(only or ())
     document = read_problem(problem, solver={"time_limit_s": time_limit_s, "alternatives": False})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
-    content = comparison_json(compared).encode()
-    if out is not None:
-        write_file(out, content)
     if plot is not None:
         write_file(plot, drawn(compared, plot))
-    deliver(content, comparison_view(compared), as_json=as_json)
+    deliver(compared, comparison_view(compared), as_json=as_json, out=out)
     raise typer.Exit(exit_of(compared))
 
 

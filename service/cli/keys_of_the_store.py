@@ -16,7 +16,7 @@ from sutler.service.auth.repository import KeyRecord
 from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, open_async_engine
 from sutler.service.main import opened_database
-from sutler.service.web.principal import CLI, Scope
+from sutler.service.web.caller import CLI, Scope
 
 T = TypeVar("T")
 
@@ -34,13 +34,13 @@ def all_keys() -> list[KeyRecord]:
 def create(name: str, scope: Scope, lifetime: timedelta | None) -> NewKey:
     """Makes a key. Raises DocumentError for a name that cannot be shown."""
     return _in_the_store(
-        lambda connection: service.create_key(connection, name=name, scope=scope, lifetime=lifetime, principal=CLI)
+        lambda connection: service.create_key(connection, name=name, scope=scope, lifetime=lifetime, caller=CLI)
     )
 
 
 def revoke(key_id: str) -> Literal["revoked", "was_revoked", "unknown"]:
     """Makes every API process refuse the key from now on."""
-    return _in_the_store(lambda connection: service.revoke_key(connection, key_id, principal=CLI))
+    return _in_the_store(lambda connection: service.revoke_key(connection, key_id, caller=CLI))
 
 
 def _in_the_store(work: Callable[[AsyncConnection], Awaitable[T]]) -> T:

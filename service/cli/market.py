@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from sutler.service.cli.terminal.background import telling
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.options import AsJson, prints
 from sutler.service.cli.terminal.output import show_or_json
-from sutler.service.cli.terminal.spinner import telling
 from sutler.service.errors import Exit
 
 market = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -81,7 +81,7 @@ def list_(
     """One line for the runs of one GPU, model, precision, engine and version."""
     from sutler.service.cli.views.measurements import profile_record, profiles_view
     from sutler.service.main import opened_profiles
-    from sutler.service.profiles.selection import run_filter
+    from sutler.service.profiles.service import run_filter
 
     with opened_profiles() as service:
         found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine))

@@ -71,7 +71,6 @@ def plan(
     """
     from sutler.service.cli.problems import read_problem
     from sutler.service.cli.views.plan import plan_view
-    from sutler.service.translation.from_plan import plan_json
 
     check_target(out)
     solver = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
@@ -79,7 +78,7 @@ def plan(
     if trace and not validate:
         raise typer.BadParameter("--trace goes with --validate")
     made = _make_plan(document, folder_of(problem), validates=validate, traces=trace or ())
-    deliver(plan_json(made).encode(), plan_view(made), as_json=as_json, out=out)
+    deliver(made, plan_view(made), as_json=as_json, out=out)
     raise typer.Exit(exit_of_plan(made.status))
 
 

@@ -13,7 +13,7 @@ import typer
 from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.input import read_plan
 from sutler.service.cli.terminal.options import PlanFile
-from sutler.service.cli.terminal.output import deliver
+from sutler.service.cli.terminal.output import check_plots, deliver
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import Exit
 
@@ -68,12 +68,11 @@ def simulate(
     to run.
     """
     from sutler.service.cli.views.simulation import simulation_view
-    from sutler.service.simulation.figures import check_plots, draw
+    from sutler.service.simulation.figures import draw
     from sutler.service.simulation.simulated import Choices, simulated
     from sutler.service.simulation.traffic import DEFAULT_DURATION_S, PoissonTraffic, TraceTraffic
 
-    if plots is not None:
-        check_plots(plots)
+    check_plots(plots)
     document = read_plan(plan)
     if not document.replicas:
         refuse(f"a plan that is {document.status} runs nothing: there is nothing to simulate", Exit.INFEASIBLE)
@@ -97,8 +96,7 @@ def simulate(
     found = simulated(document, traffic, Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s))
     if plots is not None:
         say(f"plots: {draw(found, plots)}")
-    content = found.resource.model_dump_json(by_alias=True, indent=2) + "\n"
-    deliver(content.encode(), simulation_view(found.resource), as_json=as_json)
+    deliver(found.resource, simulation_view(found.resource), as_json=as_json)
 
 
 def recorded(names: Sequence[str], files: Sequence[Path], option: str) -> "dict[str, RequestTrace]":

@@ -60,11 +60,6 @@ def comparison_of(
     )
 
 
-def comparison_json(comparison: ComparisonDocument) -> str:
-    """The document as indented JSON, ended by a line feed."""
-    return comparison.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
 def best_rival(strategies: Iterable[ComparedStrategy], objective: ObjectiveKind) -> ComparedStrategy | None:
     """The best plan on the market as it is that is not sutler's; the first one where several are as good."""
     rivals = [

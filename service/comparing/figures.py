@@ -3,8 +3,7 @@
 matplotlib is the optional extra `plots`; it is imported when something is drawn.
 """
 
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from sutler.service.comparing.compared import value_of
 from sutler.service.comparing.sweeping import expense_of
 from sutler.service.documents.comparison import ComparedStrategy, ComparisonDocument, FrontierCurve, FrontierDocument
-from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS: Final = ("png", "svg")
 _AXES: Final = {
     "max_throughput": "throughput, requests/s",
     "min_makespan": "time for all requests, s",
@@ -30,14 +27,6 @@ _INCH_PER_BAR: Final = 0.32
 _MARKERS: Final = "osD^v<>pP*Xhd"
 
 
-def check_plot(file: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Raises DocumentError where `drawn` has no matplotlib, or the name does not say what to draw."""
-    if _format_of(file) not in FORMATS:
-        raise DocumentError.of("--plot", "name a file that ends in .png or .svg", value=str(file))
-    if found("matplotlib") is None:
-        raise DocumentError.of("--plot", "needs matplotlib: pip install 'sutler[plots]'", value=str(file))
-
-
 def drawn(comparison: ComparisonDocument, file: Path) -> bytes:
     """The content of a file of that name: curves where there is a sweep, else bars."""
     from matplotlib import rc_context
@@ -46,13 +35,9 @@ def drawn(comparison: ComparisonDocument, file: Path) -> bytes:
     with rc_context({"svg.hashsalt": "sutler", "svg.fonttype": "none"}):
         figure = _bars(comparison) if comparison.frontier is None else _curves(comparison, comparison.frontier)
         content = BytesIO()
-        kind = _format_of(file)
+        kind = file.suffix.lower().removeprefix(".")
         figure.savefig(content, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
     return content.getvalue()
-
-
-def _format_of(file: Path) -> str:
-    return file.suffix.lower().removeprefix(".")
 
 
 def _bars(comparison: ComparisonDocument) -> "Figure":

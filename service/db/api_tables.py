@@ -1,4 +1,4 @@
-"""The tables of the service: keys, plans, deployments, what was answered before, webhooks and the audit log.
+"""The tables of the service: keys, plans of both kinds, deployments, earlier answers, webhooks and the audit log.
 
 The job queue's own tables are Procrastinate's and live in a schema of their own (`queue_schema`).
 """
@@ -7,16 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    ForeignKey,
-    Identity,
-    Index,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import JSON, BigInteger, ForeignKey, Identity, Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -130,6 +121,30 @@ class PlanRow(AskedPlan, Base):
 Index("ix_plan_created_at", PlanRow.created_at.desc(), PlanRow.id.desc())
 Index("ix_plan_deployment_id", PlanRow.deployment_id, PlanRow.created_at.desc())
 Index("ix_plan_status", PlanRow.status)
+
+
+class OfflinePlanRow(AskedPlan, Base):
+    """A plan of an offline application.
+
+    `parent_id` is the plan that it adjusts, `report` what was known by then, `first_id` the plan of revision 1, from
+    which all of an application's plans follow.
+    """
+
+    __tablename__ = "offline_plan"
+
+    first_id: Mapped[UUID] = mapped_column(ForeignKey("offline_plan.id"))
+    parent_id: Mapped[UUID | None] = mapped_column(ForeignKey("offline_plan.id"))
+    revision: Mapped[int]
+    name: Mapped[str]
+    application: Mapped[dict[str, Any]] = mapped_column(JSON)
+    report: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    makespan_s: Mapped[float | None]
+    cost_usd: Mapped[float | None]
+
+
+Index("ix_offline_plan_created_at", OfflinePlanRow.created_at.desc(), OfflinePlanRow.id.desc())
+Index("ix_offline_plan_first_id", OfflinePlanRow.first_id, OfflinePlanRow.created_at)
+Index("ix_offline_plan_status", OfflinePlanRow.status)
 
 
 class IdempotencyRow(Base):

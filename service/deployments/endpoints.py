@@ -24,20 +24,17 @@ from sutler.service.deployments.terraform import state_document
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.examples import CHAT
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.plans import repository as plan_repository
 from sutler.service.plans import service as plans
 from sutler.service.plans.plan_responses import job_of, page_of, shown
 from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.web import idempotency
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.caller import caller_of
-from sutler.service.web.errors import ChangedMeanwhileError, NotFoundError, NotYetError
-from sutler.service.web.etags import tags_of
+from sutler.service.web.errors import ChangedMeanwhileError, NotYetError
 from sutler.service.web.idempotency import Earlier, ticket_of
 from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
-from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch
+from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch, tags_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 from sutler.service.web.waiting import for_caller
@@ -66,20 +63,20 @@ UNCHANGED: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "There
 async def create_deployment(
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     document: Annotated[NewDeploymentDocument, body_of(NewDeploymentDocument)],
     _key: IdempotencyKey = None,
 ) -> Response:
     """Make a standing problem; its first plan is begun at once and found at `/v1/deployments/{name}/plan`."""
     await plans.check(services, document.problem)
     name, rest = document.name, DeploymentDocument(problem=document.problem, policy=document.policy)
-    ticket = ticket_of(request, principal)
+    ticket = ticket_of(request, caller)
     async with begun(services.engine) as connection:
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)
-        await services.count_change(connection, principal)
-        await deployments.create(services, connection, name, rest, caller_of(request, principal))
+        await services.count_change(connection, caller.principal)
+        await deployments.create(services, connection, name, rest, caller)
         deployment = await deployments.found(connection, name)
         body, location = (await resource(connection, deployment, services.now())).model_dump_json(), url_of(name)
         await idempotency.remember(connection, ticket, Earlier(status_code=201, location=location, body=body))
@@ -94,7 +91,7 @@ async def list_deployments(
     after = None if cursor is None else decode_cursor(cursor, parts=1)[0]
     async with reading(services.engine) as connection:
         found = await repository.page(connection, limit=limit + 1, after=after)
-    following = encode_cursor(found[limit - 1].deployment.name) if len(found) > limit else None
+    following = encode_cursor(found[limit - 1][0].name) if len(found) > limit else None
     return Page(items=[summary(listed) for listed in found[:limit]], next=following)
 
 
@@ -124,7 +121,7 @@ async def get_deployment(services: Service, _reader: Reader, name: Name) -> Resp
 async def put_deployment(
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[DeploymentDocument, body_of(DeploymentDocument)],
     if_match: IfMatch = None,
@@ -133,9 +130,7 @@ async def put_deployment(
     if document.name not in (None, name):
         raise DocumentError.of("name", f"must be {name}, as in the path, or left out", value=document.name)
     await plans.check(services, document.problem)
-    caller = caller_of(request, principal)
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
+    async with services.changing(caller) as connection:
         deployment = await repository.find(connection, name, lock=True)
         if deployment is None:
             if if_match is not None:
@@ -155,11 +150,9 @@ async def put_deployment(
 
 
 @router.delete("/{name}", status_code=204, responses=responses(401, 403, 404, 412, 422, 429, 503))
-async def delete_deployment(
-    request: Request, services: Service, principal: Planner, name: Name, if_match: IfMatch = None
-) -> None:
+async def delete_deployment(services: Service, caller: Planner, name: Name, if_match: IfMatch = None) -> None:
     """Delete a deployment; its plans stay in `/v1/plans`."""
-    await deployments.delete(services, name, caller_of(request, principal), if_match=if_match)
+    await deployments.delete(services, name, caller, if_match=if_match)
 
 
 @router.post(
@@ -168,9 +161,9 @@ async def delete_deployment(
     responses={202: {"model": PlanJobResource, "links": TO_THE_PLAN}, **responses(401, 403, 404, 422, 429, 503)},
     response_model=None,
 )
-async def replan(request: Request, services: Service, principal: Planner, name: Name) -> Response:
+async def replan(services: Service, caller: Planner, name: Name) -> Response:
     """Plan anew, now. While a plan is being made, that one is the answer."""
-    record = await deployments.replan(services, name, caller_of(request, principal))
+    record = await deployments.replan(services, name, caller)
     return _answer(job_of(record).model_dump_json(), 202, location=record.url)
 
 
@@ -221,10 +214,7 @@ async def get_deployment_plan(services: Service, _reader: Reader, name: Name, re
     """One plan of the deployment."""
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
-        record = await plan_repository.find_revision(connection, deployment.id, revision)
-    if record is None:
-        raise NotFoundError(f"{name} has no plan {revision}: GET /v1/deployments/{name}/plans lists all")
-    return shown(record)
+        return shown(await deployments.plan_of(connection, deployment, revision))
 
 
 @router.get(

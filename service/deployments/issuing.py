@@ -15,8 +15,7 @@ from sutler.service.deployments import repository
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.holdings import repository as holdings
 from sutler.service.deployments.holdings.comparison import held_by
-from sutler.service.deployments.repository import Deployment
-from sutler.service.deployments.watching import touch
+from sutler.service.deployments.repository import Deployment, touch
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import SERVES
 from sutler.service.webhooks.service import announce

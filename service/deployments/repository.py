@@ -1,4 +1,4 @@
-"""Deployments in the store."""
+"""Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,31 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Row, Select, delete, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.watch_tables import WatchRow
+from sutler.service.deployments.schemas import CurrentPlanResource
+from sutler.service.deployments.watch_schema import WatchSummary
 from sutler.service.plans.resources import PlanStatus
+
+_OF_PLAN: Final[tuple[Any, ...]] = (
+    PlanRow.id,
+    PlanRow.revision,
+    PlanRow.status,
+    PlanRow.cost_usd_per_hour,
+    PlanRow.finished_at,
+)
+_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
+_WITHOUT_PLAN: Final = text("""
+    SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
+    AND (SELECT p.failure ->> 'status' = '503' AND p.finished_at < :before
+         FROM plan p WHERE p.deployment_id = d.id ORDER BY p.created_at DESC LIMIT 1)
+    ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +48,11 @@ class Deployment:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def target(self) -> str:
+        """What the audit log calls it."""
+        return f"deployment/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentRow:
@@ -42,43 +66,9 @@ class CurrentRow:
     document: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPlan:
-    """The plan that holds, without its document."""
-
-    id: UUID
-    revision: int
-    status: PlanStatus
-    cost_usd_per_hour: float | None
-    issued_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ListedWatch:
-    """What the last look found."""
-
-    state: dict[str, Any]
-    looked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A deployment as in lists; None for what there is not yet."""
-
-    deployment: Deployment
-    plan: ListedPlan | None
-    watch: ListedWatch | None
-
-
+Listed = tuple[Deployment, CurrentPlanResource | None, WatchSummary | None]
+"""A deployment as in lists: the plan that holds, and what the last look found; None for what there is not yet."""
 _COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
-_OF_PLAN: Final[tuple[Any, ...]] = (
-    PlanRow.id,
-    PlanRow.revision,
-    PlanRow.status,
-    PlanRow.cost_usd_per_hour,
-    PlanRow.finished_at,
-)
-_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
 
 
 async def add(
@@ -126,9 +116,10 @@ async def page(connection: AsyncConnection, *, limit: int, after: str | None = N
 
 
 def _listed(row: tuple[Any, ...]) -> Listed:
-    mine, watch = len(_COLUMNS), len(row) - len(_OF_WATCH)
-    held, looked = ListedPlan(*row[mine:watch]), ListedWatch(*row[watch:])
-    return Listed(Deployment(*row[:mine]), held if held.id else None, looked if looked.state else None)
+    mine = len(_COLUMNS)
+    plan_id, revision, status, cost, issued_at, state, looked_at = row[mine:]
+    plan = CurrentPlanResource.of(plan_id, revision, status, cost, issued_at) if plan_id else None
+    return Deployment(*row[:mine]), plan, WatchSummary.of(state, looked_at) if state else None
 
 
 async def change(
@@ -180,15 +171,18 @@ async def without_plan(connection: AsyncConnection, *, before: datetime) -> list
     return [deployment for deployment in deployments if deployment is not None]
 
 
-_WITHOUT_PLAN: Final = text("""
-    SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
-    AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
-    AND (SELECT p.failure ->> 'status' = '503' AND p.finished_at < :before
-         FROM plan p WHERE p.deployment_id = d.id ORDER BY p.created_at DESC LIMIT 1)
-    ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
-""")
-
-
 async def _one(connection: AsyncConnection, wanted: Select[Any], *, lock: bool) -> Deployment | None:
     row: Row[Any] | None = (await connection.execute(wanted.with_for_update() if lock else wanted)).one_or_none()
     return None if row is None else Deployment(*tuple(row))
+
+
+async def begin_watch(connection: AsyncConnection, deployment_id: UUID) -> None:
+    """A deployment is watched from now on; once."""
+    new = upsert(WatchRow).values(deployment_id=deployment_id)
+    await connection.execute(new.on_conflict_do_nothing(index_elements=["deployment_id"]))
+
+
+async def touch(connection: AsyncConnection, deployment_id: UUID) -> None:
+    """Something has happened that calls for a look, in this transaction."""
+    touched = update(WatchRow).where(WatchRow.deployment_id == deployment_id)
+    await connection.execute(touched.values(touches=WatchRow.touches + 1))

@@ -105,6 +105,13 @@ class CurrentPlanResource(Resource):
     url: str
     """Where it is; the deployment's `/plan` is always the current one."""
 
+    @classmethod
+    def of(
+        cls, id: UUID, revision: int, status: PlanStatus, cost_usd_per_hour: float | None, issued_at: datetime
+    ) -> "CurrentPlanResource":
+        url, cost = f"/v1/plans/{id}", cost_usd_per_hour
+        return cls(id=id, revision=revision, status=status, cost_usd_per_hour=cost, issued_at=issued_at, url=url)
+
 
 class PendingPlanResource(Resource):
     """The plan that is being made."""

@@ -1,16 +1,17 @@
 """Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
 
-from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
-from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.asynchronous import reading
 from sutler.service.db.notices import deployment_topic, notify, plan_topic
-from sutler.service.deployments import repository, watching
+from sutler.service.db.queue import Queue
+from sutler.service.deployments import repository
 from sutler.service.deployments.current import CurrentPlans
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
@@ -18,7 +19,7 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.plans import plan_requests
 from sutler.service.plans import repository as plan_repository
-from sutler.service.plans.repository import PLANS, PlanRecord
+from sutler.service.plans.repository import PLANS, Order, PlanRecord
 from sutler.service.plans.service import order_of
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ChangedMeanwhileError, ConflictError, NotFoundError, NotYetError
@@ -27,6 +28,9 @@ from sutler.service.web.waiting import until
 
 NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
 OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
+# Chosen: a poll may bring a market; each attempt costs a translation, but no search
+PAUSE: Final = timedelta(seconds=15)
+SCHEDULER: Final = "scheduler"  # who asks for the plan then
 
 
 async def create(
@@ -49,9 +53,9 @@ async def create(
         remedy = f"PUT /v1/deployments/{name} changes it, another name makes another"
         raise ConflictError(f"there is a deployment {name} already: {remedy}")
     deployment = await found(connection, name, lock=True)
-    await watching.begin(connection, deployment.id)
+    await repository.begin_watch(connection, deployment.id)
     await order_plan(services, connection, deployment, document.problem, caller)
-    await note(connection, caller, "deployment.create", deployment)
+    await audit.note(connection, caller, "deployment.create", deployment.target)
 
 
 async def change(
@@ -68,36 +72,34 @@ async def change(
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
     await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())
-    await watching.touch(connection, deployment.id)
+    await repository.touch(connection, deployment.id)
     if problem != deployment.problem:
         await _supersede(services, connection, deployment, "the deployment's problem was changed")
         await order_plan(services, connection, deployment, document.problem, caller)
-    await note(connection, caller, "deployment.update", deployment)
+    await audit.note(connection, caller, "deployment.update", deployment.target)
 
 
 async def delete(services: Services, name: str, caller: Caller, *, if_match: str | None) -> None:
     """Deletes it; its plans stay in the list of plans. Raises NotFoundError, ChangedMeanwhileError."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
         await repository.remove(connection, deployment)
-        await note(connection, caller, "deployment.delete", deployment)
+        await audit.note(connection, caller, "deployment.delete", deployment.target)
         await notify(connection, deployment_topic(name))
 
 
 async def replan(services: Services, name: str, caller: Caller) -> PlanRecord:
     """The plan that is being made, or a new one. Raises NotFoundError, TooManyWaitingError."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await found(connection, name, lock=True)
         pending = await plan_repository.pending_of(connection, deployment.id)
         if pending is not None:
             return pending
         document = validate(ProblemDocument, deployment.problem)
         order = await order_plan(services, connection, deployment, document, caller)
-        await note(connection, caller, "deployment.replan", deployment)
+        await audit.note(connection, caller, "deployment.replan", deployment.target)
         return order
 
 
@@ -109,7 +111,7 @@ async def order_plan(
     caller: Caller,
 ) -> PlanRecord:
     """Puts a plan for the deployment into the queue, in the caller's transaction."""
-    order = order_of(document, caller.principal.actor, caller.request_id)
+    order = order_of(document, caller)
     order = replace(order, deployment_id=deployment.id, deployment_name=deployment.name)
     await plan_requests.place(services, connection, PLANS, order)
     return await plan_requests.stored(connection, PLANS, order.id)
@@ -123,6 +125,15 @@ async def found(connection: AsyncConnection, name: str, *, lock: bool = False) -
             f"there is no deployment {name!r}: GET /v1/deployments (`sutler deployments list`) lists all"
         )
     return deployment
+
+
+async def plan_of(connection: AsyncConnection, deployment: Deployment, revision: int) -> PlanRecord:
+    """One plan of the deployment. Raises NotFoundError."""
+    record = await plan_repository.find_revision(connection, deployment.id, revision)
+    if record is None:
+        listing = f"GET /v1/deployments/{deployment.name}/plans lists all"
+        raise NotFoundError(f"{deployment.name} has no plan {revision}: {listing}")
+    return record
 
 
 async def current_plan(
@@ -206,12 +217,15 @@ def policy_of(deployment: Deployment) -> PolicyDocument:
     return validate(PolicyDocument, deployment.policy)
 
 
-async def note(
-    connection: AsyncConnection,
-    caller: Caller,
-    action: str,
-    deployment: Deployment,
-    detail: Mapping[str, object] | None = None,
-) -> None:
-    """Notes a change of a deployment in the audit log."""
-    await audit.note(connection, caller, action, f"deployment/{deployment.name}", detail)
+async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime) -> int:
+    """Puts plans of deployments that found no market into the queue, until their first plan is there; how many."""
+    tried = 0
+    for deployment in await repository.without_plan(connection, before=now - PAUSE):
+        if await plan_repository.pending_of(connection, deployment.id) is not None:
+            continue  # another worker was first, before the deployment was locked here
+        kind = deployment.problem["objective"]["kind"]
+        order = Order(uuid4(), deployment.problem, kind, SCHEDULER, None, deployment.id, deployment.name)
+        await PLANS.add(connection, order, now)
+        await queue.make_plan(connection, PLANS.task, order.id)
+        tried += 1
+    return tried

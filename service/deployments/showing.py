@@ -1,7 +1,6 @@
 """Deployments as the API shows them: put together from the store, one or in lists."""
 
 import asyncio
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -9,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository as holdings
-from sutler.service.deployments.holdings.carrying_out import carry_out
+from sutler.service.deployments.holdings.comparison import carry_out
 from sutler.service.deployments.replanning import repository as watching
 from sutler.service.deployments.replanning.endpoints import watch_resource
-from sutler.service.deployments.repository import Deployment, Listed, ListedPlan, ListedWatch
+from sutler.service.deployments.repository import Deployment, Listed
 from sutler.service.deployments.schemas import (
     CurrentPlanResource,
     DeploymentResource,
@@ -20,7 +19,7 @@ from sutler.service.deployments.schemas import (
     LastFailureResource,
     PendingPlanResource,
 )
-from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
+from sutler.service.deployments.watch_schema import WatchResource
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans.repository import PLANS, PlanRecord
@@ -38,7 +37,11 @@ async def resource(connection: AsyncConnection, deployment: Deployment, now: dat
     newest = await plan_repository.find_revision(connection, deployment.id, deployment.revision)
     last = await plan_repository.last_of(connection, deployment.id)
     pending = await plan_repository.pending_of(connection, deployment.id)
-    failed = None if last is None or last.failure is None else last
+    failed = None
+    if last is not None and last.failure is not None:
+        failed = LastFailureResource(
+            id=last.id, status=last.status, problem=last.failure, finished_at=last.finished_at
+        )
     return DeploymentResource(
         **_common(deployment),
         problem=deployment.problem,
@@ -46,7 +49,7 @@ async def resource(connection: AsyncConnection, deployment: Deployment, now: dat
         plan=_issued(held),
         latest=_issued(newest),
         pending=None if pending is None else PendingPlanResource.model_validate(pending, from_attributes=True),
-        last_failure=None if failed is None else _failure(failed),
+        last_failure=failed,
         watch=await _watch(connection, deployment, held, now),
     )
 
@@ -78,17 +81,7 @@ def _issued(record: PlanRecord | None) -> CurrentPlanResource | None:
     if record is None or record.revision is None or record.finished_at is None:
         return None
     cost = record.cost_usd_per_hour
-    return _shown(ListedPlan(record.id, record.revision, record.status, cost, record.finished_at))
-
-
-def _failure(record: PlanRecord) -> LastFailureResource:
-    return LastFailureResource(
-        id=record.id, status=record.status, problem=record.failure, finished_at=record.finished_at
-    )
-
-
-def _shown(plan: ListedPlan) -> CurrentPlanResource:
-    return CurrentPlanResource(**asdict(plan), url=f"/v1/plans/{plan.id}")
+    return CurrentPlanResource.of(record.id, record.revision, record.status, cost, record.finished_at)
 
 
 def _common(deployment: Deployment) -> dict[str, Any]:
@@ -98,17 +91,12 @@ def _common(deployment: Deployment) -> dict[str, Any]:
 
 def summary(listed: Listed) -> DeploymentSummary:
     """One line of a list."""
-    deployment, watch = listed.deployment, listed.watch
+    deployment, plan, watch = listed
     return DeploymentSummary(
         **_common(deployment),
         revision=deployment.revision,
         plan_id=deployment.plan_id,
-        plan=None if listed.plan is None else _shown(listed.plan),
-        watch=None if watch is None else _short(watch),
+        plan=plan,
+        watch=watch,
         url=url_of(deployment.name),
     )
-
-
-def _short(watch: ListedWatch) -> WatchSummary:
-    state = watch.state
-    return WatchSummary(status=state["status"], feed=state.get("feed", "none"), looked_at=watch.looked_at)

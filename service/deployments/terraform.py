@@ -17,15 +17,9 @@ from datetime import UTC
 from typing import Any, Final
 from uuid import UUID
 
-from sutler.service.deployments.diff.stable_ids import (
-    KeyedPlan,
-    KeyedReplica,
-    KeyedRoute,
-    keyed,
-    power_caps,
-)
-from sutler.service.deployments.errors import NothingToServeError
+from sutler.service.deployments.diff.stable_ids import KeyedPlan, KeyedReplica, KeyedRoute, keyed, power_caps
 from sutler.service.documents.plan import PlanDocument, ReplicaDocument
+from sutler.service.errors import Kind, SutlerError
 from sutler.service.export import sglang
 from sutler.service.export.command import flag
 from sutler.service.export.layout import obstacle_of
@@ -34,7 +28,6 @@ from sutler.solver.answer.engine_args import role_args
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
 PARTS_OF_ONE: Final = 1_000_000  # chosen: finer than any router weighs; fractions are whole multiples of one part
 Type = str | list[Any]
-
 _RENTAL: Final[dict[str, Type]] = {
     "provider": "string",
     "offer_id": "string",
@@ -99,6 +92,16 @@ _PLAN: Final[dict[str, Type]] = {
     "usd_per_million_tokens": "number",
     "warnings": ["list", "string"],
 }
+
+
+class NothingToServeError(SutlerError):
+    """The current plan is infeasible or unknown: handing it on as an empty fleet would tear everything down."""
+
+    kind = Kind(409, "nothing-to-serve", "The current plan serves nothing")
+
+    def __init__(self, deployment: str, status: str, remedy: str) -> None:
+        self.deployment, self.status, self.remedy = deployment, status, remedy
+        super().__init__(f"the current plan of {deployment} is {status} and runs nothing: {remedy}")
 
 
 def state_document(plan: PlanDocument, *, deployment: str, lineage: UUID) -> str:

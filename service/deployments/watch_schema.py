@@ -1,7 +1,7 @@
 """What callers see of a watched deployment and of what was decided about it."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -52,6 +52,10 @@ class WatchSummary(Resource):
     """Whether the traffic is seen, as there."""
     looked_at: datetime | None
     """When it was looked at last."""
+
+    @classmethod
+    def of(cls, state: dict[str, Any], looked_at: datetime | None) -> "WatchSummary":
+        return cls(status=state["status"], feed=state.get("feed", "none"), looked_at=looked_at)
 
 
 class WatchResource(Resource):

@@ -69,6 +69,11 @@ def reject(problems: list[FieldProblem]) -> None:
         raise PydanticCustomError("sutler_rules", "{text}", {"text": text, "problems": tuple(problems)})
 
 
+def document_json(document: Document) -> str:
+    """The document as indented JSON, ended by a line feed."""
+    return document.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
 def finite(value: float | None) -> float | None:
     """JSON has no infinity and no NaN: what says nothing is null."""
     return value if value is not None and math.isfinite(value) else None

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sutler.adapters.base import LARGEST_STORED_CARD_ID, OFFER_LIMITS, AvailabilityBasis, Contract
 from sutler.service.documents.fields import Document, GpuName, Name, Timestamp, UsdPerHour, reject
+from sutler.service.documents.rules import repeats
 from sutler.service.errors import FieldProblem, short_repr
 
 
@@ -116,13 +117,10 @@ class ProviderUsed(Document):
 
 
 def _repeated_keys(offers: tuple[OfferDocument, ...]) -> list[FieldProblem]:
-    first: dict[tuple[str, str, str], int] = {}
     problems = []
-    for i, offer in enumerate(offers):
-        earlier = first.setdefault(offer.key, i)
-        if earlier != i:
-            remedy = f"offers[{earlier}] has the same provider, offer_id and contract: give each offer its own id"
-            problems.append(FieldProblem(f"offers[{i}].offer_id", short_repr(offer.offer_id), remedy))
+    for i, earlier in repeats(offer.key for offer in offers):
+        remedy = f"offers[{earlier}] has the same provider, offer_id and contract: give each offer its own id"
+        problems.append(FieldProblem(f"offers[{i}].offer_id", short_repr(offers[i].offer_id), remedy))
     return problems
 
 

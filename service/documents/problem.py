@@ -70,7 +70,7 @@ def _broken_rules(problem: ProblemDocument) -> list[FieldProblem]:
     """Lists every broken rule, in the order of the document."""
     return [
         *_objective_rules(problem),
-        *repeated("models", (model.name for model in problem.models)),
+        *repeated("models", [model.name for model in problem.models]),
         *(found for i, model in enumerate(problem.models) for found in _model_rules(f"models[{i}]", model)),
         *(found for i, model in enumerate(problem.models) for found in _demand_rules(f"models[{i}]", model, problem)),
         *_market_rules(problem),
@@ -98,7 +98,7 @@ def _model_rules(at: str, model: ModelDocument) -> Iterator[FieldProblem]:
     if model.workloads is not None and model.trace is not None:
         shown = short_repr(model.trace.file)
         yield FieldProblem(f"{at}.trace", shown, "stands beside workloads: keep one of the two")
-    yield from repeated(f"{at}.workloads", (workload.name for workload in model.workloads or ()))
+    yield from repeated(f"{at}.workloads", [workload.name for workload in model.workloads or ()])
     yield from context_rule(at, model.max_context_tokens, model.workloads or ())
     yield from _named_twice(f"{at}.precision", model.precisions, "precision")
 

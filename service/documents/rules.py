@@ -1,18 +1,23 @@
 """What rules of several documents share: names that repeat, and the names that there are to choose from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from sutler.service.errors import FieldProblem, short_repr
 
 
-def repeated(path: str, names: Iterable[str]) -> Iterator[FieldProblem]:
+def repeats(keys: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
+    """The place of each key that stands before it already, and the first place where it does."""
+    first: dict[Hashable, int] = {}
+    for i, key in enumerate(keys):
+        if (earlier := first.setdefault(key, i)) != i:
+            yield i, earlier
+
+
+def repeated(path: str, names: Sequence[str]) -> Iterator[FieldProblem]:
     """One problem for each name that an earlier entry of the list at `path` has."""
-    first: dict[str, int] = {}
-    for i, name in enumerate(names):
-        earlier = first.setdefault(name, i)
-        if earlier != i:
-            remedy = f"{path}[{earlier}] has the same name: give each its own"
-            yield FieldProblem(f"{path}[{i}].name", short_repr(name), remedy)
+    for i, earlier in repeats(names):
+        remedy = f"{path}[{earlier}] has the same name: give each its own"
+        yield FieldProblem(f"{path}[{i}].name", short_repr(names[i]), remedy)
 
 
 def either(names: Iterable[str]) -> str:

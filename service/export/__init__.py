@@ -5,10 +5,9 @@ from typing import Final
 
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.export.compose import compose_text
-from sutler.service.export.errors import NothingToRunError
 from sutler.service.export.kubernetes import kubernetes_text
 from sutler.service.export.layout import Layout, layout_of, obstacle_of, refuse
-from sutler.service.export.result import FORMATS, Exported, ExportFormat
+from sutler.service.export.result import FORMATS, Exported, ExportFormat, NothingToRunError
 from sutler.service.export.router import router_text
 from sutler.service.export.skypilot import skypilot_text
 from sutler.service.export.vllm_script import script_text

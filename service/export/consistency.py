@@ -10,6 +10,7 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument, ReplicaDocument, StageDocument
+from sutler.service.documents.rules import repeats
 from sutler.service.errors import FieldProblem, short_repr
 
 _ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -36,11 +37,9 @@ def _wrong(field: str, value: object, remedy: str) -> FieldProblem:
 
 
 def _repeated_ids(plan: PlanDocument) -> Iterator[FieldProblem]:
-    seen: set[str] = set()
-    for number, replica in enumerate(plan.replicas):
-        if replica.id in seen:
-            yield _wrong(f"replicas[{number}].id", replica.id, "is used twice: every replica needs its own")
-        seen.add(replica.id)
+    ids = [replica.id for replica in plan.replicas]
+    for number, _ in repeats(ids):
+        yield _wrong(f"replicas[{number}].id", ids[number], "is used twice: every replica needs its own")
 
 
 def _stages(plan: PlanDocument) -> Iterator[tuple[str, StageDocument, int]]:

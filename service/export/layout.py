@@ -15,8 +15,8 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.export.consistency import check_consistency
-from sutler.service.export.errors import NothingToRunError
 from sutler.service.export.naming import dns_labels
+from sutler.service.export.result import NothingToRunError
 from sutler.solver.answer.engine_args import role_args
 
 FIRST_PORT: Final = 8000

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from sutler.service.errors import Exit, Kind, RemediedError
+
 ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router"]
 FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
 
@@ -16,3 +18,10 @@ class Exported:
     content: str
     filename: str
     warnings: tuple[str, ...] = ()
+
+
+class NothingToRunError(RemediedError):
+    """The plan has no replicas."""
+
+    kind = Kind(409, "nothing-to-run", "The plan runs nothing")
+    exit_status = Exit.INFEASIBLE

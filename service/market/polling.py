@@ -24,6 +24,7 @@ from sutler.service.db.errors import DatabaseError, DatabaseUnreachableError
 from sutler.service.market import repository
 from sutler.service.market.backoff import LONGEST_BACKOFF_S, next_poll
 from sutler.service.market.changes import changes
+from sutler.service.market.repository import PollReport
 from sutler.service.settings import Pace, variable
 
 LOCK_PATIENCE_S: Final = 60.0  # chosen: a poll that is under way is waited for, one that hangs is told of
@@ -33,20 +34,6 @@ RECORD_RETRY_S: Final = 1.5
 LONGEST_WAIT: Final = timedelta(days=2)  # no cloud is left alone for longer than a day
 
 Fetch = Callable[[Provider, ProviderConfig], Poll]
-
-
-@dataclass(frozen=True, slots=True)
-class PollReport:
-    """What people and scripts are told of a poll. `opened` and `closed` count offer rows written and ended."""
-
-    provider: str
-    at: datetime
-    seconds: float
-    poll: Poll
-    flags: Mapping[str, int]
-    retry_at: datetime | None
-    opened: int
-    closed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +176,10 @@ class Poller:
             is_complete = poll.outcome == "ok" and not found.suspected
             repository.write_offers(connection, state.id, found, at=at)
             repository.write_rejected(connection, state.id, poll.rejected, at=at, is_complete=is_complete)
-            repository.write_poll(
-                connection,
-                state.id,
-                poll,
-                found,
-                poll_id=poll_id,
-                at=at,
-                ended_at=ended_at,
-                seconds=seconds,
-                flags=flags,
-                then=then,
-            )
-        return PollReport(provider.name, at, seconds, poll, flags, then.retry_at, len(found.begun), len(found.ended))
+            done = (at, seconds, poll, flags, then.retry_at, len(found.begun), len(found.ended))
+            report = PollReport(provider.name, *done)
+            repository.write_poll(connection, state.id, report, found, poll_id=poll_id, ended_at=ended_at, then=then)
+        return report
 
 
 def _not_asked(provider: Provider, outcome: Outcome, detail: str, *, now: datetime, until: datetime) -> PollReport:

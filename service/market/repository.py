@@ -46,6 +46,20 @@ class SeenPoll:
     covered: tuple[Coverage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PollReport:
+    """What people and scripts are told of a poll. `opened` and `closed` count offer rows written and ended."""
+
+    provider: str
+    at: datetime
+    seconds: float
+    poll: Poll
+    flags: Mapping[str, int]
+    retry_at: datetime | None
+    opened: int
+    closed: int
+
+
 def lock_provider(connection: Connection, name: str) -> ProviderState:
     """Returns the provider's row, made where there is none; other writers of this provider wait."""
     add_provider(connection, name)
@@ -140,35 +154,33 @@ def write_rejected(
 def write_poll(
     connection: Connection,
     provider_id: int,
-    poll: Poll,
+    report: PollReport,
     found: Changes,
     *,
     poll_id: UUID,
-    at: datetime,
     ended_at: datetime,
-    seconds: float,
-    flags: Mapping[str, int],
     then: NextPoll,
 ) -> None:
     """Writes the poll's own row, and when the provider is polled next."""
+    poll = report.poll
     connection.execute(
         insert(PollRow).values(
             id=poll_id,
             provider_id=provider_id,
-            at=at,
+            at=report.at,
             ended_at=ended_at,
-            seconds=seconds,
+            seconds=report.seconds,
             outcome=poll.outcome,
             http_status=poll.http_status,
             requests=poll.requests,
             kept=poll.kept,
             rejected=poll.rejected_by_reason,
             not_available=dict(poll.not_available),
-            flags=dict(flags),
+            flags=dict(report.flags),
             covered=[[c.feed_prefix, c.up_to_usd_per_hour] for c in found.covered],
-            opened=len(found.begun),
-            closed=len(found.ended),
-            retry_at=then.retry_at,
+            opened=report.opened,
+            closed=report.closed,
+            retry_at=report.retry_at,
             detail=poll.detail,
         )
     )

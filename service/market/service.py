@@ -15,8 +15,8 @@ from sutler.service.db.engine import connected
 from sutler.service.db.errors import DatabaseError
 from sutler.service.documents.errors import DocumentError
 from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
-from sutler.service.market.polling import Poller, PollReport
-from sutler.service.market.repository import ProviderReport, provider_reports
+from sutler.service.market.polling import Poller
+from sutler.service.market.repository import PollReport, ProviderReport, provider_reports
 from sutler.service.market.retention import Pruned, prune
 from sutler.service.market.selection import provider_names
 from sutler.service.market.snapshot import read_market

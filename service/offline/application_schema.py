@@ -2,7 +2,7 @@
 
 A rule that one field can break alone is in its type; what fields break together is found here. Loops of several
 models and models that nothing reaches are refused by solver/offline/application.py; what needs the catalogue or the
-drawn lengths, such as context windows, by context.py and counts.py.
+drawn lengths, such as context windows, by translate.py and counts.py.
 """
 
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ class ApplicationDocument(Document):
 def _broken_rules(application: ApplicationDocument) -> list[FieldProblem]:
     """Every broken rule, in the order of the document."""
     return [
-        *repeated("models", (model.name for model in application.models)),
+        *repeated("models", [model.name for model in application.models]),
         *(found for i, model in enumerate(application.models) for found in _model_rules(i, model, application)),
         *_edge_rules(application),
         *_hardware_rules(application),

@@ -1,7 +1,7 @@
 """How many requests an application comes to, and whether what is read side by side is there as often.
 
-Flow: translate.py makes the application -> check_counts (here) -> context.py. Counts are None where chance decides:
-every output of chains of drawn lengths, or a share of the outputs.
+Flow: translate.py makes the application -> check_counts (here) -> check_context. Counts are None where chance
+decides: every output of chains of drawn lengths, or a share of the outputs.
 """
 
 from collections.abc import Iterator

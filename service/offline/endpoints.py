@@ -65,7 +65,7 @@ async def list_offline_plans(
 async def adjust_offline_plan(
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     plan_id: UUID,
     progress: Annotated[ProgressDocument, body_of(ProgressDocument)],
     _key: IdempotencyKey = None,
@@ -76,7 +76,7 @@ async def adjust_offline_plan(
     The body reports its progress. The plan stays as it is; the answer is a new one whose `adjustment` names it.
     `Prefer` and `Idempotency-Key` work as for a first plan.
     """
-    asker = asker_of(request, principal)
+    asker = asker_of(request, caller)
     record, document = await ask_adjusted(services, plan_id, progress, asker)
     time_limit_s = document.search.time_limit_s
     return await made(request, services, OFFLINE_PLAN, record, time_limit_s=time_limit_s)

@@ -3,14 +3,11 @@
 Flow: Chart (gantt.py) -> drawn (here) -> bytes of a file.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sutler.service.documents.errors import DocumentError
 from sutler.service.offline.gantt import Chart, ReplicaBlock, blocks_of, ticks_of
 from sutler.service.offline.gantt_html import page_of
 
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS: Final = ("png", "html")
 # Sizes of the picture, chosen by eye: names have room at the font of 8 points.
 _INCH_PER_ROW: Final = 0.27
 _WIDTH_INCH: Final = 12.0
@@ -40,27 +36,13 @@ class Drawing:
     headings: tuple[str, ...] = ()
 
 
-def check_plot(file: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Raises DocumentError for a name that does not say what to draw, or for a PNG without matplotlib."""
-    kind = _format_of(file)
-    if kind not in FORMATS:
-        raise DocumentError.of("--plot", "name a file that ends in .png or .html", value=str(file))
-    if kind == "png" and found("matplotlib") is None:
-        remedy = "needs matplotlib: pip install 'sutler[plots]', or name a file that ends in .html"
-        raise DocumentError.of("--plot", remedy, value=str(file))
-
-
 def drawn(drawing: Drawing, file: Path) -> bytes:
-    """The content of a file of that name."""
-    if _format_of(file) == "html":
+    """The content of a file of that name: HTML, or PNG."""
+    if file.suffix.lower() == ".html":
         return page_of(drawing.title, drawing.notes, drawing.charts, drawing.headings).encode()
     content = BytesIO()
     _figure(drawing).savefig(content, format="png", dpi=130)
     return content.getvalue()
-
-
-def _format_of(file: Path) -> str:
-    return file.suffix.lower().removeprefix(".")
 
 
 def _figure(drawing: Drawing) -> "Figure":

@@ -11,6 +11,7 @@ from pathlib import Path
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import read_market
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog import load_gpus
@@ -39,7 +40,7 @@ def market_of(
     view = read_market(document.market, folder=folder, now=now, store=store)
     known = {
         **load_gpus(document.catalog),
-        **{slug: Gpu(slug=slug, **gpu.model_dump()) for slug, gpu in document.gpus.items()},
+        **{slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()},
     }
     unknown = [(i, offer.gpu) for i, offer in view.offers if offer.gpu not in known]
     if unknown:
@@ -48,7 +49,7 @@ def market_of(
     usable = [offer for _, offer in view.offers if _has_figures(known[offer.gpu])]
     if not usable:
         raise NoMarketDataError("market: no offer's GPU has the figures that estimates need", "add them under `gpus`")
-    offers = tuple(Offer(**offer.model_dump(include=set(Offer.__slots__))) for offer in usable)
+    offers = tuple(mapped(Offer, offer) for offer in usable)
     left_out = sorted({offer.gpu for _, offer in view.offers if not _has_figures(known[offer.gpu])})
     note = [f"Offers of {', '.join(left_out)} are left out: their GPUs lack figures."] if left_out else []
     return OfflineMarket(offers, {offer.gpu: known[offer.gpu] for offer in offers}, (*view.notes, *note))

@@ -151,11 +151,6 @@ def cut_short(plan: OfflinePlan) -> Iterator[str]:
         yield CUT_SHORT
 
 
-def offline_plan_json(plan: OfflinePlanDocument) -> str:
-    """The document as indented JSON, ended by a line feed."""
-    return plan.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
 def hardware_document(hardware: Hardware) -> PlannedHardware:
     """The GPUs, for a plan."""
     return PlannedHardware(

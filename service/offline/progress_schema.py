@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from sutler.service.documents.fields import Document, Name, reject
+from sutler.service.documents.rules import repeats
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.offline.hardware_schema import MOST_GPUS, CardNumber, SecondsOrZero
 from sutler.service.offline.lengths_schema import MOST_ENTRIES
@@ -61,22 +62,16 @@ class ProgressDocument(Document):
 
 
 def _named_twice(progress: ProgressDocument) -> list[FieldProblem]:
-    problems, seen = [], set()
-    for i, model in enumerate(progress.models):
-        if model.model in seen:
-            problems.append(
-                FieldProblem(f"models[{i}].model", short_repr(model.model), "stands there twice: keep one")
-            )
-        seen.add(model.model)
-    return problems
+    names = [model.model for model in progress.models]
+    remedy = "stands there twice: keep one"
+    return [FieldProblem(f"models[{i}].model", short_repr(names[i]), remedy) for i, _ in repeats(names)]
 
 
 def _gpus_twice(progress: ProgressDocument) -> list[FieldProblem]:
-    problems, seen = [], set()
-    for i, replica in enumerate(progress.replicas or ()):
-        for place in replica.gpus:
-            shown = f"host {place.host}, GPU {place.gpu}"
-            if (place.host, place.gpu) in seen:
-                problems.append(FieldProblem(f"replicas[{i}].gpus", shown, "runs another replica: one per GPU"))
-            seen.add((place.host, place.gpu))
+    places = [(i, gpu.host, gpu.gpu) for i, replica in enumerate(progress.replicas or ()) for gpu in replica.gpus]
+    problems = []
+    for at, _ in repeats(place[1:] for place in places):
+        i, host, gpu = places[at]
+        shown = f"host {host}, GPU {gpu}"
+        problems.append(FieldProblem(f"replicas[{i}].gpus", shown, "runs another replica: one per GPU"))
     return problems

@@ -13,8 +13,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, TextClause, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.db.api_tables import PlanRow
-from sutler.service.db.offline_tables import OfflinePlanRow
+from sutler.service.db.api_tables import OfflinePlanRow, PlanRow
 from sutler.service.db.queue import PLAN_OFFLINE, SOLVE
 from sutler.service.plans.resources import PENDING
 

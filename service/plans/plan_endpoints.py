@@ -1,6 +1,7 @@
 """The endpoints that every kind of plan has: ask for one, see it, cancel it, see what it is for.
 
-Flow: PlanKind (kind.py) -> router_of (here) -> endpoints.py and service/offline/endpoints.py, which add their own.
+Flow: PlanKind (plan_requests.py) -> router_of (here) -> endpoints.py and service/offline/endpoints.py, which add
+their own.
 """
 
 from dataclasses import dataclass
@@ -15,14 +16,11 @@ from pydantic import BaseModel
 from sutler.service.auth.dependency import Planner, Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.plans import plan_requests, plan_responses
-from sutler.service.plans.kind import PlanKind
-from sutler.service.plans.plan_requests import asker_of
+from sutler.service.plans.plan_requests import PlanKind, asker_of
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
-from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS
-from sutler.service.web.preferences import preferences_of
+from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS, preferences_of
 from sutler.service.web.problems import responses
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service, Services
 from sutler.service.web.waiting import for_caller
 
@@ -108,12 +106,12 @@ async def _create(
     kind: Kind,
     request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     _key: IdempotencyKey = None,
     _prefer: Prefer = None,
 ) -> Response:
     question = await read_body(kind.question, request)
-    record = await plan_requests.ask(services, kind, question, asker_of(request, principal))
+    record = await plan_requests.ask(services, kind, question, asker_of(request, caller))
     return await made(request, services, kind, record, time_limit_s=kind.time_limit_s(question))
 
 
@@ -144,10 +142,8 @@ async def _get(
     return plan_responses.shown_once(await for_caller(request, waiting), request)
 
 
-async def _cancel(kind: Kind, request: Request, services: Service, principal: Planner, plan_id: UUID) -> BaseModel:
-    request_id = request_id_of(request)
-    record = await plan_requests.cancel(services, kind, plan_id, principal=principal, request_id=request_id)
-    return plan_responses.job_of(record)
+async def _cancel(kind: Kind, services: Service, caller: Planner, plan_id: UUID) -> BaseModel:
+    return plan_responses.job_of(await plan_requests.cancel(services, kind, plan_id, caller=caller))
 
 
 async def _get_asked(kind: Kind, services: Service, _reader: Reader, plan_id: UUID) -> Response:

@@ -1,11 +1,13 @@
 """Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled.
 
-Flow: plan_endpoints.py -> ask, finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
+PLAN (service.py) and OFFLINE_PLAN (service/offline/service.py) are one PlanKind each. Flow: plan_endpoints.py -> ask,
+finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from fastapi import Request
@@ -16,38 +18,65 @@ from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.notices import notify, plan_topic
 from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
-from sutler.service.plans.kind import PlanKind
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
 from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
-from sutler.service.web.preferences import preferences_of
-from sutler.service.web.principal import Principal
+from sutler.service.web.parameters import preferences_of
 from sutler.service.web.problem import CANCELLED, ProblemDetail
-from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
-QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
-
 D = TypeVar("D", bound=Document)
 R = TypeVar("R", bound=StoredPlan)
+
+QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
+
+
+@dataclass(frozen=True, slots=True)
+class PlanKind(Generic[D, R]):
+    """One kind of plan. A `question` is what callers ask and the column `asked` keeps, a `plan` what they get.
+
+    `check` raises what is wrong with a question; `order` makes what is stored of it, given who asks; `time_limit_s`
+    is how long it may be searched for a plan.
+    """
+
+    table: PlanTable[R]
+    question: type[D]
+    asked: str
+    plan: type[Document]
+    check: Callable[[Services, D], Awaitable[None]]
+    order: Callable[[D, Caller], PlanOrder]
+    time_limit_s: Callable[[D], float]
+
+    @property
+    def noun(self) -> str:
+        return self.table.record.noun
+
+    @property
+    def operation(self) -> str:
+        """The noun in names of operations and in the audit log."""
+        return self.noun.replace(" ", "_")
+
+    def target(self, plan_id: UUID) -> str:
+        """What the audit log calls a plan."""
+        return f"{self.noun.replace(' ', '-')}/{plan_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Who asks for a plan, in which request, and whether they would rather not wait for it."""
 
-    principal: Principal
-    request_id: str
+    caller: Caller
     ticket: Ticket
     is_async: bool
 
 
-def asker_of(request: Request, principal: Principal) -> Asker:
+def asker_of(request: Request, caller: Caller) -> Asker:
     """Who sends this request. Raises BadParameterError for an Idempotency-Key that is no plain text."""
     is_async = preferences_of(request).respond_async
-    return Asker(principal, request_id_of(request), ticket_of(request, principal), is_async)
+    return Asker(caller, ticket_of(request, caller), is_async)
 
 
 async def ask(services: Services, kind: PlanKind[D, R], question: D, asker: Asker) -> R:
@@ -56,7 +85,7 @@ async def ask(services: Services, kind: PlanKind[D, R], question: D, asker: Aske
     Raises what the kind's `check` raises, and what `placed` does.
     """
     await kind.check(services, question)
-    order = await asyncio.to_thread(kind.order, question, asker.principal.actor, asker.request_id)
+    order = await asyncio.to_thread(kind.order, question, asker.caller)
     return await placed(services, kind, order, asker, action="create")
 
 
@@ -69,10 +98,10 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
         earlier = await _asked_before(connection, services, kind.table, asker)
         if earlier is not None:
             return earlier
-        await services.count_change(connection, asker.principal)
+        await services.count_change(connection, asker.caller.principal)
         await place(services, connection, kind.table, order)
         await idempotency.remember(connection, asker.ticket, Earlier(order.id, asker.is_async))
-        await _note(connection, kind, action, order.id, asker.principal, asker.request_id)
+        await audit.note(connection, asker.caller, f"{kind.operation}.{action}", kind.target(order.id))
         return await stored(connection, kind.table, order.id)
 
 
@@ -108,19 +137,16 @@ async def finished(services: Services, table: PlanTable[R], plan_id: UUID, *, wa
         return await stored(connection, table, plan_id)
 
 
-async def cancel(
-    services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, principal: Principal, request_id: str
-) -> R:
+async def cancel(services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, caller: Caller) -> R:
     """The cancelled plan. Raises NotFoundError, and ConflictError where the plan is there already."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, principal)
-        failure = cancelled(f"cancelled by {principal.actor}")
+    async with services.changing(caller) as connection:
+        failure = cancelled(f"cancelled by {caller.principal.actor}")
         done = await kind.table.cancel(connection, plan_id, services.now(), failure=failure)
         record = await stored(connection, kind.table, plan_id)
         if not done:
             raise ConflictError(f"plan {plan_id} is {record.status}: only a queued or running one can be cancelled")
         await notify(connection, plan_topic(plan_id))
-        await _note(connection, kind, "cancel", plan_id, principal, request_id)
+        await audit.note(connection, caller, f"{kind.operation}.cancel", kind.target(plan_id))
     return record
 
 
@@ -146,20 +172,3 @@ async def _asked_before(
         detail = f"the request with this Idempotency-Key is being carried out: follow {record.url}, or ask again"
         raise StillRunningError(detail, retry_after_s=1.0)
     return record
-
-
-async def _note(
-    connection: AsyncConnection,
-    kind: PlanKind[Any, R],
-    action: str,
-    plan_id: UUID,
-    principal: Principal,
-    request_id: str,
-) -> None:
-    await audit.record(
-        connection,
-        principal=principal,
-        action=f"{kind.operation}.{action}",
-        target=kind.target(plan_id),
-        request_id=request_id,
-    )

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web import paging
-from sutler.service.web.etags import tags_of
 from sutler.service.web.paging import Page
+from sutler.service.web.parameters import tags_of
 from sutler.service.web.problems import MEDIA_TYPE
 from sutler.service.web.request_id import request_id_of
 
@@ -65,4 +65,4 @@ def _failed(failure: dict[str, object], request: Request, headers: dict[str, str
 
 def page_of(found: Sequence[StoredPlan], limit: int) -> Page[Any]:
     """The summaries of these plans; one more record than wanted says that there is a next page."""
-    return paging.page_of(found, limit, lambda record: record.summary.model_validate(record, from_attributes=True))
+    return paging.page_of([record.summary.model_validate(record, from_attributes=True) for record in found], limit)

@@ -9,15 +9,16 @@ from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Text, cast, insert, select, tuple_
+from sqlalchemy import ColumnElement, Select, Text, cast, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.plans import claims
 from sutler.service.plans.claims import MADE_BY, Table
 from sutler.service.plans.resources import PENDING, PlanStatus
+from sutler.service.web.paging import Before, newest_first
 from sutler.service.web.resource import Resource
 
-UNLISTED = frozenset({"document", "progress"})
+UNLISTED = frozenset({"document", "progress", "diff"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,12 @@ class PlanTable(Generic[R]):
         return await connection.scalar(select(cast(getattr(self.row, column), Text)).where(self.row.id == plan_id))
 
     async def page(
-        self, connection: AsyncConnection, *, limit: int, before: tuple[datetime, UUID] | None = None, **equal: object
+        self, connection: AsyncConnection, *, limit: int, before: Before | None = None, **equal: object
     ) -> list[R]:
         """The newest first, without documents; only those whose columns are `equal` to what is not None there."""
         row = self.row
         wanted = select(*(getattr(row, field.name) for field in fields(self.record) if field.name not in UNLISTED))
-        wanted = wanted.order_by(row.created_at.desc(), row.id.desc()).limit(limit)
-        if before is not None:
-            wanted = wanted.where(tuple_(row.created_at, row.id) < tuple_(*before))
+        wanted = newest_first(wanted, row.created_at, row.id, limit=limit, before=before)
         wanted = wanted.where(*(getattr(row, name) == value for name, value in equal.items() if value is not None))
         return [self._record(found._mapping) for found in await connection.execute(wanted)]
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import insert, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import PlanRow
@@ -13,14 +13,14 @@ from sutler.service.db.queue import SOLVE
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
-from sutler.service.plans.resources import PlanJobResource, PlanSummary
+from sutler.service.plans.resources import SERVES, PlanJobResource, PlanSummary
 
 _IS_PENDING: Final = claims.is_pending(PlanRow)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord(StoredPlan):
-    """A plan of a problem in any state."""
+    """A plan of a problem in any state; `diff` was issued with it, `reason` says why a deployment has it."""
 
     noun = "plan"
     path = "/v1/plans"
@@ -33,6 +33,7 @@ class PlanRecord(StoredPlan):
     value: float | None
     cost_usd_per_hour: float | None
     reason: str | None
+    diff: str | None
 
     @property
     def deployment(self) -> str | None:
@@ -110,6 +111,13 @@ async def explain(
 
 async def find_revision(connection: AsyncConnection, deployment_id: UUID, revision: int) -> PlanRecord | None:
     return await PLANS.newest(connection, PlanRow.deployment_id == deployment_id, PlanRow.revision == revision)
+
+
+async def serving_before(connection: AsyncConnection, deployment_id: UUID, revision: int) -> int | None:
+    """The newest revision below this one that serves: the one that held until then."""
+    earlier = (PlanRow.deployment_id == deployment_id, PlanRow.revision < revision, PlanRow.status.in_(SERVES))
+    found: int | None = await connection.scalar(select(func.max(PlanRow.revision)).where(*earlier))
+    return found
 
 
 async def pending_of(connection: AsyncConnection, deployment_id: UUID) -> PlanRecord | None:

@@ -1,4 +1,4 @@
-"""The front door of profiles and calibrations: command line and API come here."""
+"""The front door of profiles and calibrations: command line and API come here, with names as people spell them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +18,8 @@ from sutler.service.profiles.layer_rows import is_layer_file, read, row_of, unkn
 from sutler.service.profiles.readers import RejectedRun, read_runs
 from sutler.service.profiles.repository import Profile, RunFilter
 from sutler.service.profiles.runs import ProfileKey, ProfileRun
+from sutler.service.translation.estimates import engine_of, precision_of
+from sutler.solver.catalog import resolve_gpu, resolve_model
 
 ANY: Final = RunFilter()
 
@@ -127,3 +129,21 @@ def no_calibration(name: str, known: Sequence[str]) -> NoSuchProfileError:
     """What to say of a name that no calibration has."""
     remedy = f"use one of {', '.join(known)}" if known else "make one with `sutler calibrate`"
     return NoSuchProfileError(f"there is no calibration {name!r}", remedy)
+
+
+def run_filter(
+    *,
+    gpu: str | None = None,
+    model: str | None = None,
+    precision: str | None = None,
+    engine: str | None = None,
+    engine_version: str | None = None,
+) -> RunFilter:
+    """The filter; None: any. Raises UnknownNameError, DocumentError."""
+    return RunFilter(
+        gpu=None if gpu is None else resolve_gpu(gpu, field="--gpu").slug,
+        model=None if model is None else resolve_model(model, field="--model").id,
+        precision=None if precision is None else precision_of("--precision", precision),
+        engine=None if engine is None else engine_of(engine),
+        engine_version=engine_version,
+    )

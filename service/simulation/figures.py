@@ -4,14 +4,11 @@ matplotlib is the optional extra `plots`; it is imported when something is drawn
 """
 
 import html
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sutler.service.documents.errors import DocumentError, OutputError
 from sutler.service.simulation.schemas import METRIC_WORDS
 
 if TYPE_CHECKING:
@@ -23,16 +20,6 @@ FIGURES: Final = {
 }
 _MOST_LINES: Final = 12
 _MOST_POINTS: Final = 2_000
-
-
-def check_plots(folder: Path, *, found: Callable[[str], object] = find_spec) -> None:
-    """Checks what `draw` needs. Raises DocumentError without matplotlib, OutputError for a folder that cannot be."""
-    if found("matplotlib") is None:
-        raise DocumentError.of("--plots", "needs matplotlib: pip install 'sutler[plots]'", value=str(folder))
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(folder, "is no folder", "name a folder")
-    if not folder.exists() and not folder.parent.is_dir():
-        raise OutputError(folder, "its folder does not exist", f"create {folder.parent} first")
 
 
 def draw(found: "Simulated", folder: Path) -> Path:

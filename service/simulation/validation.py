@@ -1,12 +1,14 @@
 """Plan, replay, correct: what misses its limits when it is replayed is counted on for less in other plans.
 
 Flow: a plan -> simulated.py -> what it missed -> corrections.py -> Problem.derated -> solve again, over all
-configurations and over those of the first plan alone (same_fleet.py), so that more of the same is tried as well; a
-few rounds. Where a plan meets its limits then, corrections half way back to those of the round before are tried,
+configurations and over those of the first plan alone (of_configurations), so that more of the same is tried as well;
+a few rounds. Where a plan meets its limits then, corrections half way back to those of the round before are tried,
 since they may have been more than it takes. The best of all plans that were replayed is the one that is returned.
+
+Of the other configurations, what a search leaves out would waste time; what it cannot is counted on for nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -26,10 +28,20 @@ from sutler.service.simulation.corrections import (
     on_top,
     stricter,
 )
-from sutler.service.simulation.same_fleet import of_configurations
-from sutler.service.simulation.simulated import Choices, Simulated, configuration_of, in_words, simulated
+from sutler.service.simulation.simulated import (
+    Choices,
+    Configuration,
+    Simulated,
+    configuration_of,
+    in_words,
+    simulated,
+)
 from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
-from sutler.solver.problem import Derating, Problem
+from sutler.solver.candidates.enumerate import roles_of
+from sutler.solver.candidates.shapes import pipeline_shapes
+from sutler.solver.market.pools import checkpoint_disk_gb
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.problem import Derating, MeasuredStage, Problem, ServedModel
 
 # Chosen: a round is one or two solves and replays, and the later ones find little.
 MOST_ROUNDS: Final = 3
@@ -68,27 +80,6 @@ class _Tried:
     def rank(self) -> tuple[bool, int, float]:
         """The smaller, the better: limits first, to a percent of the requests, then the objective's value."""
         return (not self.meets_all_limits, round(100 * self.most_missed_fraction), self.signed_value)
-
-
-def validated(
-    problem: Problem,
-    plan: PlanDocument,
-    traffic: TraceTraffic | PoissonTraffic,
-    *,
-    solve_again: Callable[[Problem], PlanDocument],
-    corrects: bool = True,
-) -> PlanDocument:
-    """The best plan of those that were tried, this one first, with what it misses; `corrects` False: this one.
-
-    A plan that runs nothing is left as it is. Raises what `simulated` raises.
-    """
-    if not plan.replicas:
-        return plan
-    search = _Search(problem, plan, traffic, solve_again)
-    if corrects:
-        search.correct()
-        search.halve()
-    return _with_validation(search.best, search.every, traffic)
 
 
 @dataclass(slots=True)
@@ -178,6 +169,27 @@ class _Search:
         return self.every[-1]
 
 
+def validated(
+    problem: Problem,
+    plan: PlanDocument,
+    traffic: TraceTraffic | PoissonTraffic,
+    *,
+    solve_again: Callable[[Problem], PlanDocument],
+    corrects: bool = True,
+) -> PlanDocument:
+    """The best plan of those that were tried, this one first, with what it misses; `corrects` False: this one.
+
+    A plan that runs nothing is left as it is. Raises what `simulated` raises.
+    """
+    if not plan.replicas:
+        return plan
+    search = _Search(problem, plan, traffic, solve_again)
+    if corrects:
+        search.correct()
+        search.halve()
+    return _with_validation(search.best, search.every, traffic)
+
+
 def _is_same_fleet(one: PlanDocument, other: PlanDocument) -> bool:
     return one.rentals == other.rentals and sorted(map(configuration_of, one.replicas)) == sorted(
         map(configuration_of, other.replicas)
@@ -231,3 +243,53 @@ def _missed(limits: Sequence[ValidatedLimit]) -> str:
         if not limit.met
     )
     return f"replayed, this plan misses limits ({words}): loosen them, or allow more time or other GPUs"
+
+
+def of_configurations(problem: Problem, own: Collection[Configuration]) -> Problem:
+    """The problem, only with replicas of these configurations; without alternatives, which would be of other GPUs."""
+    stages = [stages for _, _, stages, *_ in own]
+    degrees = {size for *_, one, ranks, _ in own for _, degree in one for size in (degree, degree * ranks)}
+    gpus = {gpu for one in stages for gpu, _ in one}
+    smaller = replace(
+        problem,
+        offers=tuple(offer for offer in problem.offers if offer.gpu in gpus),
+        search=replace(
+            problem.search,
+            tensor_parallel=tuple(sorted(degrees)),
+            max_pipeline_stages=max(len(one) for one in stages),
+            mixed_gpu_pipelines=any(len({gpu for gpu, _ in one}) > 1 for one in stages),
+        ),
+        options=replace(problem.options, alternatives=False),
+    )
+    others = (
+        Derating(
+            model,
+            tuple(MeasuredStage(*stage) for stage in stages),
+            0.0,
+            role,
+            data_parallel=ranks,
+            precision=precision,
+        )
+        for model, role, stages, ranks, precision in sorted(_configurations(smaller) - set(own), key=str)
+    )
+    return replace(smaller, derated=(*problem.derated, *others))
+
+
+def _configurations(problem: Problem) -> set[Configuration]:
+    """All that the search would look at."""
+    supply = build_supply(problem)
+    each = (one for model in problem.models for one in model.at_each_precision)
+    return {found for model in each for found in _of_model(problem, supply, model)}
+
+
+def _of_model(problem: Problem, supply: Supply, model: ServedModel) -> set[Configuration]:
+    found: set[Configuration] = set()
+    for role in roles_of(problem):
+        shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
+        columns = (shapes.pool.tolist(), shapes.tensor_parallel.tolist(), shapes.data_parallel.tolist())
+        for pools, degrees, ranks in zip(*columns, strict=True):
+            stages = tuple(
+                (supply.pools[pool].gpu, degree) for pool, degree in zip(pools, degrees, strict=True) if pool >= 0
+            )
+            found.add((model.name, role, stages, ranks, model.precision))
+    return found

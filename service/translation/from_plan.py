@@ -31,11 +31,6 @@ def issue_plan(
     )
 
 
-def plan_json(plan: PlanDocument) -> str:
-    """The document as indented JSON, ended by a line feed."""
-    return plan.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
 def market_used(translation: Translation, now: datetime) -> MarketUsed:
     """The market that a problem was translated with, as old as it is now."""
     market = translation.market

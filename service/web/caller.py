@@ -1,11 +1,21 @@
-"""Who changes something, and by which request: what the audit log is told."""
+"""Who makes a request or a change, how far that reaches, and by which request: what the audit log is told."""
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from fastapi import Request
+Scope = Literal["read", "plan", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = ("read", "plan", "admin")  # each includes those before it
 
-from sutler.service.web.principal import Principal
-from sutler.service.web.request_id import request_id_of
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """`actor` is what logs and the audit log call it: `key/ID`, `local` for who needs no key on loopback, `cli`."""
+
+    actor: str
+    scope: Scope
+
+    def may(self, needed: Scope) -> bool:
+        return SCOPES.index(self.scope) >= SCOPES.index(needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +26,5 @@ class Caller:
     request_id: str | None
 
 
-def caller_of(request: Request, principal: Principal) -> Caller:
-    """The caller of an endpoint."""
-    return Caller(principal, request_id_of(request))
+LOCAL: Final = Principal("local", "admin")
+CLI: Final = Caller(Principal("cli", "admin"), None)

@@ -1,4 +1,4 @@
-"""What can be wrong with a request, by what the caller can do about it.
+"""What can be wrong with a request, by what the caller can do about it; no message shows a key.
 
 RequestError
 ├── NotFoundError               there is no such thing: check its name or id
@@ -6,6 +6,9 @@ RequestError
 │   └── StillRunningError       the same request is being carried out: ask again later
 ├── ChangedMeanwhileError       If-Match names an older version: read it again, then change it
 ├── KeyReusedError              the Idempotency-Key was used with another request
+├── NotAuthenticatedError       no key, or one that is unknown, revoked or expired: send one that is good
+├── NotAllowedError             the key's scope does not reach that far: use another key
+├── TooManyRequestsError        the key's limit is used up for now: ask again later
 ├── UnsupportedMediaTypeError   send JSON or YAML
 ├── BodyTooLargeError           the body is over the limit
 ├── TooSlowError                the body did not arrive in time
@@ -65,6 +68,24 @@ class KeyReusedError(RequestError):
     """The idempotency key belongs to another request."""
 
     kind = Kind(422, "idempotency-key-reused", "The idempotency key belongs to another request")
+
+
+class NotAuthenticatedError(RequestError):
+    """Nobody knows who asks."""
+
+    kind = Kind(401, "not-authenticated", "A key is needed")
+
+
+class NotAllowedError(RequestError):
+    """The caller is known, and may not do this."""
+
+    kind = Kind(403, "not-allowed", "The key's scope does not reach that far")
+
+
+class TooManyRequestsError(RequestError):
+    """The caller may do this, but not now."""
+
+    kind = Kind(429, "too-many-requests", "The key's limit is used up for now")
 
 
 class UnsupportedMediaTypeError(RequestError):

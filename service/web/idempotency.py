@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import IdempotencyRow
 from sutler.service.errors import FieldProblem
+from sutler.service.web.caller import Caller
 from sutler.service.web.errors import BadParameterError, KeyReusedError
-from sutler.service.web.principal import Principal
 
 KEPT: Final = timedelta(hours=24)
 HEADER: Final = "Idempotency-Key"
@@ -45,14 +45,14 @@ class Earlier:
     body: str | None = None
 
 
-def ticket_of(request: Request, principal: Principal) -> Ticket:
+def ticket_of(request: Request, caller: Caller) -> Ticket:
     """Names the request, whose body was read before. Raises BadParameterError for a key that is no plain text."""
     given = request.headers.getlist(HEADER)
     if len(given) > 1 or (given and not _KEY.fullmatch(given[0])):
         remedy = "give one key of 1 to 255 printable ASCII characters without spaces, such as a UUID"
         raise BadParameterError(f"{HEADER}: {remedy}", fields=(FieldProblem(HEADER, None, remedy),))
     operation = f"{request.method} {request.url.path}"
-    return Ticket(principal.actor, given[0] if given else None, operation[:500], request.state.body_sha256)
+    return Ticket(caller.principal.actor, given[0] if given else None, operation[:500], request.state.body_sha256)
 
 
 async def taken(connection: AsyncConnection, ticket: Ticket, now: datetime) -> Earlier | None:

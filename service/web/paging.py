@@ -3,13 +3,13 @@
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from fastapi import Query
 from pydantic import BaseModel
+from sqlalchemy import Select, tuple_
 
 from sutler.service.errors import FieldProblem
 from sutler.service.web.errors import BadParameterError
@@ -81,10 +81,16 @@ def before_of(cursor: str | None) -> Before | None:
     return found
 
 
-def page_of(found: Sequence[D], limit: int, shown: Callable[[D], T]) -> Page[T]:
+def newest_first(wanted: Select[Any], at: Any, last_id: Any, *, limit: int, before: Before | None) -> Select[Any]:
+    """The query for one page of a list that has the newest first, by these two columns."""
+    ordered = wanted.order_by(at.desc(), last_id.desc()).limit(limit)
+    return ordered if before is None else ordered.where(tuple_(at, last_id) < tuple_(*before))
+
+
+def page_of(found: list[D], limit: int) -> "Page[D]":
     """A page of a list that has the newest first; one item more than wanted says that there is a next page."""
     items = found[:limit]
     next_page = None
     if len(found) > limit:
         next_page = encode_cursor(items[-1].created_at.isoformat(), str(items[-1].id))
-    return Page(items=[shown(item) for item in items], next=next_page)
+    return Page(items=items, next=next_page)

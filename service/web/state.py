@@ -1,6 +1,7 @@
 """What all endpoints work with, put together in service/main.py and kept by the application."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast
@@ -8,11 +9,12 @@ from typing import Annotated, Any, TypeVar, cast
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from sutler.service.db.asynchronous import begun
 from sutler.service.db.notices import Notices
 from sutler.service.db.queue import Queue
 from sutler.service.settings import ServiceSettings
+from sutler.service.web.caller import Caller, Principal
 from sutler.service.web.metrics import Metrics
-from sutler.service.web.principal import Principal
 
 P = TypeVar("P")
 
@@ -34,6 +36,13 @@ class Services:
     needs_key: bool
     parts: Mapping[type, Any]
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    @asynccontextmanager
+    async def changing(self, caller: Caller) -> AsyncIterator[AsyncConnection]:
+        """The transaction of a change, which is counted. Raises TooManyRequestsError, DatabaseError."""
+        async with begun(self.engine) as connection:
+            await self.count_change(connection, caller.principal)
+            yield connection
 
     def part(self, kind: type[P]) -> P:
         """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""

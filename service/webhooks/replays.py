@@ -15,34 +15,35 @@ from sutler.service.auth import audit
 from sutler.service.db.queue import Queue
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
-from sutler.service.webhooks import delivery_repository, repository
-from sutler.service.webhooks.delivery_repository import Delivery, FailedDeliveries, Turn
-from sutler.service.webhooks.schemas import ReplayedResource
+from sutler.service.webhooks import repository
+from sutler.service.webhooks.repository import FailedDeliveries, Turn
+from sutler.service.webhooks.schemas import DeliveryResource, ReplayedResource, SentResource
 
 MOST_REPLAYED: Final = 500  # chosen: one transaction stays short, which locks each of them
 
 
-async def get(connection: AsyncConnection, delivery_id: UUID) -> Delivery:
+async def get(connection: AsyncConnection, delivery_id: UUID) -> DeliveryResource:
     """The delivery. Raises NotFoundError."""
-    found = await delivery_repository.find(connection, delivery_id)
+    found = await repository.delivery(connection, delivery_id)
     if found is None:
         raise NotFoundError(f"there is no delivery {delivery_id}: see GET /v1/deliveries")
     return found
 
 
-async def shown(connection: AsyncConnection, delivery_id: UUID) -> tuple[Delivery, str, Turn | None]:
-    """Returns a delivery, its body, and when it is tried next (None: never, or unknown). Raises NotFoundError."""
+async def shown(connection: AsyncConnection, delivery_id: UUID) -> SentResource:
+    """Returns a delivery with its body, and when it is tried next. Raises NotFoundError."""
     delivery = await get(connection, delivery_id)
-    body = await delivery_repository.body(connection, delivery_id)
-    turn = await delivery_repository.turn(connection, delivery_id) if delivery.status == "pending" else None
-    return delivery, body or "", turn
+    body = await repository.body(connection, delivery_id)
+    turn = await repository.turn(connection, delivery_id) if delivery.status == "pending" else None
+    next_attempt_at = None if turn is None else turn.at
+    return SentResource(**delivery.model_dump(), body=body or "", next_attempt_at=next_attempt_at)
 
 
-async def replay(connection: AsyncConnection, queue: Queue, delivery_id: UUID, *, caller: Caller) -> Delivery:
+async def replay(connection: AsyncConnection, queue: Queue, delivery_id: UUID, *, caller: Caller) -> DeliveryResource:
     """Sends one delivery again, failed or delivered. Raises NotFoundError; ConflictError where it is pending."""
-    if not await delivery_repository.begin_anew(connection, delivery_id):
+    if not await repository.begin_anew(connection, delivery_id):
         await get(connection, delivery_id)
-        turn = await delivery_repository.turn(connection, delivery_id)
+        turn = await repository.turn(connection, delivery_id)
         raise ConflictError(f"the delivery {delivery_id} is pending{_said(turn)}: only what has ended is replayed")
     await _queue(connection, queue, [delivery_id])
     await audit.note(connection, caller, "delivery.replay", f"delivery/{delivery_id}")
@@ -55,16 +56,16 @@ async def replay_failed(
     """Sends a webhook's failed deliveries again, the oldest first, `MOST_REPLAYED` at most. Raises NotFoundError."""
     if not await repository.lock(connection, failed.webhook_id):
         raise NotFoundError(f"there is no webhook {failed.webhook_id}: see GET /v1/webhooks")
-    ids = await delivery_repository.begin_failed_anew(connection, failed, most=MOST_REPLAYED)
+    ids = await repository.begin_failed_anew(connection, failed, most=MOST_REPLAYED)
     await _queue(connection, queue, ids)
-    remaining = await delivery_repository.count_failed(connection, failed)
+    remaining = await repository.count_failed(connection, failed)
     await audit.note(connection, caller, "webhook.replay", f"webhook/{failed.webhook_id}", _detail(failed, len(ids)))
     return ReplayedResource(replayed=len(ids), remaining=remaining)
 
 
 async def _queue(connection: AsyncConnection, queue: Queue, delivery_ids: Sequence[UUID]) -> None:
     """Gives each one job, due at once: a waiting one of a former attempt may be due only in a day."""
-    await delivery_repository.drop_jobs(connection, delivery_ids)
+    await repository.drop_jobs(connection, delivery_ids)
     for delivery_id in delivery_ids:
         await queue.deliver(connection, delivery_id)
 

@@ -1,4 +1,4 @@
-"""Webhooks in the store, and what attempts at deliveries read and write. SQL lives here only."""
+"""Webhooks and deliveries in the store, for people who look and workers who attempt. SQL lives here only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeliveryRow, WebhookRow
 from sutler.service.db.queue import DELIVER
-from sutler.service.web.paging import Before
-from sutler.service.webhooks.delivery_repository import DeliveryStatus
+from sutler.service.web.paging import Before, newest_first
+from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookResource
 from sutler.service.webhooks.sending import Attempt, Message
 
 _COUNT_LOCK: Final = 0x7765_6268  # any number that no other advisory lock has
@@ -25,18 +25,18 @@ _WITHOUT_JOB: Final = text(
     "SELECT 1 FROM procrastinate_jobs j WHERE j.task_name = :task AND j.status IN ('todo', 'doing') "
     "AND j.args ->> 'delivery_id' = delivery.id::text) FOR UPDATE SKIP LOCKED"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """Where events are sent; the secret stays in its table."""
-
-    id: UUID
-    url: str
-    events: tuple[str, ...]
-    description: str
-    created_by: str
-    created_at: datetime
+_WEBHOOK: Final = tuple(getattr(WebhookRow, name) for name in WebhookResource.model_fields)
+_BEGIN_ANEW: Final[dict[str, Any]] = {"status": "pending", "attempts": 0, "finished_at": None}
+_DROP_JOBS: Final = text(
+    "DELETE FROM procrastinate_jobs WHERE task_name = :task AND status = 'todo' "
+    "AND args ->> 'delivery_id' = ANY(CAST(:delivery_ids AS text[]))"
+)
+_TURN: Final = text(
+    "SELECT status = 'doing' AS is_under_way, scheduled_at AS at FROM procrastinate_jobs WHERE task_name = :task "
+    "AND status IN ('todo', 'doing') AND args ->> 'delivery_id' = :delivery_id "
+    "ORDER BY is_under_way DESC, at NULLS FIRST LIMIT 1"
+)
+_DELIVERY: Final = tuple(getattr(DeliveryRow, name) for name in DeliveryResource.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +49,42 @@ class Outgoing:
     message: Message
 
 
-_WEBHOOK: Final = tuple(getattr(WebhookRow, name) for name in Webhook.__slots__)
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When the queue tries a delivery next: now, at a time, or (neither) as soon as a worker is free."""
+
+    is_under_way: bool
+    at: datetime | None
 
 
-async def add(connection: AsyncConnection, webhook: Webhook, *, secret: str, most: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class FailedDeliveries:
+    """Which failed deliveries of a webhook are meant: those announced since then, of these events (None: all)."""
+
+    webhook_id: UUID
+    since: datetime | None = None
+    events: tuple[str, ...] | None = None
+
+
+async def add(connection: AsyncConnection, webhook: WebhookResource, *, secret: str, most: int) -> bool:
     """Whether there was room for one more: others that add one at the same time wait."""
     await connection.execute(select(func.pg_advisory_xact_lock(_COUNT_LOCK)))
     if (await connection.scalar(select(func.count()).select_from(WebhookRow)) or 0) >= most:
         return False
-    values = {name: getattr(webhook, name) for name in Webhook.__slots__}
-    await connection.execute(insert(WebhookRow).values({**values, "events": list(webhook.events), "secret": secret}))
+    values = {**webhook.model_dump(), "events": list(webhook.events), "secret": secret}
+    await connection.execute(insert(WebhookRow).values(values))
     return True
 
 
-async def find(connection: AsyncConnection, webhook_id: UUID) -> Webhook | None:
+async def find(connection: AsyncConnection, webhook_id: UUID) -> WebhookResource | None:
     row = (await connection.execute(select(*_WEBHOOK).where(WebhookRow.id == webhook_id))).one_or_none()
-    return None if row is None else _webhook(row)
+    return None if row is None else WebhookResource(**row._mapping)
 
 
-async def page(connection: AsyncConnection, *, limit: int, before: Before | None = None) -> list[Webhook]:
+async def page(connection: AsyncConnection, *, limit: int, before: Before | None = None) -> list[WebhookResource]:
     """Webhooks, the newest first."""
-    wanted = select(*_WEBHOOK).order_by(WebhookRow.created_at.desc(), WebhookRow.id.desc()).limit(limit)
-    if before is not None:
-        wanted = wanted.where(tuple_(WebhookRow.created_at, WebhookRow.id) < tuple_(*before))
-    return [_webhook(row) for row in await connection.execute(wanted)]
+    wanted = newest_first(select(*_WEBHOOK), WebhookRow.created_at, WebhookRow.id, limit=limit, before=before)
+    return [WebhookResource(**row._mapping) for row in await connection.execute(wanted)]
 
 
 async def remove(connection: AsyncConnection, webhook_id: UUID) -> bool:
@@ -148,6 +160,72 @@ async def forget_old(connection: AsyncConnection, before: datetime) -> int:
     return (await connection.execute(delete(DeliveryRow).where(DeliveryRow.finished_at < before))).rowcount
 
 
-def _webhook(row: Row[Any]) -> Webhook:
-    values = row._mapping
-    return Webhook(**{**values, "events": tuple(values["events"])})
+async def deliveries(
+    connection: AsyncConnection,
+    *,
+    limit: int,
+    webhook_id: UUID | None = None,
+    status: DeliveryStatus | None = None,
+    before: Before | None = None,
+) -> list[DeliveryResource]:
+    """Deliveries, the newest first; of all webhooks, and whatever their status, where these are not given."""
+    wanted = newest_first(select(*_DELIVERY), DeliveryRow.created_at, DeliveryRow.id, limit=limit, before=before)
+    if webhook_id is not None:
+        wanted = wanted.where(DeliveryRow.webhook_id == webhook_id)
+    if status is not None:
+        wanted = wanted.where(DeliveryRow.status == status)
+    return [DeliveryResource(**row._mapping) for row in await connection.execute(wanted)]
+
+
+async def delivery(connection: AsyncConnection, delivery_id: UUID) -> DeliveryResource | None:
+    row = (await connection.execute(select(*_DELIVERY).where(DeliveryRow.id == delivery_id))).one_or_none()
+    return None if row is None else DeliveryResource(**row._mapping)
+
+
+async def body(connection: AsyncConnection, delivery_id: UUID) -> str | None:
+    """What is signed and sent."""
+    return await connection.scalar(select(DeliveryRow.body).where(DeliveryRow.id == delivery_id))
+
+
+async def turn(connection: AsyncConnection, delivery_id: UUID) -> Turn | None:
+    """When the queue tries it next; None: the queue knows nothing of it."""
+    row = (await connection.execute(_TURN, {"task": DELIVER, "delivery_id": str(delivery_id)})).one_or_none()
+    return None if row is None else Turn(row.is_under_way, row.at)
+
+
+async def begin_anew(connection: AsyncConnection, delivery_id: UUID) -> bool:
+    """Makes it pending, its attempts uncounted; False where it is pending already, or is not there.
+
+    Of several that try at once one succeeds; until the end of its transaction nobody else writes the delivery.
+    """
+    done = update(DeliveryRow).where(DeliveryRow.id == delivery_id, DeliveryRow.status != "pending")
+    row = await connection.execute(done.values(_BEGIN_ANEW).returning(DeliveryRow.id))
+    return row.one_or_none() is not None
+
+
+async def begin_failed_anew(connection: AsyncConnection, failed: FailedDeliveries, *, most: int) -> list[UUID]:
+    """Does as `begin_anew`, the oldest first; those that somebody else is writing now are left to them."""
+    chosen = select(DeliveryRow.id).where(*_are(failed)).order_by(DeliveryRow.created_at, DeliveryRow.id).limit(most)
+    locked = chosen.with_for_update(skip_locked=True).cte()  # a subquery might be run, and limited, more than once
+    done = update(DeliveryRow).where(DeliveryRow.id.in_(select(locked.c.id))).values(_BEGIN_ANEW)
+    rows = await connection.execute(done.returning(DeliveryRow.id, DeliveryRow.created_at))
+    return [row.id for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
+
+
+async def count_failed(connection: AsyncConnection, failed: FailedDeliveries) -> int:
+    return await connection.scalar(select(func.count()).select_from(DeliveryRow).where(*_are(failed))) or 0
+
+
+async def drop_jobs(connection: AsyncConnection, delivery_ids: Sequence[UUID]) -> None:
+    """Attempts that wait in the queue; those under way go on."""
+    ids = [str(delivery_id) for delivery_id in delivery_ids]
+    await connection.execute(_DROP_JOBS, {"task": DELIVER, "delivery_ids": ids})
+
+
+def _are(failed: FailedDeliveries) -> tuple[ColumnElement[bool], ...]:
+    return (
+        DeliveryRow.webhook_id == failed.webhook_id,
+        DeliveryRow.status == "failed",
+        *(() if failed.since is None else (DeliveryRow.created_at >= failed.since,)),
+        *(() if failed.events is None else (DeliveryRow.event.in_(failed.events),)),
+    )

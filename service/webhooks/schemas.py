@@ -10,9 +10,10 @@ from pydantic import Field, model_validator
 from sutler.service.documents.fields import Document, Name, Timestamp, reject
 from sutler.service.errors import FieldProblem
 from sutler.service.web.resource import Resource
-from sutler.service.webhooks.delivery_repository import DeliveryStatus
 from sutler.service.webhooks.events import Event
 from sutler.service.webhooks.signatures import SecretError, key_of
+
+DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
 class WebhookDocument(Document):

@@ -24,26 +24,38 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem
 from sutler.service.outgoing.addresses import Network
 from sutler.service.outgoing.destinations import DestinationError, check_url
-from sutler.service.web.caller import Caller
+from sutler.service.web.caller import Caller, Principal
 from sutler.service.web.errors import ConflictError, NotFoundError
-from sutler.service.web.principal import Principal
-from sutler.service.webhooks import delivery_repository, repository
-from sutler.service.webhooks.delivery_repository import Delivery, DeliveryStatus
+from sutler.service.webhooks import repository
 from sutler.service.webhooks.events import TEST_EVENT, body_of
-from sutler.service.webhooks.repository import Outgoing, Webhook
-from sutler.service.webhooks.retries import wait_s
-from sutler.service.webhooks.schemas import WebhookDocument
+from sutler.service.webhooks.repository import Outgoing
+from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookDocument, WebhookResource
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt, Message
 from sutler.service.webhooks.signatures import new_secret
 
 logger = logging.getLogger("sutler.webhooks")
-
 MOST_WEBHOOKS: Final = 100  # chosen: an event is a row and a job for each that wants it
 SENT_AT_ONCE: Final = 8  # chosen: slow receivers, each for up to 15 s, leave room for others
 RECEIVER: Final = Caller(Principal("receiver", "read"), None)
 """Who is said to have removed a webhook that wants no more events."""
-
 _THREADS: Final = ThreadPoolExecutor(SENT_AT_ONCE, "delivery")  # receivers may be slow: not the threads of others
+MINUTE_S: Final = 60.0
+HOUR_S: Final = 3_600.0
+# After each attempt but the last; three days in all.
+WAITS_S: Final = (
+    5.0,
+    5 * MINUTE_S,
+    30 * MINUTE_S,
+    2 * HOUR_S,
+    5 * HOUR_S,
+    10 * HOUR_S,
+    14 * HOUR_S,
+    20 * HOUR_S,
+    24 * HOUR_S,
+)
+MOST_ATTEMPTS: Final = len(WAITS_S) + 1
+JITTER_FRACTION: Final = 0.1  # chosen: spreads receivers that failed together, and hardly delays
+LONGEST_STATED_WAIT_S: Final = 24 * HOUR_S
 
 
 class Send(Protocol):
@@ -59,7 +71,7 @@ async def register(
     *,
     allowed: tuple[Network, ...],
     now: datetime,
-) -> tuple[Webhook, str]:
+) -> tuple[WebhookResource, str]:
     """The new webhook and its secret, which nothing shows again. Raises DocumentError, ConflictError."""
     try:
         check_url(document.url, allowed=allowed)
@@ -67,14 +79,21 @@ async def register(
         raise DocumentError([FieldProblem("url", error.shown, error.remedy)]) from None
     secret = document.secret or new_secret()
     events = tuple(dict.fromkeys(document.events))
-    webhook = Webhook(uuid4(), document.url, events, document.description or "", caller.principal.actor, now)
+    webhook = WebhookResource(
+        id=uuid4(),
+        url=document.url,
+        events=events,
+        description=document.description or "",
+        created_by=caller.principal.actor,
+        created_at=now,
+    )
     if not await repository.add(connection, webhook, secret=secret, most=MOST_WEBHOOKS):
         raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most there may be: delete one that is not used")
     await audit.note(connection, caller, "webhook.create", f"webhook/{webhook.id}", {"events": list(events)})
     return webhook, secret
 
 
-async def get(connection: AsyncConnection, webhook_id: UUID) -> Webhook:
+async def get(connection: AsyncConnection, webhook_id: UUID) -> WebhookResource:
     """The webhook. Raises NotFoundError."""
     found = await repository.find(connection, webhook_id)
     if found is None:
@@ -89,14 +108,14 @@ async def remove(connection: AsyncConnection, webhook_id: UUID, caller: Caller) 
     await audit.note(connection, caller, "webhook.delete", f"webhook/{webhook_id}")
 
 
-async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> Delivery:
+async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> DeliveryResource:
     """Sends an event that means nothing, whatever events are wanted. Raises NotFoundError."""
     if not await repository.lock(connection, webhook_id):
         raise _not_found(webhook_id)
     data = {"webhook": {"id": str(webhook_id)}}
     (delivery_id,) = await _send_to([webhook_id], connection, queue, event=TEST_EVENT, data=data)
     await audit.note(connection, caller, "webhook.test", f"webhook/{webhook_id}")
-    found = await delivery_repository.find(connection, delivery_id)
+    found = await repository.delivery(connection, delivery_id)
     assert found is not None
     return found
 
@@ -182,3 +201,15 @@ def _log(sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> None:
 
 def _not_found(webhook_id: UUID) -> NotFoundError:
     return NotFoundError(f"there is no webhook {webhook_id}: see GET /v1/webhooks")
+
+
+def wait_s(attempts: int, *, stated_s: float | None, chance: float) -> float | None:
+    """Seconds until the next attempt after `attempts` have failed; None: there is none.
+
+    `stated_s` is what the receiver asks for, which may lengthen the wait to a day. `chance` in [0, 1] spreads
+    receivers that failed together.
+    """
+    if attempts >= MOST_ATTEMPTS:
+        return None
+    usual_s = WAITS_S[attempts - 1] * (1.0 + JITTER_FRACTION * chance)
+    return max(usual_s, min(stated_s or 0.0, LONGEST_STATED_WAIT_S))

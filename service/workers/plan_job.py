@@ -149,7 +149,7 @@ class Maker(Attempts[Claim]):
         before = None if made.replan is None else made.replan.facts.plan
         holdings = None if made.replan is None else made.replan.facts.holdings
         diff = (
-            difference(before, issued, reason=made.reason, held=holdings, of_running=made.is_of_running)
+            difference(before, issued, reason=made.reason, held=holdings, of_running=made.replan is not None)
             if issued.status in SERVES
             else None
         )
@@ -170,11 +170,6 @@ class Made:
     read_at: datetime
     replan: Replan | None = None
     verdict: Verdict | None = None
-
-    @property
-    def is_of_running(self) -> bool:
-        """Whether the plan says what of it is held."""
-        return self.replan is not None
 
     @property
     def reason(self) -> str:

@@ -24,17 +24,16 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
-from sutler.service.deployments.replanning.evaluate import first_step, next_step
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import at_least_stated, has_same_workloads
 from sutler.service.deployments.replanning.memory import remembered
 from sutler.service.deployments.replanning.preparing import PreparedLook
-from sutler.service.deployments.replanning.repository import NewDecision, WatchedDeployment
+from sutler.service.deployments.replanning.repository import WatchedDeployment
 from sutler.service.deployments.replanning.shared_market import SharedMarket
-from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.deployments.replanning.verdict import Verdict, first_step, next_step
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.service import traffic_of
-from sutler.service.deployments.watch_schema import Status
+from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, OptionResource, Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -44,6 +43,7 @@ from sutler.service.plans.resources import SERVES
 from sutler.service.profiles.references import with_calibration
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.mapping import mapped
 from sutler.service.web.problem import problem_of
 from sutler.service.webhooks.service import announce
 from sutler.service.workers.errors import StoppingError
@@ -162,8 +162,8 @@ class Looker:
     ) -> None:
         """Notes a decision that was asked for in the log of decisions."""
         if verdict.decision is not None:
-            decision = decision_of(replan.watched, verdict, revision, now=self.now())
-            await repository.add_decision(connection, decision)
+            decision = _logged(replan.watched, verdict, revision, now=self.now())
+            await repository.add_decision(connection, replan.watched.deployment_id, decision)
 
     async def verdict(self, step: PreparedLook | Verdict) -> Verdict:
         """What a look comes to that has come this far. Raises what the problem or the solver raises."""
@@ -280,7 +280,8 @@ class Looker:
         )
         has_searched = verdict.considered is not None and verdict.considered.searched
         if verdict.decision is not None and (issued is not None or (verdict.drifts and has_searched)):
-            await repository.add_decision(connection, decision_of(watched, verdict, issued, now=now))
+            decision = _logged(watched, verdict, issued, now=now)
+            await repository.add_decision(connection, watched.deployment_id, decision)
 
     async def _store_blindness(self, watched: WatchedDeployment, error: Exception) -> None:
         """Tells what keeps it from looking, and has it tried again after a while."""
@@ -358,35 +359,31 @@ def _same_machines(one: Sequence[HoldingDocument] | None, other: Sequence[Holdin
     return one == other or (one is not None and other is not None and counts(one) == counts(other))
 
 
-def decision_of(watched: WatchedDeployment, verdict: Verdict, issued: int | None, *, now: datetime) -> NewDecision:
+def _logged(watched: WatchedDeployment, verdict: Verdict, issued: int | None, *, now: datetime) -> DecisionResource:
     """A verdict as a row of the log of decisions."""
     assert verdict.decision is not None
-    return NewDecision(
+    return DecisionResource(
         id=uuid4(),
-        deployment_id=watched.deployment_id,
         at=now,
         basis_revision=watched.revision,
         revision=issued,
         chosen=verdict.decision.chosen.kind if issued is not None else "keep",
         reason=verdict.decision.reason,
-        drifts=[asdict(drift) for drift in verdict.drifts],
-        options=[] if verdict.considered is None else [option_json(o) for o in verdict.considered.options],
+        drifts=[DriftResource(**asdict(drift)) for drift in verdict.drifts],
+        options=[] if verdict.considered is None else [_option(o) for o in verdict.considered.options],
     )
 
 
-def option_json(option: ReplanOption) -> dict[str, Any]:
+def _option(option: ReplanOption) -> OptionResource:
     """What an option comes to, without its plan."""
-    return {
-        "kind": option.kind,
-        "capacity_rps": option.capacity_rps,
-        "load_multiple": finite(option.load_multiple),
-        "usd_per_hour": option.cost_usd_per_hour,
-        "benefit_usd_per_hour": option.benefit_usd_per_hour,
-        "switching_usd": option.change.usd,
-        "net_usd": option.net_usd,
-        "break_even_s": option.break_even_s,
-        "machines_started": option.change.started,
-        "machines_stopped": option.change.stopped,
-        "replicas_restarted": option.change.restarted,
-        "replicas_recapped": option.change.recapped,
-    }
+    return mapped(
+        OptionResource,
+        option,
+        usd_per_hour=option.cost_usd_per_hour,
+        switching_usd=option.change.usd,
+        break_even_s=option.break_even_s,
+        machines_started=option.change.started,
+        machines_stopped=option.change.stopped,
+        replicas_restarted=option.change.restarted,
+        replicas_recapped=option.change.recapped,
+    )

@@ -17,7 +17,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from sutler.adapters.config import Provider
 from sutler.service.db.errors import DatabaseError
 from sutler.service.market.backoff import LONGEST_DOUBLING
-from sutler.service.market.polling import PollReport
+from sutler.service.market.repository import PollReport
 from sutler.service.market.service import MOST_POLLS_AT_ONCE, MarketService
 
 logger = logging.getLogger("sutler.jobs")

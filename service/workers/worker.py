@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
-from sutler.service.deployments import first_plans
+from sutler.service.deployments import service as deployments
 from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.traffic.reader import FeedReader
 from sutler.service.logs import bound
@@ -30,7 +30,7 @@ from sutler.service.plans.claims import MADE_BY
 from sutler.service.settings import ServiceSettings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.webhooks.service import deliver, put_back_lost
-from sutler.service.workers import housekeeping, orphans
+from sutler.service.workers import housekeeping
 from sutler.service.workers.offline_job import OfflineMaker
 from sutler.service.workers.plan_job import Maker
 from sutler.service.workers.replan_job import Looker
@@ -74,7 +74,7 @@ class Worker:
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
         self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
-        self._watch = orphans.Watch(settings.worker_silent_s)
+        self._watch = housekeeping.Watch(settings.worker_silent_s)
         self._app = store_app(engine)
         send = partial(deliver, engine, queue, allowed=networks(settings.outgoing_networks))
         self._add_task(SOLVE, SOLVES, self._maker.make)
@@ -181,7 +181,7 @@ class Worker:
     async def _adopt(self, connection: AsyncConnection) -> None:
         """Puts what silent workers left back into the queue, and what no job would make or deliver."""
         if self._watch.look():
-            await orphans.give_back(connection, silent_s=self._settings.worker_silent_s)
+            await housekeeping.give_back(connection, silent_s=self._settings.worker_silent_s)
         before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
         for task, table in MADE_BY.items():
             for plan_id in await claims.without_job(connection, task, before=before):
@@ -189,7 +189,7 @@ class Worker:
                 await claims.count_death(connection, table, plan_id)
                 await self._queue.make_plan(connection, task, plan_id)
         await put_back_lost(connection, self._queue, before=before)
-        await first_plans.try_again(connection, self._queue, now=self._now())
+        await deployments.try_again(connection, self._queue, now=self._now())
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":

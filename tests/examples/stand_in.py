@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 from uuid import UUID, uuid4
 
-from sutler.service.deployments.errors import NothingToServeError
-from sutler.service.deployments.terraform import state_document
+from sutler.service.deployments.terraform import NothingToServeError, state_document
 from sutler.service.documents.plan import PlanDocument
 
 KEY = "sutler_0123456789abcdef"

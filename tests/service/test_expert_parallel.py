@@ -17,9 +17,9 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.export import exported
 from sutler.service.simulation.corrections import deratings
-from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Choices, configuration_of, simulated
 from sutler.service.simulation.traffic import PoissonTraffic
+from sutler.service.simulation.validation import of_configurations
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem

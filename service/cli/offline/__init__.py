@@ -1,1 +1,1 @@
-"""`sutler offline`: applications of several models over a fixed pile of requests; each command has a module."""
+"""`sutler offline`: applications of several models over a fixed pile of requests."""

@@ -1,8 +1,10 @@
-"""Runs work in the background, so that Ctrl-C works while compiled code is busy, and shows how far it is."""
+"""Runs work in the background, so that Ctrl-C works while compiled code is busy; shows signs of life."""
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from threading import Thread
 from typing import TypeVar
 
@@ -50,3 +52,13 @@ def _watch(worker: Thread, words: Callable[[float], str], console: Console) -> N
             line = Text(words(time.monotonic() - started))
             line.truncate(console.width - SPINNER_COLUMNS, overflow="ellipsis")
             status.update(line)
+
+
+@contextmanager
+def telling(first: str) -> Iterator[Callable[[str], None]]:
+    """A spinner whose words the caller changes; nothing where stderr is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with console_for("stderr").status(Text(first)) as status:
+        yield lambda words: status.update(Text(words))

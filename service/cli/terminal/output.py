@@ -3,15 +3,20 @@
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
-from sutler.service.documents.errors import OutputError
+from sutler.service.documents.errors import DocumentError, OutputError
 from sutler.service.settings import settings_from
+
+if TYPE_CHECKING:
+    from sutler.service.documents.fields import Document
 
 WIDEST = 100  # columns; chosen: tables stay readable, and fit into logs and reviews
 
@@ -37,8 +42,11 @@ def show(*parts: RenderableType) -> None:
     write_stdout(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace"))
 
 
-def deliver(content: bytes, view: Iterable[RenderableType], *, as_json: bool, out: Path | None = None) -> None:
+def deliver(document: "Document", view: Iterable[RenderableType], *, as_json: bool, out: Path | None = None) -> None:
     """Writes a document to `out`, if that is given; shows it, or the `view` of it, on standard output."""
+    from sutler.service.documents.fields import document_json
+
+    content = document_json(document).encode()
     if out is not None:
         write_file(out, content)
     if as_json:
@@ -103,6 +111,37 @@ def check_target(path: Path | None) -> None:
         raise OutputError(path, "its folder does not exist", f"create {path.parent} first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise OutputError(path, "is not writable", "choose another path or change its permissions")
+
+
+def check_plot(path: Path | None, endings: Collection[str], *, plain: str | None = None) -> None:
+    """Raises OutputError or DocumentError at once for a figure that cannot be drawn there; None: nothing is drawn.
+
+    `endings` say what can be drawn, all but the `plain` one by matplotlib.
+    """
+    check_target(path)
+    if path is None:
+        return
+    ending = path.suffix.lower()
+    if ending not in endings:
+        raise DocumentError.of("--plot", f"name a file that ends in {' or '.join(endings)}", value=str(path))
+    if ending != plain:
+        _check_matplotlib("--plot", path, "" if plain is None else f", or name a file that ends in {plain}")
+
+
+def check_plots(folder: Path | None) -> None:
+    """Raises DocumentError without matplotlib, OutputError for a folder that cannot be; None: nothing is drawn."""
+    if folder is None:
+        return
+    _check_matplotlib("--plots", folder)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(folder, "is no folder", "name a folder")
+    if not folder.exists() and not folder.parent.is_dir():
+        raise OutputError(folder, "its folder does not exist", f"create {folder.parent} first")
+
+
+def _check_matplotlib(option: str, path: Path, otherwise: str = "") -> None:
+    if find_spec("matplotlib") is None:
+        raise DocumentError.of(option, f"needs matplotlib: pip install 'sutler[plots]'{otherwise}", value=str(path))
 
 
 def write_file(path: Path, content: bytes) -> None:

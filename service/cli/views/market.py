@@ -12,8 +12,7 @@ from sutler.service.cli.views.layout import bars, listed, section, table_of
 from sutler.service.cli.views.wording import age, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
-from sutler.service.market.polling import PollReport
-from sutler.service.market.repository import ProviderReport
+from sutler.service.market.repository import PollReport, ProviderReport
 from sutler.service.market.resources import LastPollResource
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket

@@ -1,7 +1,7 @@
 """A plan as people read it, from its document alone: at most 100 columns, one idea per table."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import RenderableType
@@ -9,8 +9,6 @@ from rich.table import Table
 
 from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
-from sutler.service.cli.views.robustness import robust_lines
-from sutler.service.cli.views.roles import combos, hand_overs
 from sutler.service.cli.views.wording import (
     engine_words,
     fleet,
@@ -27,12 +25,16 @@ from sutler.service.cli.views.wording import (
 )
 from sutler.service.documents.plan import (
     BindingDocument,
+    ComboDocument,
     ConflictDocument,
     EvidenceDocument,
+    KvTransferDocument,
     PlanDocument,
     PrecisionAlternativeDocument,
     RentalDocument,
     ReplicaDocument,
+    RobustAlternativeDocument,
+    RobustnessDocument,
     TriedPlan,
     ValidationDocument,
 )
@@ -41,6 +43,18 @@ MOST_MATRIX_COLUMNS = 8  # with the width below: what fits beside the names of w
 MOST_MATRIX_WIDTH = 70
 MOST_BINDINGS = 8  # chosen: weaker ones are rarely worth a change
 MOST_RUNS = 3  # chosen: more ids would fold the column
+MOST_HAND_OVERS = 30  # chosen: what a screen holds
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas of one model with the same layout and precision; `name` is how the tables call the group."""
+
+    name: str
+    model: str
+    role: str
+    layout: str
+    replicas: tuple[ReplicaDocument, ...]
 
 
 def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iterator[RenderableType]:
@@ -74,17 +88,6 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from listed("How sure the rates are", [*_evidence_words(plan), *robust_lines(plan)])
     yield from listed("Warnings", plan.warnings)
     yield from listed("Notes", plan.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaGroup:
-    """Replicas of one model with the same layout and precision; `name` is how the tables call the group."""
-
-    name: str
-    model: str
-    role: str
-    layout: str
-    replicas: tuple[ReplicaDocument, ...]
 
 
 def group_replicas(
@@ -300,3 +303,82 @@ def _amount(value: float, unit: str) -> str:
     if unit == "usd_per_hour":
         return price(value)
     return f"{value:,.0f}" if value == round(value) else number(value)
+
+
+def robust_lines(plan: PlanDocument) -> Iterator[str]:
+    """The sentences; none where nothing is known, or where every rate is taken as given."""
+    found = plan.robustness
+    if found is None or found.low_fraction == 1:
+        return
+    own = _worth(plan, found)
+    other = found.reason if found.alternative is None else _other(plan, found.alternative, found.reason)
+    yield f"at the low end of every band: {'; '.join(words for words in (own, other) if words)}"
+    near, fraction = found.near_optimum, found.near_optimum_fraction
+    if near is not None and fraction is not None:
+        yield (
+            f"for {_price(plan, near)}: {_worth(plan, near)} there, the most within {percent(fraction)} "
+            f"(--give-up {fraction:g} takes it)"
+        )
+
+
+def _price(plan: PlanDocument, near: RobustAlternativeDocument) -> str:
+    """`12.09 $/h (+0.4 %)`, `8.84 req/s (-0.5 %)`: what a fleet comes to, and what of the plan's own it gives up."""
+    value = plan.objective.value
+    given_up = "" if not value else f" ({'+' if near.value >= value else '-'}{percent(abs(near.value / value - 1))})"
+    return f"{number(near.value)} {objective_unit(plan.objective.kind)}{given_up}"
+
+
+def _worth(plan: PlanDocument, found: RobustnessDocument | RobustAlternativeDocument) -> str:
+    """What matters there: the value, or under cost and power, which do not change, what is carried."""
+    if found.load_multiple_at_low is not None:
+        return f"{number(found.load_multiple_at_low)} × the load"
+    return f"{number(found.value_at_low)} {objective_unit(plan.objective.kind)}"
+
+
+def _other(plan: PlanDocument, other: RobustAlternativeDocument, reason: str | None) -> str:
+    rents = "the same machines, laid out otherwise," if other.rentals == plan.rentals else fleet(other.rentals)
+    cost = f"for {price(other.cost_usd_per_hour)} $/h"
+    limit = "" if reason is None else f"; {reason}"
+    return f"{_worth(plan, other)} with {rents} {cost} (robust alternative{limit})"
+
+
+def hand_overs(transfers: Iterable[KvTransferDocument], group_of: Mapping[str, str]) -> Table:
+    """A row per workload and pair of groups; `group_of`: how the tables call a replica."""
+    rows: dict[tuple[str, str, str, str], list[KvTransferDocument]] = defaultdict(list)
+    for one in transfers:
+        rows[one.model, one.workload, group_of[one.prefill], group_of[one.decode]].append(one)
+    table = table_of(
+        texts=("model", "workload", "from", "to"), numbers=("of its requests", "KV GB each", "exposed ms")
+    )
+    for names, found in list(rows.items())[:MOST_HAND_OVERS]:
+        exposed_s = max((one.exposed_s for one in found if one.exposed_s is not None), default=None)
+        table.add_row(
+            *names,
+            percent(sum(one.fraction for one in found)),
+            number(found[0].kv_gb, digits=3),
+            number(None if exposed_s is None else 1000 * exposed_s, digits=3),
+        )
+    if len(rows) > MOST_HAND_OVERS:
+        table.add_row(f"... {len(rows) - MOST_HAND_OVERS} more (--json lists all)")
+    return table
+
+
+def combos(found: Iterable[ComboDocument]) -> Table:
+    """A row per model and network: `1 × h800 → 2 × h20`, and what a dollar buys."""
+    table = table_of(
+        texts=("model", "network", "prefill → decode"), numbers=("replicas", "tokens per $", "at peak rates")
+    )
+    for combo in found:
+        table.add_row(
+            combo.model,
+            combo.network,
+            f"{_gpus(combo.prefill_gpus)} → {_gpus(combo.decode_gpus)}",
+            f"{combo.prefill_replicas}:{combo.decode_replicas}",
+            number(combo.tokens_per_usd),
+            number(combo.peak_tokens_per_usd),
+        )
+    return table
+
+
+def _gpus(gpus: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} × {gpu}" for gpu, count in gpus.items())

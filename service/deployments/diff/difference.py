@@ -62,11 +62,6 @@ def difference(
     )
 
 
-def diff_json(diff: DiffDocument) -> str:
-    """The document as indented JSON, ended by a line feed."""
-    return diff.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
 def _cost(before: PlanDocument | None, after: PlanDocument) -> CostChange:
     old, new = (0.0 if plan is None else _plan_cost(plan) for plan in (before, after))
     return CostChange(before=_tidy(old), after=_tidy(new), change=_tidy(new - old))

@@ -11,15 +11,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
-from sutler.service.deployments.diff import repository
-from sutler.service.deployments.diff.difference import diff_json, difference
-from sutler.service.deployments.diff.repository import Issued
+from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.parameters import Name, Revision
 from sutler.service.deployments.repository import Deployment
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.plans import repository as plans
+from sutler.service.plans.repository import PlanRecord
 from sutler.service.plans.resources import SERVES
-from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.errors import ConflictError
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 
@@ -50,21 +51,18 @@ async def get_plan_diff(
         after = await _serving(connection, deployment, revision)
         start = from_revision
         if start is None:
-            start = await repository.serving_before(connection, deployment.id, revision) or 0
+            start = await plans.serving_before(connection, deployment.id, revision) or 0
         before = await _serving(connection, deployment, start) if start else None
     body = _stored(after, start) or await asyncio.to_thread(_computed, before, after)
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
 
-async def _serving(connection: AsyncConnection, deployment: Deployment, revision: int) -> Issued:
+async def _serving(connection: AsyncConnection, deployment: Deployment, revision: int) -> PlanRecord:
     """A plan that serves.
 
     Raises NotFoundError; ConflictError for a plan that serves nothing, which would have everything stopped.
     """
-    found = await repository.issued(connection, deployment.id, revision)
-    if found is None:
-        listing = f"GET /v1/deployments/{deployment.name}/plans lists all"
-        raise NotFoundError(f"{deployment.name} has no plan {revision}: {listing}")
+    found = await deployments.plan_of(connection, deployment, revision)
     if found.status not in SERVES:
         reason = f"plan {revision} of {deployment.name} is {found.status} and runs nothing"
         remedy = f"name one that serves; `sutler deployments plan {deployment.name} --revision {revision}` says why"
@@ -72,15 +70,15 @@ async def _serving(connection: AsyncConnection, deployment: Deployment, revision
     return found
 
 
-def _stored(after: Issued, start: int) -> str | None:
+def _stored(after: PlanRecord, start: int) -> str | None:
     """The diff that was issued with the plan, which also knew what was held then; None: it is of another pair."""
     if after.diff is None or (json.loads(after.diff).get("from") or 0) != start:
         return None
     return after.diff
 
 
-def _computed(before: Issued | None, after: Issued) -> str:
-    old = None if before is None else PlanDocument.model_validate_json(before.document)
-    new = PlanDocument.model_validate_json(after.document)
+def _computed(before: PlanRecord | None, after: PlanRecord) -> str:
+    old = None if before is None else PlanDocument.model_validate_json(before.document or "")
+    new = PlanDocument.model_validate_json(after.document or "")
     planned = "the first plan" if before is None else f"revision {after.revision} instead of {before.revision}"
-    return diff_json(difference(old, new, reason=after.reason or planned))
+    return document_json(difference(old, new, reason=after.reason or planned))

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from sutler.service.deployments.diff.matching import KeyedFleet, Matching, matched
+from sutler.service.deployments.diff.stable_ids import offer_key
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import RentalDocument
 
@@ -37,12 +37,6 @@ class OfferChange:
     stopped: Machines
     gone: Machines
     unplanned: Machines
-
-
-def offer_key(machine: RentalDocument | HoldingDocument) -> str:
-    """Returns how the keys of a plan's machines begin: `provider/offer_id/contract/4xGPU`."""
-    parts = (machine.provider, machine.offer_id, machine.contract)
-    return "/".join((*(quote(part, safe="") for part in parts), f"{machine.gpus}x{quote(machine.gpu, safe='')}"))
 
 
 def offer_changes(

@@ -22,6 +22,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
+from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import (
     KvTransferDocument,
     PlanDocument,
@@ -140,7 +141,7 @@ def _machines(plan: PlanDocument) -> dict[Place, KeyedMachine]:
     contents = _contents(plan)
     by_offer: dict[str, list[Place]] = defaultdict(list)
     for index, rental in enumerate(plan.rentals):
-        by_offer[_offer(rental)] += [(index, machine) for machine in range(rental.count)]
+        by_offer[offer_key(rental)] += [(index, machine) for machine in range(rental.count)]
     keyed_machines = {}
     for offer, places in by_offer.items():
         for copy, place in enumerate(sorted(places, key=lambda place: (*contents[place], place)), start=1):
@@ -148,9 +149,10 @@ def _machines(plan: PlanDocument) -> dict[Place, KeyedMachine]:
     return keyed_machines
 
 
-def _offer(rental: RentalDocument) -> str:
-    size = _size(rental.gpus, rental.gpu)
-    return f"{_joined(rental.provider, rental.offer_id, rental.contract)}/{size}"
+def offer_key(machine: RentalDocument | HoldingDocument) -> str:
+    """How the keys of an offer's machines begin: `provider/offer_id/contract/4xGPU`."""
+    size = _size(machine.gpus, machine.gpu)
+    return f"{_joined(machine.provider, machine.offer_id, machine.contract)}/{size}"
 
 
 def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], list[int]]]:
@@ -172,7 +174,7 @@ def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], 
 
 
 def _shape(plan: PlanDocument, replica: ReplicaDocument) -> Shape:
-    return (_kind(plan, replica), *(_offer(plan.rentals[stage.rental]) for stage in replica.stages))
+    return (_kind(plan, replica), *(offer_key(plan.rentals[stage.rental]) for stage in replica.stages))
 
 
 def _kind(plan: PlanDocument, replica: ReplicaDocument) -> str:

@@ -1,10 +1,16 @@
-"""What is held beside what was held, or what a plan rents. Pure; prices do not tell machines of one offer apart."""
+"""What is held beside what was held, or what a plan rents, and how far a plan is carried out.
+
+Pure; prices do not tell machines of one offer apart.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument, MachineKey
+from sutler.service.deployments.watch_schema import CarryOutResource
 from sutler.service.documents.plan import PlanDocument, RentalDocument
 
 
@@ -92,3 +98,33 @@ def _holding(
             "started_at": None if before is None else before.started_at,
         }
     )
+
+
+def carry_out(
+    plan: PlanDocument,
+    held: Sequence[HoldingDocument] | None,
+    *,
+    issued_at: datetime,
+    patience_s: float,
+    now: datetime,
+) -> CarryOutResource:
+    """How far the plan is carried out; after `patience_s` what is missing is overdue.
+
+    `held` None: nobody has said what is rented."""
+    difference = None if held is None else compared(held, plan)
+    missing = None if difference is None else _machines(difference.missing)
+    state: Literal["unreported", "met", "unmet", "overdue"] = "unreported" if missing is None else "met"
+    if missing:
+        state = "overdue" if now > issued_at + timedelta(seconds=patience_s) else "unmet"
+    return CarryOutResource(
+        revision=plan.revision,
+        issued_at=issued_at,
+        state=state,
+        planned_machines=sum(rental.count for rental in plan.rentals),
+        missing_machines=missing,
+        held_machines_not_planned=None if difference is None else _machines(difference.unplanned),
+    )
+
+
+def _machines(holdings: Sequence[HoldingDocument]) -> int:
+    return sum(holding.count for holding in holdings)

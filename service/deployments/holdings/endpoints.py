@@ -9,7 +9,6 @@ from sutler.service.deployments.holdings import service as holdings
 from sutler.service.deployments.holdings.schemas import AckDocument, HoldingsDocument, HoldingsResource
 from sutler.service.deployments.parameters import Name
 from sutler.service.web.bodies import body_docs, body_of
-from sutler.service.web.caller import caller_of
 from sutler.service.web.problems import responses
 from sutler.service.web.state import Service
 
@@ -49,14 +48,13 @@ async def get_holdings(services: Service, _reader: Reader, name: Name) -> Holdin
     openapi_extra=body_docs(HoldingsDocument, one={"holdings": [MACHINE]}, list=[MACHINE], nothing={"holdings": []}),
 )
 async def put_holdings(
-    request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[HoldingsDocument, body_of(HoldingsDocument)],
 ) -> HoldingsResource:
     """Say all that is rented now: what is not listed is lost, and the deployment is looked at at once."""
-    return await holdings.report(services, name, document, caller_of(request, principal))
+    return await holdings.report(services, name, document, caller)
 
 
 @router.post(
@@ -65,9 +63,8 @@ async def put_holdings(
     openapi_extra=_ACK_OPTIONAL,
 )
 async def acknowledge_plan(
-    request: Request,
     services: Service,
-    principal: Planner,
+    caller: Planner,
     name: Name,
     document: Annotated[AckDocument, Depends(_acknowledged)],
 ) -> HoldingsResource:
@@ -75,4 +72,4 @@ async def acknowledge_plan(
 
     What was held and stays is paid as before; what is new costs what the plan says.
     """
-    return await holdings.acknowledge(services, name, document.revision, caller_of(request, principal))
+    return await holdings.acknowledge(services, name, document.revision, caller)

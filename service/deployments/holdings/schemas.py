@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from sutler.service.documents.fields import Document, GpuName, Name, Timestamp, reject
 from sutler.service.documents.market import ContractName
+from sutler.service.documents.rules import repeats
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.web.resource import Resource
 
@@ -68,14 +69,12 @@ class HoldingsDocument(Document):
 
     @model_validator(mode="after")
     def _check_repeated(self) -> Self:
-        first: dict[tuple[object, ...], int] = {}
         problems = []
-        for i, holding in enumerate(self.holdings):
-            same = (holding.provider, holding.offer_id, holding.contract, holding.gpus, holding.price_usd_per_hour)
-            earlier = first.setdefault(same, i)
-            if earlier != i:
-                remedy = f"holdings[{earlier}] has the same offer, size and price: add up their counts"
-                problems.append(FieldProblem(f"holdings[{i}].offer_id", short_repr(holding.offer_id), remedy))
+        for i, earlier in repeats(
+            (h.provider, h.offer_id, h.contract, h.gpus, h.price_usd_per_hour) for h in self.holdings
+        ):
+            remedy = f"holdings[{earlier}] has the same offer, size and price: add up their counts"
+            problems.append(FieldProblem(f"holdings[{i}].offer_id", short_repr(self.holdings[i].offer_id), remedy))
         reject(problems)
         return self
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.db.asynchronous import begun, reading
+from sutler.service.auth import audit
+from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository
@@ -39,8 +40,7 @@ async def shown(services: Services, name: str) -> HoldingsResource:
 
 async def report(services: Services, name: str, document: HoldingsDocument, caller: Caller) -> HoldingsResource:
     """Stores what is rented. Raises NotFoundError, DocumentError for GPUs that the deployment does not know."""
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await deployments.found(connection, name, lock=True)
         check_gpus(document.holdings, deployment)
         earlier = await repository.reported(connection, deployment.id)
@@ -55,8 +55,7 @@ async def acknowledge(services: Services, name: str, revision: int | None, calle
 
     Raises NotFoundError, NotYetError without a plan, ConflictError where it serves nothing or is not `revision`.
     """
-    async with begun(services.engine) as connection:
-        await services.count_change(connection, caller.principal)
+    async with services.changing(caller) as connection:
         deployment = await deployments.found(connection, name, lock=True)
         current = await deployment_repository.current(connection, name)
         plan = await _plan(current)
@@ -120,7 +119,7 @@ async def _store(
         **({} if revision is None else {"revision": revision}),
     }
     action = "deployment.holdings" if revision is None else "deployment.ack"
-    await deployments.note(connection, caller, action, deployment, detail)
+    await audit.note(connection, caller, action, deployment.target, detail)
     return lost
 
 

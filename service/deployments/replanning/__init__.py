@@ -6,11 +6,8 @@ standing_machines.py   what of the plan stands: held, still for rent, lost, gone
 drift.py               what has moved, each with its evidence
 repeats.py             searches that would be made again
 preparing.py           what the solver is to consider because of it, if anything
-least_gain.py          what changes have to bring
-decision.py            which of the options is worth it
-state.py               what a look has found, for people
-verdict.py             what a look comes to
-evaluate.py            one look, without a database or a clock: facts in, verdict out
+decision.py            what changes have to bring, and which of the options is worth it
+verdict.py             one look, without a database or a clock: facts in, what it comes to and what is told out
 
 Flow: service/workers/replan_job.py takes these steps with both: what is due, the job, the transaction that issues.
 """

@@ -9,22 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sutler.service.deployments.replanning.least_gain import margin_usd
+from sutler.service.deployments.replanning.load import LOADS
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.solver.replanning import Considered, OptionKind, ReplanOption
+from sutler.service.translation.mapping import mapped
+from sutler.solver.plan import Plan
+from sutler.solver.replanning import Considered, OptionKind, ReplanOption, Switching
 from sutler.solver.units import SECONDS_PER_HOUR
 
 _HEADROOM_SLACK = 0.02  # chosen: nothing is rented for so little of what is wanted, as rates are not known better
-
 _WORDS: Final[dict[OptionKind, str]] = {
     "keep": "what runs",
     "reroute": "re-routing",
     "relayout": "other replicas on the same machines",
     "refleet": "another fleet",
 }
-
 Level = Literal[0, 1, 2]
 """0: the load is not carried; 1: it is, without its headroom; 2: with it. Always 2 where only the mix counts."""
+FREE_USD_PER_RPS: Final = 1.0
+"""What capacity of a fleet that costs nothing is worth, $/h for each request/s.
+
+Chosen: with none, losing such a fleet would cost nothing either. It only weighs options against each other.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +148,26 @@ def _change(option: ReplanOption) -> str:
         return ""
     pays = "" if option.break_even_s is None else f" and pays after {option.break_even_s / 60:.0f} min"
     return f"; the change costs {option.change.usd:.2f} ${pays}"
+
+
+def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switching:
+    """What changes cost under the policy; capacity is worth what the plan pays for it.
+
+    What cannot wait changes as little as it can; what is better in the long run is sought when there is calm. Where
+    there is no load, nothing is beyond the need: capacity that is lost is worth what it was.
+    """
+    usual = max(1.0, policy.horizon_s / policy.payback_s)
+    urgent = max(1.0, policy.horizon_s / policy.urgent_payback_s) if plan.objective in LOADS else usual
+    cost, rate = plan.cost_usd_per_hour or 0.0, plan.throughput_rps or 0.0
+    return mapped(
+        Switching,
+        policy,
+        weight=urgent if is_urgent else usual,
+        needed_weight=urgent,
+        usd_per_rps=cost / rate if cost > 0 and rate > 0 else FREE_USD_PER_RPS,
+    )
+
+
+def margin_usd(policy: PolicyDocument, cost_usd_per_hour: float) -> float:
+    """What a change has to net within the horizon."""
+    return policy.least_gain_fraction * cost_usd_per_hour * policy.horizon_s / SECONDS_PER_HOUR

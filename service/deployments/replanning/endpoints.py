@@ -25,9 +25,7 @@ async def list_decisions(
         deployment = await deployments.found(connection, name)
         rows = await repository.decisions(connection, deployment.id, limit=limit + 1, before=before_of(cursor))
     following = None if len(rows) <= limit else encode_cursor(rows[limit - 1].at.isoformat(), str(rows[limit - 1].id))
-    return Page(
-        items=[DecisionResource.model_validate(row, from_attributes=True) for row in rows[:limit]], next=following
-    )
+    return Page(items=rows[:limit], next=following)
 
 
 def watch_resource(record: WatchRecord | None) -> WatchResource | None:

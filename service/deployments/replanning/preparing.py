@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.decision import margin_usd, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
-from sutler.service.deployments.replanning.least_gain import margin_usd, switching
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, seen
 from sutler.service.deployments.replanning.memory import PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come

@@ -1,6 +1,5 @@
 """Watched deployments, what was found about them, and what was decided, in the store."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.queue import LOOK
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
+from sutler.service.deployments.watch_schema import DecisionResource
+from sutler.service.web.paging import Before, newest_first
 
 MOST_DUE: Final = 500  # chosen: the queue of a worker that begins stays short, and a second later it asks again
 LEAST_PAUSE: Final = timedelta(seconds=2)  # chosen: reports that come one by one bring one look, and none waits long
@@ -61,21 +62,6 @@ class WatchedDeployment:
     market_version: int
     holdings: list[Any] | None
     holdings_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class NewDecision:
-    """A row of the log of decisions."""
-
-    id: UUID
-    deployment_id: UUID
-    at: datetime
-    basis_revision: int | None
-    revision: int | None
-    chosen: str
-    reason: str
-    drifts: list[dict[str, Any]]
-    options: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +136,19 @@ async def record(connection: AsyncConnection, deployment_id: UUID) -> WatchRecor
     return None if row is None else WatchRecord(*tuple(row))
 
 
-async def add_decision(connection: AsyncConnection, decision: NewDecision) -> None:
+async def add_decision(connection: AsyncConnection, deployment_id: UUID, decision: DecisionResource) -> None:
     """Adds a row to the log of decisions. Raises IntegrityError for a second one of a revision."""
-    values = {name: getattr(decision, name) for name in NewDecision.__slots__}
-    await connection.execute(insert(DecisionRow).values(**values))
+    await connection.execute(insert(DecisionRow).values(deployment_id=deployment_id, **decision.model_dump()))
 
 
 async def decisions(
-    connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: tuple[datetime, UUID] | None = None
-) -> Sequence[NewDecision]:
+    connection: AsyncConnection, deployment_id: UUID, *, limit: int, before: Before | None = None
+) -> list[DecisionResource]:
     """A deployment's decisions, the newest first."""
-    columns = tuple(getattr(DecisionRow, name) for name in NewDecision.__slots__)
+    columns = tuple(getattr(DecisionRow, name) for name in DecisionResource.model_fields)
     wanted = select(*columns).where(DecisionRow.deployment_id == deployment_id)
-    if before is not None:
-        at, last = before
-        wanted = wanted.where((DecisionRow.at < at) | ((DecisionRow.at == at) & (DecisionRow.id < last)))
-    rows = await connection.execute(wanted.order_by(DecisionRow.at.desc(), DecisionRow.id.desc()).limit(limit))
-    return [NewDecision(*tuple(row)) for row in rows]
+    rows = await connection.execute(newest_first(wanted, DecisionRow.at, DecisionRow.id, limit=limit, before=before))
+    return [DecisionResource(**row._mapping) for row in rows]
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:

@@ -1,30 +1,59 @@
-"""What a look comes to: what is done and why, what people are told, and when to look again. Pure."""
+"""One look at a deployment, without a database or a clock: facts in, a verdict out, and what it asks of the solver.
 
-from collections.abc import Iterable
+    preparing.py    what has moved, and what the solver should consider, if anything
+    verdict.py      what to do, why, what people are told, and when to look again
+
+Flow: first_step -> (the solver considers what is prepared -> next_step) until there is a verdict. `look` takes these
+steps with a solver at hand, the worker's `Looker.verdict` (service/workers/replan_job.py) with solver processes.
+
+A plan that cannot be carried out, or a load that has moved, is judged on the market as it is; everything else on the
+settled market: a lower price or a new offer counts once it has held for `settle_s`. Within the cool-down only a plan
+that does not carry its load is changed. So a market that swings moves nothing.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of
 from sutler.service.deployments.replanning.memory import Memory, PastSearch
-from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook
+from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook, prepare
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
 from sutler.service.deployments.replanning.repeats import circumstances, rates_of
-from sutler.service.deployments.replanning.state import State, alerts_of, feed_of
 from sutler.service.deployments.traffic.planned import stated_rps
-from sutler.service.deployments.traffic.window import SILENT_AFTER
-from sutler.service.deployments.watch_schema import Status
+from sutler.service.deployments.traffic.window import SILENT_AFTER, ModelTraffic
+from sutler.service.deployments.watch_schema import Feed, Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Conflict, Plan
-from sutler.solver.replanning import Considered, OptionKind, ReplanOption
+from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption
 
+CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
 DARK: Final = "no provider has answered of late: only what is held is considered"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the last look found, for people.
+
+    calm: nothing has moved; kept: something has, but no change is worth it; waiting: until the cool-down is over;
+    short: the load is not carried, and no fleet would; manual: there is something worth doing, and nobody may do it;
+    blind: it could not look, as the detail says.
+    """
+
+    status: Status
+    detail: str
+    feed: Feed
+    holdings: Literal["reported", "never"]
+    drifts: tuple[Drift, ...]
+    load_multiple: float | None = None
+    conflicts: tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +73,26 @@ class Verdict:
     memory: Memory
     look_at: datetime
     alert: str
+
+
+def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
+    """The worst state of all models' feeds: without one, drift of the traffic cannot be seen."""
+    states = {"none" if model.state == "never" else model.state for model in traffic}
+    worst: tuple[Feed, ...] = ("silent", "none", "thin", "live")
+    return next((state for state in worst if state in states), "none")
+
+
+def alerts_of(state: State) -> dict[str, str]:
+    """What a person has to know, by kind; of a kind only the first is sent, until it has passed."""
+    found = {}
+    multiple = state.load_multiple
+    if state.status == "short" or (state.status == "manual" and multiple is not None and multiple < 1 - CARRIED):
+        found["short"] = f"short: {state.detail}"
+    if state.status == "blind":
+        found["blind"] = f"blind: {state.detail}"
+    if state.feed == "silent":
+        found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
+    return found
 
 
 def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
@@ -273,3 +322,24 @@ def _of_dearer_offers(prepared: PreparedLook) -> Iterable[str]:
     problem = prepared.question.problem
     if problem.objective.kind != "min_cost" and fallen_prices(problem, prepared.translation.problem.offers):
         yield "The bound is of the offers at the highest price that they have had of late; some are cheaper now."
+
+
+def look(facts: Facts, consider: Callable[[Consideration], Considered]) -> Verdict:
+    """Takes all steps of a look. Raises what `prepare` and `consider` raise."""
+    step = first_step(facts)
+    while isinstance(step, PreparedLook):
+        step = next_step(step, consider(step.question))
+    return step
+
+
+def first_step(facts: Facts) -> PreparedLook | Verdict:
+    """Prepares what the solver is to consider; the verdict, where nothing calls for that."""
+    prepared = prepare(facts)
+    return conclude(prepared, None) if prepared.consideration is None else prepared
+
+
+def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:
+    """The verdict; where what has settled does not carry the load, first the same on all of the market."""
+    if not prepared.is_whole and not any(option.carries and option.is_valid for option in considered.options):
+        return prepare(prepared.facts, whole_market=True)
+    return conclude(prepared, considered)

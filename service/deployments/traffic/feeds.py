@@ -5,8 +5,8 @@ from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sutler.service.auth import audit
 from sutler.service.deployments.repository import Deployment
-from sutler.service.deployments.service import note
 from sutler.service.deployments.traffic import feed_repository
 from sutler.service.deployments.traffic.feed_repository import FeedSource, StoredSource
 from sutler.service.deployments.traffic.feed_schema import (
@@ -18,6 +18,7 @@ from sutler.service.deployments.traffic.feed_schema import (
 )
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.rules import repeats
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.outgoing.addresses import Network
@@ -35,17 +36,17 @@ async def put(
 ) -> FeedsResource:
     """Makes these the feeds from now on. Raises DocumentError."""
     models = [model.name for model in validate(ProblemDocument, deployment.problem).models]
-    problems = [*_wrong(document.feeds, models, allowed), *_twice(document.feeds)]
-    if problems:
-        raise DocumentError(problems)
     sources = [
         FeedSource(feed.model, feed.kind, url, number, feed.every_s, feed.selector or {})
         for number, feed in enumerate(document.feeds)
         for url in feed.sources
     ]
+    problems = [*_wrong(document.feeds, models, allowed), *_twice(sources)]
+    if problems:
+        raise DocumentError(problems)
     await feed_repository.replace(connection, deployment.id, sources)
     detail = {"feeds": len(document.feeds), "urls": len(sources)}
-    await note(connection, caller, "deployment.feeds", deployment, detail)
+    await audit.note(connection, caller, "deployment.feeds", deployment.target, detail)
     return await shown(connection, deployment)
 
 
@@ -76,16 +77,11 @@ def _places(feed: FeedDocument) -> Iterator[tuple[str, str]]:
     yield from ((f"urls[{i}]", url) for i, url in enumerate(feed.urls or ()))
 
 
-def _twice(feeds: Sequence[FeedDocument]) -> Iterator[FieldProblem]:
+def _twice(sources: Sequence[FeedSource]) -> Iterator[FieldProblem]:
     """The same traffic must not count twice."""
-    seen: set[tuple[object, ...]] = set()
-    for number, feed in enumerate(feeds):
-        for url in feed.sources:
-            identity = (feed.model, feed.kind, url, tuple(sorted((feed.selector or {}).items())))
-            if identity in seen:
-                field = f"feeds[{number}].{'url' if feed.kind == 'prometheus' else 'urls'}"
-                yield FieldProblem(field, None, "is read by another feed of the same model: list it once")
-            seen.add(identity)
+    for i, _ in repeats(source.identity for source in sources):
+        field = f"feeds[{sources[i].number}].{'url' if sources[i].kind == 'prometheus' else 'urls'}"
+        yield FieldProblem(field, None, "is read by another feed of the same model: list it once")
 
 
 def _shown(members: Sequence[StoredSource]) -> FeedResource:

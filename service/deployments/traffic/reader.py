@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.errors import DatabaseError
 from sutler.service.deployments import repository as deployments
+from sutler.service.deployments.repository import touch
 from sutler.service.deployments.traffic import feed_repository, repository
 from sutler.service.deployments.traffic.feed_repository import StoredSource
 from sutler.service.deployments.traffic.feed_schema import LONGEST_S
@@ -27,7 +28,6 @@ from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, ScrapeErr
 from sutler.service.deployments.traffic.planned import shapes
 from sutler.service.deployments.traffic.reading import FailedScrape, Get, Scraped, read
 from sutler.service.deployments.traffic.window import WorkloadShape
-from sutler.service.deployments.watching import touch
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.outgoing.addresses import Network

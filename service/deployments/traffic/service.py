@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.repository import Deployment, touch
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic import repository
 from sutler.service.deployments.traffic.planned import shapes, stated_rps, with_planned_rates
@@ -23,7 +23,6 @@ from sutler.service.deployments.traffic.schemas import (
 )
 from sutler.service.deployments.traffic.slices import observations_of
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
-from sutler.service.deployments.watching import touch
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from requests import Response
 
-from sutler.service.web.principal import SCOPES
+from sutler.service.web.caller import SCOPES
 from tests.postgres import Server, a_folder
 from tests.service.running import Running, serving, settings
 

@@ -17,13 +17,13 @@ from sutler.service.auth import service
 from sutler.service.auth.authenticator import Authenticator
 from sutler.service.auth.dependency import Admin, Planner, Reader
 from sutler.service.auth.endpoints import router as audit
-from sutler.service.auth.errors import AuthError
 from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
 from sutler.service.db.notices import Notices
 from sutler.service.settings import ServiceSettings
 from sutler.service.web import problems
-from sutler.service.web.principal import CLI, Principal, Scope
+from sutler.service.web.caller import CLI, Principal, Scope
+from sutler.service.web.errors import RequestError
 
 T = TypeVar("T")
 PATIENCE_S: Final = 20.0
@@ -53,21 +53,21 @@ class Process:
     async def principal(self, key: str) -> Principal:
         return await self.authenticator.principal(bearer(key))
 
-    async def refusal(self, authorization: str | None) -> AuthError:
+    async def refusal(self, authorization: str | None) -> RequestError:
         """The error that this header gets; there must be one."""
         try:
             found = await self.authenticator.principal(authorization)
-        except AuthError as error:
+        except RequestError as error:
             return error
         raise AssertionError(f"{found} was let in")
 
-    async def refusal_soon(self, key: str) -> AuthError:
+    async def refusal_soon(self, key: str) -> RequestError:
         """The refusal, once a notice has arrived; the clock of what is remembered stands still meanwhile."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     await self.principal(key)
-                except AuthError as error:
+                except RequestError as error:
                     return error
                 await asyncio.sleep(0.005)
 
@@ -75,11 +75,11 @@ class Process:
         self, *, scope: Scope = "plan", lifetime: timedelta | None = None, name: str = "for a test"
     ) -> NewKey:
         async with begun(self.engine) as connection:
-            return await service.create_key(connection, name=name, scope=scope, lifetime=lifetime, principal=CLI)
+            return await service.create_key(connection, name=name, scope=scope, lifetime=lifetime, caller=CLI)
 
     async def revoke(self, key_id: str) -> str:
         async with begun(self.engine) as connection:
-            return await service.revoke_key(connection, key_id, principal=CLI)
+            return await service.revoke_key(connection, key_id, caller=CLI)
 
     async def run(self, statement: str, **values: object) -> Any:
         """One statement in a transaction of its own; its rows, if it has any."""
@@ -151,20 +151,20 @@ async def a_client(process: Process) -> AsyncIterator[AsyncClient]:
     problems.install(app)
 
     @app.get("/read")
-    async def read(principal: Reader) -> str:
-        return principal.actor
+    async def read(caller: Reader) -> str:
+        return caller.principal.actor
 
     @app.post("/read")
-    async def ask(principal: Reader) -> str:
-        return principal.actor
+    async def ask(caller: Reader) -> str:
+        return caller.principal.actor
 
     @app.get("/plan")
-    async def plan(principal: Planner) -> str:
-        return principal.actor
+    async def plan(caller: Planner) -> str:
+        return caller.principal.actor
 
     @app.get("/admin")
-    async def admin(principal: Admin) -> str:
-        return principal.actor
+    async def admin(caller: Admin) -> str:
+        return caller.principal.actor
 
     async with AsyncClient(transport=ASGITransport(app), base_url="http://sutler") as client:
         yield client

@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun
+from sutler.service.web.caller import CLI, SCOPES, Caller, Principal
 from sutler.service.web.paging import encode_cursor
-from sutler.service.web.principal import CLI, SCOPES, Principal
 from tests.service.auth.builders import Process, a_client, a_process, run, with_key
 
 ME = Principal("key/me", "plan")
@@ -32,9 +32,7 @@ async def note(process: Process, changes: Sequence[str]) -> None:
     for change in changes:
         actor, action, target = change.split()
         async with begun(process.engine) as connection:
-            await audit.record(
-                connection, principal=Principal(actor, "admin"), action=action, target=target, request_id="r-1"
-            )
+            await audit.note(connection, Caller(Principal(actor, "admin"), "r-1"), action, target)
 
 
 def targets(answer: Response) -> list[str]:
@@ -45,14 +43,8 @@ def test_a_change_is_told_in_full(engine: Engine) -> None:
     async def asked() -> dict[str, Any]:
         async with a_process(engine, needs_key=False) as process, a_client(process) as client:
             async with begun(process.engine) as connection:
-                await audit.record(
-                    connection,
-                    principal=ME,
-                    action="deployment.update",
-                    target="deployment/chat",
-                    request_id="r-1",
-                    detail={"version": 2, "was": None, "why": "äöü \u202e"},
-                )
+                detail = {"version": 2, "was": None, "why": "äöü \u202e"}
+                await audit.note(connection, Caller(ME, "r-1"), "deployment.update", "deployment/chat", detail)
             (item,) = (await client.get("/v1/audit")).json()["items"]
             return dict(item)
 
@@ -76,7 +68,7 @@ def test_an_undone_change_leaves_no_trace(engine: Engine) -> None:
         async with a_process(engine) as process:
             with suppress(UndoneError):
                 async with begun(process.engine) as connection:
-                    await audit.record(connection, principal=ME, action="a", target="t", request_id=None)
+                    await audit.note(connection, Caller(ME, None), "a", "t")
                     raise UndoneError
             return await process.run("SELECT * FROM audit")
 
@@ -93,8 +85,8 @@ def test_making_and_revoking_a_key_is_told_without_its_secret(engine: Engine) ->
 
     key_id, found = run(tried())
     assert found == [
-        (CLI.actor, "key.create", f"key/{key_id}", {"name": "ci", "scope": "read", "expires_at": None}),
-        (CLI.actor, "key.revoke", f"key/{key_id}", {}),
+        (CLI.principal.actor, "key.create", f"key/{key_id}", {"name": "ci", "scope": "read", "expires_at": None}),
+        (CLI.principal.actor, "key.revoke", f"key/{key_id}", {}),
     ]
 
 

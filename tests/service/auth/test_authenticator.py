@@ -9,14 +9,13 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from sutler.service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S
-from sutler.service.auth.errors import AuthError, NotAuthenticatedError
+from sutler.service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S, ShortMemory
 from sutler.service.auth.keys import NO_DIGEST, make_key
-from sutler.service.auth.memory import ShortMemory
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import key_topic
-from sutler.service.web.principal import LOCAL, Principal, Scope
+from sutler.service.web.caller import LOCAL, Principal, Scope
+from sutler.service.web.errors import NotAuthenticatedError, RequestError
 from tests.service.auth.builders import PATIENCE_S, UNKNOWN_KEY, a_process, basic, bearer, run, secret_of
 
 
@@ -34,7 +33,7 @@ def test_a_key_is_let_in_with_its_scope(engine: Engine, scope: Scope) -> None:
 
 
 def test_without_a_key_only_who_needs_none_is_let_in(engine: Engine) -> None:
-    async def tried() -> tuple[Principal, AuthError]:
+    async def tried() -> tuple[Principal, RequestError]:
         async with a_process(engine, needs_key=False) as open_to_all, a_process(engine) as closed:
             return await open_to_all.authenticator.principal(None), await closed.refusal(None)
 
@@ -46,7 +45,7 @@ def test_without_a_key_only_who_needs_none_is_let_in(engine: Engine) -> None:
 
 @pytest.mark.parametrize("header", ["", "Bearer x", bearer(UNKNOWN_KEY)])
 def test_a_wrong_key_is_refused_also_where_none_is_needed(engine: Engine, header: str) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine, needs_key=False) as process:
             return await process.refusal(header)
 
@@ -101,7 +100,7 @@ def test_every_shown_key_costs_one_comparison_of_digests(engine: Engine) -> None
 
 
 def test_no_secret_is_let_in_with_an_unknown_id_even_if_the_comparison_says_so(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine, same=lambda _one, _other: True) as process:
             return await process.refusal(bearer(UNKNOWN_KEY))
 
@@ -109,7 +108,7 @@ def test_no_secret_is_let_in_with_an_unknown_id_even_if_the_comparison_says_so(e
 
 
 def test_an_expired_key_is_refused_with_a_remedy(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine) as process:
             made = (await process.a_key(lifetime=timedelta(hours=1))).made
             await process.run("UPDATE api_key SET expires_at = now()")
@@ -137,7 +136,7 @@ def test_a_key_is_not_remembered_beyond_its_last_moment(engine: Engine) -> None:
 
 
 def test_a_revoked_key_is_refused_and_is_told_so_only_with_its_secret(engine: Engine) -> None:
-    async def tried() -> tuple[AuthError, AuthError]:
+    async def tried() -> tuple[RequestError, RequestError]:
         async with a_process(engine) as process:
             made = (await process.a_key()).made
             await process.revoke(made.id)
@@ -179,7 +178,7 @@ def test_a_key_is_remembered_for_a_few_seconds_only(engine: Engine) -> None:
 
 
 def test_a_wrong_secret_is_refused_while_the_right_one_is_remembered(engine: Engine) -> None:
-    async def tried() -> tuple[AuthError, Principal]:
+    async def tried() -> tuple[RequestError, Principal]:
         async with a_process(engine) as process:
             made = (await process.a_key()).made
             await process.principal(made.text)
@@ -192,7 +191,7 @@ def test_a_wrong_secret_is_refused_while_the_right_one_is_remembered(engine: Eng
 
 
 def test_a_key_revoked_by_one_process_is_refused_by_another_that_remembers_it(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine) as here, a_process(engine) as there:
             made = (await here.a_key()).made
             await there.principal(made.text)
@@ -218,7 +217,7 @@ def test_revoking_a_key_leaves_the_others_remembered(engine: Engine) -> None:
 
 
 def test_who_cannot_hear_of_changes_remembers_no_key(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine, is_listening=False) as deaf:
             made = (await deaf.a_key()).made
             await deaf.principal(made.text)
@@ -229,7 +228,7 @@ def test_who_cannot_hear_of_changes_remembers_no_key(engine: Engine) -> None:
 
 
 def test_a_lost_connection_means_that_nothing_remembered_is_used(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine) as process:
             made = (await process.a_key()).made
             await process.principal(made.text)
@@ -245,7 +244,7 @@ def test_a_lost_connection_means_that_nothing_remembered_is_used(engine: Engine)
 
 
 def test_what_was_remembered_before_a_lost_connection_is_forgotten_after_it(engine: Engine) -> None:
-    async def tried() -> AuthError:
+    async def tried() -> RequestError:
         async with a_process(engine) as process:
             made = (await process.a_key()).made
             await process.principal(made.text)

@@ -8,7 +8,7 @@ from httpx import Response
 from sqlalchemy import Engine
 
 from sutler.service.settings import ServiceSettings
-from sutler.service.web.principal import SCOPES, Scope
+from sutler.service.web.caller import SCOPES, Scope
 from tests.service.auth.builders import (
     SETTINGS,
     UNKNOWN_KEY,

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sutler.service.auth.errors import AuthError, NotAuthenticatedError
-from sutler.service.auth.header import key_in
-from sutler.service.auth.keys import SECRET_CHARS, SECRET_LENGTH, make_key, parse_key
+from sutler.service.auth.keys import SECRET_CHARS, SECRET_LENGTH, key_in, make_key, parse_key
+from sutler.service.web.errors import NotAuthenticatedError, RequestError
 from tests.service.auth.builders import UNKNOWN_KEY, basic, bearer, secret_of
 
 
@@ -115,13 +114,13 @@ def test_a_header_without_a_key_is_refused_with_a_remedy_and_never_repeated(head
 @given(st.text() | st.from_regex(r"(?i)(bearer|basic|[a-z]+) .*", fullmatch=True))
 @example("Bearer " + "9" * 5_000)
 def test_any_header_without_a_key_is_refused_and_breaks_nothing(header: str) -> None:
-    with pytest.raises(AuthError, match="Authorization:"):
+    with pytest.raises(RequestError, match="Authorization:"):
         key_in(header)
 
 
 @given(st.binary() | st.binary().map(lambda user: user + b":sutler_"))
 def test_any_basic_credentials_without_a_key_are_refused(credentials: bytes) -> None:
-    with pytest.raises(AuthError, match="Authorization:"):
+    with pytest.raises(RequestError, match="Authorization:"):
         key_in(basic(credentials))
 
 

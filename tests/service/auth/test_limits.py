@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit, repository
-from sutler.service.auth.errors import TooManyRequestsError
-from sutler.service.auth.limits import MOST_BUCKETS, ReadLimits
+from sutler.service.auth.authenticator import MOST_BUCKETS, ReadLimits
 from sutler.service.db.asynchronous import begun
-from sutler.service.web.principal import LOCAL, Principal
+from sutler.service.web.caller import LOCAL, Caller, Principal
+from sutler.service.web.errors import TooManyRequestsError
 from tests.service.auth.builders import SETTINGS, Process, a_process, run
 
 ME, OTHER = Principal("key/me", "plan"), Principal("key/other", "plan")
@@ -153,7 +153,7 @@ def test_a_change_that_is_undone_is_not_counted(engine: Engine) -> None:
 
 def test_a_refused_change_leaves_nothing_behind(engine: Engine) -> None:
     async def change_something(process: Process, connection: AsyncConnection) -> None:
-        await audit.record(connection, principal=ME, action="x", target="x", request_id=None)
+        await audit.note(connection, Caller(ME, None), "x", "x")
         await process.authenticator.count_change(connection, ME)
 
     async def tried() -> tuple[object, object]:

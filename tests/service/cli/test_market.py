@@ -12,7 +12,7 @@ from sutler.adapters.fake.market import Market
 from sutler.adapters.fake.server import FakeCloud
 from sutler.service.cli.app import app
 from sutler.service.db import embedded
-from sutler.service.db.version import HEAD
+from sutler.service.db.store import HEAD
 from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.validation import validate
 from tests.adapters.fake.builders import NIGHT_S

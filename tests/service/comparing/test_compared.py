@@ -6,7 +6,8 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from sutler.service.comparing.compared import comparison_json, comparison_of
+from sutler.service.comparing.compared import comparison_of
+from sutler.service.documents.fields import document_json
 from sutler.service.json_schemas import json_schema
 from sutler.solver.plan import Conflict
 from sutler.solver.problem import ObjectiveKind
@@ -16,7 +17,7 @@ from tests.service.comparing.builders import a_comparison, a_strategy, a_transla
 
 def test_a_comparison_matches_its_schema() -> None:
     found = a_comparison(ran(a_strategy("h100"), 3.0), not_applicable(a_strategy("other", "greedy")))
-    document = json.loads(comparison_json(found))
+    document = json.loads(document_json(found))
     jsonschema.validate(document, json_schema("comparison"))
     assert document["schema"] == "sutler/comparison/v1"
     assert [one["name"] for one in document["strategies"]] == ["sutler", "h100", "other"]
@@ -87,6 +88,6 @@ def test_an_infeasible_strategy_says_what_has_to_give() -> None:
 
 def test_numbers_without_meaning_become_null() -> None:
     odd = replace(ran(a_strategy("odd"), 3.0, bound=float("inf"), power_watts=float("nan")), ratio=float("inf"))
-    document = json.loads(comparison_json(comparison_of((ran(sutler(), 4.0), odd), a_translation(), created_at=NOW)))
+    document = json.loads(document_json(comparison_of((ran(sutler(), 4.0), odd), a_translation(), created_at=NOW)))
     entry = document["strategies"][1]
     assert (entry["objective"]["bound"], entry["power_watts"], entry["ratio_to_sutler"]) == (None, None, None)

@@ -1,12 +1,14 @@
 """Figures of a comparison: what is drawn, and what is refused before anything runs."""
 
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from sutler.service.cli.terminal.output import check_plot
 from sutler.service.comparing.compared import comparison_of
-from sutler.service.comparing.figures import check_plot, drawn
+from sutler.service.comparing.figures import drawn
 from sutler.service.comparing.sweeping import Sweep, frontier_of
 from sutler.service.documents.comparison import ComparisonDocument
 from sutler.service.documents.errors import DocumentError
@@ -50,9 +52,10 @@ def test_the_same_comparison_gives_the_same_file() -> None:
 @pytest.mark.parametrize("name", ["plot", "plot.pdf", "plot.png.gz", ".png"])
 def test_the_name_says_what_to_draw(name: str) -> None:
     with pytest.raises(DocumentError, match=r"--plot: .*: name a file that ends in \.png or \.svg"):
-        check_plot(Path(name))
+        check_plot(Path(name), (".png", ".svg"))
 
 
-def test_without_matplotlib_it_is_said_what_to_install() -> None:
+def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DocumentError, match=r"needs matplotlib: pip install 'sutler\[plots\]'"):
-        check_plot(Path("x.png"), found=lambda name: None)
+        check_plot(Path("x.png"), (".png", ".svg"))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.service.deployments.diff.stable_ids import keyed
-from sutler.service.deployments.errors import NothingToServeError
-from sutler.service.deployments.terraform import state_document
+from sutler.service.deployments.terraform import NothingToServeError, state_document
 from sutler.service.documents.plan import PlanDocument
 from tests.service.deployments.diff.fleets import (
     LINEAGE,

@@ -9,12 +9,13 @@ import jsonschema
 import pytest
 
 from sutler.service.deployments.schemas import NewDeploymentDocument
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.kinds import DocumentName
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import DOCUMENTS, json_schema
-from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve
 from sutler.solver.plan import Plan
@@ -35,7 +36,7 @@ PLAN_ID = UUID("00000000-0000-4000-8000-000000000001")
 def issued(plan: Plan) -> dict[str, Any]:
     translation = to_problem(validate(ProblemDocument, a_problem()), folder=None, now=NOW)
     document = issue_plan(plan, translation, plan_id=PLAN_ID, created_at=NOW)
-    parsed: dict[str, Any] = json.loads(plan_json(document))
+    parsed: dict[str, Any] = json.loads(document_json(document))
     return parsed
 
 
@@ -101,7 +102,7 @@ def test_a_bound_that_says_nothing_is_null() -> None:
 def test_a_solved_plan_fits_its_schema() -> None:
     translation = to_problem(validate(ProblemDocument, a_problem()), folder=None, now=NOW)
     plan = issue_plan(solve(translation.problem), translation, plan_id=PLAN_ID, created_at=NOW)
-    document = json.loads(plan_json(plan))
+    document = json.loads(document_json(plan))
     check("plan", document)
     assert document["status"] == "optimal"
     assert document["throughput_rps"] == pytest.approx(3.0)

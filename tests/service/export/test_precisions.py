@@ -5,13 +5,14 @@ from uuid import UUID
 import pytest
 
 from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.export import exported
 from sutler.service.simulation.simulated import Choices, simulated
 from sutler.service.simulation.traffic import PoissonTraffic
-from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_plan import served_models, solver_plan
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve
@@ -36,7 +37,7 @@ def plan() -> PlanDocument:
     found = solve(translation.problem)
     assert verify(translation.problem, found) == ()
     return PlanDocument.model_validate_json(
-        plan_json(issue_plan(found, translation, plan_id=UUID(int=1), created_at=NOW))
+        document_json(issue_plan(found, translation, plan_id=UUID(int=1), created_at=NOW))
     )
 
 

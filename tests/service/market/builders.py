@@ -12,7 +12,8 @@ from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.errors import Outcome
 from sutler.adapters.registry import PROVIDERS
 from sutler.service.documents.market import OfferDocument
-from sutler.service.market.polling import Poller, PollReport
+from sutler.service.market.polling import Poller
+from sutler.service.market.repository import PollReport
 from sutler.service.market.snapshot import read_market
 from sutler.service.settings import Pace
 from sutler.service.translation.stored_market import StoredMarket

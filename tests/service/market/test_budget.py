@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sutler.service.market.polling import PollReport
+from sutler.service.market.repository import PollReport
 from sutler.service.settings import Pace
 from tests.service.market.builders import NORTH, SOUTH, Store, an_answer, an_offer
 

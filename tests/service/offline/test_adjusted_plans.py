@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 from sutler.service.cli.app import app
 from sutler.service.cli.offline.reading import read_plan
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.adjusting import adjusted, rebilled
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.market import market_of
-from sutler.service.offline.plan_issue import CUT_SHORT, offline_plan_json
+from sutler.service.offline.plan_issue import CUT_SHORT
 from sutler.service.offline.plan_schema import OfflinePlanDocument
 from sutler.service.offline.planning import planned
 from sutler.service.offline.progress_schema import ProgressDocument
@@ -79,7 +80,7 @@ def slow(*, is_rented: bool = False) -> OfflinePlanDocument:
 
 def test_the_rest_begins_where_the_report_says_and_counts_from_the_start() -> None:
     plan, rest = the_plan(), slow()
-    jsonschema.Draft202012Validator(json_schema("offline-plan")).validate(json.loads(offline_plan_json(rest)))
+    jsonschema.Draft202012Validator(json_schema("offline-plan")).validate(json.loads(document_json(rest)))
     assert rest.adjustment is not None
     assert (rest.revision, rest.adjustment.of) == (2, plan.id)
     assert rest.stages[0].start_s == rest.adjustment.at_s
@@ -95,7 +96,7 @@ def test_the_rest_begins_where_the_report_says_and_counts_from_the_start() -> No
 def test_an_adjusted_plan_says_where_it_begins_and_comes_back_from_its_file(tmp_path: Path) -> None:
     rest = slow()
     assert rest.adjustment is not None
-    (tmp_path / "rest.json").write_text(offline_plan_json(rest))
+    (tmp_path / "rest.json").write_text(document_json(rest))
     read = read_plan(tmp_path / "rest.json")
     assert read == rest
     name = the_plan().stages[0].models[0].model
@@ -210,7 +211,7 @@ def test_a_plan_that_does_not_say_where_it_begins_is_refused(tmp_path: Path) -> 
     older = rest.model_copy(update={"adjustment": rest.adjustment.model_copy(update={"start": None})})
     with pytest.raises(DocumentError, match="give the plan that it was adjusted from"):
         the_adjusted(older, a_report(rest.adjustment.at_s + 1, two=3000))
-    (tmp_path / "older.json").write_text(offline_plan_json(older))
+    (tmp_path / "older.json").write_text(document_json(older))
     result = command("simulate", tmp_path / "older.json")
     assert result.exit_code == 2
     assert "adjustment.start" in result.stderr
@@ -236,7 +237,7 @@ def test_replicas_of_a_size_that_does_not_fit_are_named() -> None:
 def test_the_command_adjusts_a_plan_and_the_adjusted_plan(tmp_path: Path) -> None:
     plan = the_plan()
     name = plan.stages[0].models[0].model
-    (tmp_path / "plan.json").write_text(offline_plan_json(plan))
+    (tmp_path / "plan.json").write_text(document_json(plan))
     (tmp_path / "first.json").write_text(a_report(at_share(plan, 0.3), **{name: 300}).model_dump_json())
     result = command("adjust", tmp_path / "plan.json", "--progress", tmp_path / "first.json", "--out", tmp_path / "2")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -13,11 +13,11 @@ from sutler.service.cli.app import app
 from sutler.service.cli.terminal.output import show
 from sutler.service.cli.views.offline.outcome import adjustment_view
 from sutler.service.cli.views.offline.plan import plan_view
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.market import market_of
-from sutler.service.offline.plan_issue import offline_plan_json
 from sutler.service.offline.plan_schema import (
     MachineChoice,
     OfflineAdjustment,
@@ -47,7 +47,7 @@ def written(folder: Path, **others: Any) -> Path:
 def a_plan_file(folder: Path, **changes: Any) -> Path:
     """A plan as written, with top-level keys replaced."""
     path = folder / "plan.json"
-    path.write_text(json.dumps({**json.loads(offline_plan_json(planned_small())), **changes}))
+    path.write_text(json.dumps({**json.loads(document_json(planned_small())), **changes}))
     return path
 
 
@@ -209,7 +209,7 @@ def test_another_seed_draws_other_lengths(tmp_path: Path) -> None:
     drawn = {"uniform": {"low": 10, "high": 400}}
     path = tmp_path / "drawn.json"
     path.write_text(
-        offline_plan_json(planned_small(models=[an_asker(output_tokens=drawn), an_asker("two", output_tokens=drawn)]))
+        document_json(planned_small(models=[an_asker(output_tokens=drawn), an_asker("two", output_tokens=drawn)]))
     )
     tokens = {
         seed: json.loads(sutler("simulate", path, "--seed", seed, "--json").stdout)["models"][0]["output_tokens"]

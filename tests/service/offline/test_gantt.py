@@ -1,5 +1,6 @@
 """What Gantt charts show: bars from stages, and the same bars in the terminal, in HTML and in a PNG."""
 
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sutler.service.cli.terminal.output import check_plot
 from sutler.service.cli.views.offline.gantt import GanttText, charts_view
 from sutler.service.documents.errors import DocumentError
-from sutler.service.offline.figures import Drawing, check_plot, drawn
+from sutler.service.offline.figures import Drawing, drawn
 from sutler.service.offline.gantt import Bar, Chart, blocks_of, chart_of, on_one_scale, ticks_of
 from sutler.service.offline.gantt_html import page_of
 from tests.service.offline.plan_builders import (
@@ -204,12 +206,13 @@ def test_a_png_is_drawn_and_dollars_are_no_mathematics() -> None:
         assert tuple(int(chart.colour(model)[i : i + 2], 16) for i in (1, 3, 5)) in colours
 
 
-def test_a_plot_needs_a_name_that_says_what_to_draw() -> None:
+def test_a_plot_needs_a_name_that_says_what_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DocumentError, match=r"ends in \.png or \.html"):
-        check_plot(Path("plan.gif"))
+        check_plot(Path("plan.gif"), (".png", ".html"), plain=".html")
     with pytest.raises(DocumentError, match=r"needs matplotlib.*\.html"):
-        check_plot(Path("plan.png"), found=lambda _: None)
-    check_plot(Path("plan.HTML"), found=lambda _: None)
+        check_plot(Path("plan.png"), (".png", ".html"), plain=".html")
+    check_plot(Path("plan.HTML"), (".png", ".html"), plain=".html")
 
 
 def test_more_models_than_letters_still_have_one_each() -> None:

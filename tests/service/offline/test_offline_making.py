@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, select
 
+from sutler.service.db.api_tables import OfflinePlanRow
 from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
-from sutler.service.db.offline_tables import OfflinePlanRow
 from sutler.service.db.queue import Queue
 from sutler.service.documents.errors import DocumentError
 from sutler.service.market.polling import Poller

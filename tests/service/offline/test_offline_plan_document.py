@@ -12,8 +12,9 @@ import pytest
 
 from sutler.service.cli.offline.reading import read_plan
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import document_json
 from sutler.service.json_schemas import json_schema
-from sutler.service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan, offline_plan_json
+from sutler.service.offline.plan_issue import Renting, issue_infeasible, issue_offline_plan
 from sutler.service.offline.plan_schema import MachineChoice, OfflineConflict, OfflinePlanDocument, OfflineRental
 from sutler.service.offline.planned import planned_application, planned_hardware, planned_schedule
 from sutler.service.offline.translate import OfflineTranslation
@@ -66,7 +67,7 @@ def issued(translation: OfflineTranslation, plan: OfflinePlan, **others: Any) ->
 
 def parsed(document: OfflinePlanDocument) -> Any:
     """As others read it, held against the schema."""
-    found = json.loads(offline_plan_json(document))
+    found = json.loads(document_json(document))
     jsonschema.Draft202012Validator(json_schema("offline-plan")).validate(found)
     return found
 
@@ -165,7 +166,7 @@ def test_application_hardware_and_schedule_come_back(tmp_path: Path) -> None:
     given = {"gpu": "a100-sxm4-80gb", "gpus": 4, "island_gpus": 2, "loading": {"table": table}}
     translation = translated(hardware=given)
     document = issued(translation, a_plan())
-    (tmp_path / "plan.json").write_text(offline_plan_json(document))
+    (tmp_path / "plan.json").write_text(document_json(document))
     read = read_plan(tmp_path / "plan.json")
     assert read == document
     assert planned_application(read) == translation.application

@@ -11,11 +11,11 @@ import pytest
 from sutler.service.cli.terminal.output import show
 from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.validation import validate
 from sutler.service.json_schemas import json_schema
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.market import market_of
-from sutler.service.offline.plan_issue import offline_plan_json
 from sutler.service.offline.plan_schema import OfflinePlanDocument
 from sutler.service.offline.planning import compared, planned
 from sutler.service.offline.simulating import simulated
@@ -72,7 +72,7 @@ def min_time(**others: Any) -> dict[str, Any]:
 
 def test_the_cheapest_plan_counts_usd_and_its_bill_adds_up() -> None:
     plan = the_cheapest()
-    jsonschema.Draft202012Validator(json_schema("offline-plan")).validate(json.loads(offline_plan_json(plan)))
+    jsonschema.Draft202012Validator(json_schema("offline-plan")).validate(json.loads(document_json(plan)))
     assert plan.status == "feasible"
     assert plan.cost_usd == pytest.approx(sum(rental.usd for rental in plan.rentals))
     for rental in plan.rentals:

@@ -12,8 +12,7 @@ from sutler.service.profiles.checks import Given
 from sutler.service.profiles.errors import NoSuchProfileError, NothingToFitError
 from sutler.service.profiles.layer_rows import LayerRow, written
 from sutler.service.profiles.repository import RunFilter
-from sutler.service.profiles.selection import run_filter
-from sutler.service.profiles.service import ProfilesService
+from sutler.service.profiles.service import ProfilesService, run_filter
 from sutler.service.translation.calibrations import calibration_of
 from tests.service.profiles.builders import HEADER, a_table
 

@@ -1,6 +1,7 @@
 """`sutler simulate`: a plan that the command line has made, replayed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
+from sutler.service.cli.terminal.output import check_plots
 from sutler.service.documents.errors import DocumentError
-from sutler.service.simulation.figures import check_plots
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -141,9 +142,10 @@ def test_plots_are_drawn_into_a_folder(plan: Path, tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "load.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_plots_say_what_to_install(tmp_path: Path) -> None:
+def test_without_matplotlib_plots_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DocumentError, match=r"sutler\[plots\]"):
-        check_plots(tmp_path, found=lambda name: None)
+        check_plots(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.simulation.corrections import between, on_top, stricter
-from sutler.service.simulation.same_fleet import of_configurations
 from sutler.service.simulation.simulated import Configuration, configuration_of
 from sutler.service.simulation.traffic import PoissonTraffic
-from sutler.service.simulation.validation import MOST_ROUNDS, validated
+from sutler.service.simulation.validation import MOST_ROUNDS, of_configurations, validated
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver import solve

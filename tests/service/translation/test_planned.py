@@ -7,10 +7,11 @@ from uuid import UUID
 
 import pytest
 
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
-from sutler.service.translation.from_plan import issue_plan, plan_json
+from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_plan import gpus_of, served_models, solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.catalog import load_models
@@ -27,7 +28,7 @@ def read_back(translation: Translation, *models: ServedModel) -> PlanDocument:
     if models:
         translation = replace(translation, problem=replace(translation.problem, models=models))
     plan = issue_plan(a_plan(), translation, plan_id=UUID(int=1), created_at=NOW)
-    return PlanDocument.model_validate_json(plan_json(plan))
+    return PlanDocument.model_validate_json(document_json(plan))
 
 
 @pytest.mark.parametrize("name", load_models())
@@ -68,7 +69,7 @@ def test_the_load_that_a_replica_may_carry_comes_back_and_older_plans_say_nothin
     plan = a_plan(replicas=(replace(replica, max_load_fraction=0.7),))
     stated = issue_plan(plan, translated(), plan_id=UUID(int=1), created_at=NOW)
     assert [one.max_load_fraction for one in solver_plan(stated).replicas] == [0.7]
-    older = json.loads(plan_json(made))
+    older = json.loads(document_json(made))
     for one in older["replicas"]:
         del one["max_load_fraction"]
     for one in older["models"]:
@@ -106,7 +107,7 @@ def test_several_precisions_come_back() -> None:
 
 
 def test_replicas_of_plans_without_precisions_have_that_of_their_model() -> None:
-    document = json.loads(plan_json(read_back(translated())))
+    document = json.loads(document_json(read_back(translated())))
     for replica in document["replicas"]:
         del replica["precision"]
     found = solver_plan(PlanDocument.model_validate_json(json.dumps(document)))

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message
 from sutler.service.api.metrics_of_the_store import StoreMetrics
 from sutler.service.logs import bound
 from sutler.service.web.access_log import AccessLog
+from sutler.service.web.caller import Principal
 from sutler.service.web.metrics import Metrics
-from sutler.service.web.principal import Principal
 from sutler.service.web.request_id import RequestId, request_id_of
 
 AWAY = StoreMetrics(is_up=False)

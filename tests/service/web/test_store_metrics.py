@@ -9,9 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from sutler.service.db.api_tables import DeliveryRow, DeploymentRow, PlanRow, WebhookRow
+from sutler.service.db.api_tables import DeliveryRow, DeploymentRow, OfflinePlanRow, PlanRow, WebhookRow
 from sutler.service.db.asynchronous import begun, conninfo
-from sutler.service.db.offline_tables import OfflinePlanRow
 from sutler.service.db.queue import SOLVE, Queue
 from sutler.service.db.tables import OfferRow, PollRow
 from sutler.service.db.watch_tables import DecisionRow, FeedRow, WatchRow

@@ -15,13 +15,11 @@ from sutler.service.db.asynchronous import begun, conninfo, open_async_engine, r
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.queue import DELIVERIES, Queue
 from sutler.service.outgoing.addresses import Network
-from sutler.service.web.caller import Caller
-from sutler.service.web.principal import LOCAL
-from sutler.service.webhooks import delivery_repository, replays, repository
+from sutler.service.web.caller import LOCAL, Caller
+from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import Delivery, FailedDeliveries
-from sutler.service.webhooks.repository import Webhook
-from sutler.service.webhooks.schemas import ReplayedResource, WebhookDocument
+from sutler.service.webhooks.repository import FailedDeliveries
+from sutler.service.webhooks.schemas import DeliveryResource, ReplayedResource, WebhookDocument, WebhookResource
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt
 from tests.service.webhooks.builders import LOOPBACK, SECRET
 
@@ -77,12 +75,12 @@ class Office:
 
         return self.run(read())
 
-    def registered(self, url: str = URL, *events: str, **options: Any) -> Webhook:
+    def registered(self, url: str = URL, *events: str, **options: Any) -> WebhookResource:
         return self.changed(lambda connection: self.register(connection, url, *events, **options))
 
     async def register(
         self, connection: AsyncConnection, url: str = URL, *events: str, secret: str | None = SECRET
-    ) -> Webhook:
+    ) -> WebhookResource:
         values = {"url": url, "events": list(events or [EVENT]), "secret": secret, "description": "a test"}
         made, _ = await webhooks.register(
             connection,
@@ -102,7 +100,7 @@ class Office:
                 url=URL,
             )
 
-    def removed(self, webhook: Webhook) -> None:
+    def removed(self, webhook: WebhookResource) -> None:
         self.changed(lambda c: webhooks.remove(c, webhook.id, Caller(LOCAL, "r-2")))
 
     def announced(self, event: str = EVENT, data: Mapping[str, Any] = DATA) -> list[UUID]:
@@ -125,15 +123,15 @@ class Office:
             webhooks.deliver(self.engine, self.queue, delivery_id, allowed=allowed, send=send, chance=lambda: chance)
         )
 
-    def delivery(self, delivery_id: UUID) -> Delivery:
-        found = self.read(lambda connection: delivery_repository.find(connection, delivery_id))
+    def delivery(self, delivery_id: UUID) -> DeliveryResource:
+        found = self.read(lambda connection: repository.delivery(connection, delivery_id))
         assert found is not None
         return found
 
-    def replayed(self, delivery_id: UUID) -> Delivery:
+    def replayed(self, delivery_id: UUID) -> DeliveryResource:
         return self.changed(lambda c: replays.replay(c, self.queue, delivery_id, caller=Caller(LOCAL, "r-3")))
 
-    def all_replayed(self, webhook: Webhook, **which: Any) -> ReplayedResource:
+    def all_replayed(self, webhook: WebhookResource, **which: Any) -> ReplayedResource:
         """The failed ones."""
         failed = FailedDeliveries(webhook.id, **which)
         return self.changed(lambda c: replays.replay_failed(c, self.queue, failed, caller=Caller(LOCAL, "r-4")))
@@ -150,10 +148,10 @@ class Office:
         )
         return delivery_id
 
-    def deliveries(self, webhook: Webhook) -> list[Delivery]:
-        return self.read(lambda connection: delivery_repository.page(connection, webhook_id=webhook.id, limit=100))
+    def deliveries(self, webhook: WebhookResource) -> list[DeliveryResource]:
+        return self.read(lambda connection: repository.deliveries(connection, webhook_id=webhook.id, limit=100))
 
-    def webhooks(self) -> list[Webhook]:
+    def webhooks(self) -> list[WebhookResource]:
         return self.read(lambda connection: repository.page(connection, limit=200))
 
     def jobs(self) -> list[Job]:

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from sutler.service.db.asynchronous import begun
-from sutler.service.web.caller import Caller
-from sutler.service.web.principal import LOCAL
+from sutler.service.web.caller import LOCAL, Caller
 from sutler.service.webhooks import repository
 from sutler.service.webhooks import service as webhooks
 from sutler.service.webhooks.events import EVENTS, body_of

@@ -13,8 +13,8 @@ from sutler.service.db.queue import DELIVER, DELIVERIES
 from sutler.service.outgoing.addresses import Network
 from sutler.service.webhooks import repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.retries import MOST_ATTEMPTS, WAITS_S
 from sutler.service.webhooks.sending import Attempt, Message
+from sutler.service.webhooks.service import MOST_ATTEMPTS, WAITS_S
 from tests.adapters.server import Received, Reply, ScriptedServer, redirect_reply
 from tests.service.webhooks.builders import LOOPBACK, NOWHERE, SECRET, is_signed
 from tests.service.webhooks.office import DATA, EVENT, Office

@@ -9,9 +9,8 @@ from typing import Any, Final
 import pytest
 
 from sutler.service.webhooks.events import EVENTS, TEST_EVENT, body_of
-from sutler.service.webhooks.retries import MOST_ATTEMPTS, WAITS_S
 from sutler.service.webhooks.sending import USUAL_LIMITS, Sender
-from sutler.service.webhooks.service import MOST_WEBHOOKS
+from sutler.service.webhooks.service import MOST_ATTEMPTS, MOST_WEBHOOKS, WAITS_S
 from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.service.webhooks.builders import LOOPBACK, SECRET, a_message
 

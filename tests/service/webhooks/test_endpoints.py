@@ -7,8 +7,8 @@ import pytest
 
 from sutler.service.auth.service import create_key
 from sutler.service.db.asynchronous import begun
+from sutler.service.web.caller import CLI, Scope
 from sutler.service.web.errors import ConflictError
-from sutler.service.web.principal import LOCAL, Scope
 from sutler.service.webhooks.events import EVENTS
 from sutler.service.webhooks.service import MOST_WEBHOOKS
 from sutler.service.webhooks.signatures import key_of
@@ -215,7 +215,7 @@ def test_two_requests_at_once_share_the_last_place(office: Office) -> None:
 
 def a_key(office: Office, scope: Scope) -> dict[str, str]:
     """The header that shows a new key."""
-    made = office.changed(lambda c: create_key(c, name=scope, scope=scope, lifetime=None, principal=LOCAL))
+    made = office.changed(lambda c: create_key(c, name=scope, scope=scope, lifetime=None, caller=CLI))
     return {"Authorization": f"Bearer {made.made.text}"}
 
 

@@ -8,15 +8,14 @@ import pytest
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.outgoing.addresses import Network
-from sutler.service.web.caller import Caller
+from sutler.service.web.caller import LOCAL, Caller
 from sutler.service.web.errors import ConflictError, NotFoundError
-from sutler.service.web.principal import LOCAL
 from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
-from sutler.service.webhooks.delivery_repository import FailedDeliveries
-from sutler.service.webhooks.retries import MOST_ATTEMPTS
+from sutler.service.webhooks.repository import FailedDeliveries
 from sutler.service.webhooks.schemas import ReplayedResource
 from sutler.service.webhooks.sending import Attempt, Message
+from sutler.service.webhooks.service import MOST_ATTEMPTS
 from tests.adapters.server import Reply, ScriptedServer
 from tests.service.webhooks.office import EVENT, Office
 

@@ -1,6 +1,6 @@
 """The schedule of retries."""
 
-from sutler.service.webhooks.retries import HOUR_S, MOST_ATTEMPTS, WAITS_S, wait_s
+from sutler.service.webhooks.service import HOUR_S, MOST_ATTEMPTS, WAITS_S, wait_s
 
 
 def test_the_waits_grow_and_last_three_days() -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from sutler.service.deployments.diff.difference import diff_json, difference
-from sutler.service.deployments.diff.offers import offer_key
+from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.schema import DiffDocument, MachineChange
-from sutler.service.deployments.diff.stable_ids import keyed
+from sutler.service.deployments.diff.stable_ids import keyed, offer_key
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.documents.fields import document_json
 from sutler.service.documents.plan import PlanDocument
 from tests.service.deployments.diff.fleets import (
     On,
@@ -302,8 +302,8 @@ def test_many_replicas_are_counted_not_listed_in_the_reason() -> None:
 
 def test_the_document_is_read_back_as_it_was() -> None:
     diff = between(one_replica_each(3), one_replica_each(2, revision=2), held=[a_holding(count=4)])
-    assert DiffDocument.model_validate_json(diff_json(diff)) == diff
-    assert '"from": 1' in diff_json(diff)
+    assert DiffDocument.model_validate_json(document_json(diff)) == diff
+    assert '"from": 1' in document_json(diff)
 
 
 def test_machines_of_an_offer_that_has_become_cheaper_are_rented_anew_where_the_plan_says_so() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.service.deployments.diff.difference import difference
-from sutler.service.deployments.diff.offers import offer_key
 from sutler.service.deployments.diff.schema import MachineChange
+from sutler.service.deployments.diff.stable_ids import offer_key
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.documents.plan import PlanDocument, RentalDocument
 from tests.service.deployments.diff.fleets import On, a_fleet, a_machine, a_replica

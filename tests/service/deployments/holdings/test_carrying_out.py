@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from sutler.service.deployments.holdings.carrying_out import carry_out
+from sutler.service.deployments.holdings.comparison import carry_out
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.watch_schema import CarryOutResource
 from tests.service.deployments.diff.fleets import AT, a_fleet, a_machine

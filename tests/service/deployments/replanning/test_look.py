@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from sutler.service.deployments.replanning.preparing import prepare
-from sutler.service.deployments.replanning.state import State
+from sutler.service.deployments.replanning.verdict import State
 from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.plan import DeratedConfiguration, DeratedStage, ValidationDocument
 from sutler.solver.replanning import Considered, consider

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sutler.service.deployments.replanning.evaluate import look
 from sutler.service.deployments.replanning.load import seen
 from sutler.service.deployments.replanning.preparing import prepare
+from sutler.service.deployments.replanning.verdict import look
 from sutler.service.workers.replan_job import Replan
 from sutler.solver.replanning import consider
 from tests.service.deployments.replanning.builders import a_problem, an_offer, traffic

@@ -10,11 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.evaluate import look
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.replanning.standing_machines import reported
-from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.deployments.replanning.verdict import Verdict, look
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.market import OfferDocument
