@@ -112,11 +112,7 @@ def _collect(region: str, model: object, prices: Mapping[str, Row], told: tally.
             listed = _list_offer(name, gpu, prices.get(name.lower()), price_band)
             for offer in (listed, *_in_region(listed, region, name, basis, machines)):
                 collected.keep(offer)
-        told.add(_part(region, name))
-
-
-def _part(region: str, name: str) -> str:
-    return f"{region}/{name}"
+        told.add(region, name)
 
 
 def _without_spot(model: str) -> str:
@@ -184,7 +180,7 @@ def _in_region(
         yield replace(
             listed,
             offer_id=tally.joined(region, name, f"{size}x"),
-            feed=tally.feed_of(tally.STOCK_FEED, _part(region, name)),
+            feed=tally.feed_of(tally.STOCK_FEED, region, name),
             gpus=size,
             available=available,
             availability_basis=basis,

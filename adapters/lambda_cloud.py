@@ -142,14 +142,8 @@ def _in_region(listed: Offer, name: str, region: Row) -> Offer:
     place = values.text(region, "name")
     if place is None:
         raise RowError("bad_shape", f"regions_with_capacity_available: {values.short(region)} has no name")
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(name, place),
-        feed=tally.feed_of(tally.STOCK_FEED, name),
-        place=place,
-        site=tally.joined(NAME, place),
-        region=place,
-    )
+    feed = tally.feed_of(tally.STOCK_FEED, name)
+    return tally.somewhere(listed, NAME, place, place, offer_id=tally.joined(name, place), feed=feed)
 
 
 PROVIDER: Final = Provider(

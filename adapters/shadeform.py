@@ -85,13 +85,9 @@ def _collect(value: object, leave_out: frozenset[str], told: tally.Told, price_b
             for offer in (listed, *(_in_region(region, listed, cloud, name) for region in regions)):
                 collected.keep(offer)
         if is_known:
-            told.add(_part(cloud, name))
+            told.add(cloud, name)
         else:
             told.doubt()
-
-
-def _part(cloud: str, name: str) -> str:
-    return f"{cloud}/{name}"
 
 
 def _ids(value: object) -> tuple[str | None, ...]:
@@ -161,15 +157,9 @@ def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_ba
 
 
 def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:
-    is_one_place = region.lower() != ANY_REGION
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(cloud, region, name),
-        feed=tally.feed_of(tally.STOCK_FEED, _part(cloud, name)),
-        place=tally.joined(cloud, region),
-        site=tally.joined(NAME, cloud, region) if is_one_place else None,
-        region=region if is_one_place else None,
-    )
+    offer_id, feed = tally.joined(cloud, region, name), tally.feed_of(tally.STOCK_FEED, cloud, name)
+    place, one_region = tally.joined(cloud, region), None if region.lower() == ANY_REGION else region
+    return tally.somewhere(listed, NAME, place, one_region, offer_id=offer_id, feed=feed)
 
 
 PROVIDER: Final = Provider(

@@ -188,13 +188,9 @@ def _collect_contracts(
                 found.told.doubt(error)
                 continue
         for place in found.read:
-            found.told.add(_part(place, name))
+            found.told.add(place, name)
     if errors:
         collected.reject(row, errors[0], name)
-
-
-def _part(location: str, name: str) -> str:
-    return f"{location}/{name}"
 
 
 def _size(row: Row) -> tuple[str, int] | None:
@@ -238,14 +234,8 @@ def _gpu(row: Row, gpu_row: Row, gpus: int) -> str:
 
 
 def _at(location: str, listed: Offer, name: str) -> Offer:
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(name, location),
-        feed=tally.feed_of(listed.contract, _part(location, name)),
-        place=location,
-        site=tally.joined(NAME, location),
-        region=location,
-    )
+    feed = tally.feed_of(listed.contract, location, name)
+    return tally.somewhere(listed, NAME, location, location, offer_id=tally.joined(name, location), feed=feed)
 
 
 PROVIDER: Final = Provider(
