@@ -53,7 +53,7 @@ def robustness_of(
         value_at_low=own.value_at_low,
         load_multiple_at_low=None if own.is_rate else low_rps / own.demand,
         verdict="unknown",
-        reason=f"the {own.limit} came before another plan was sought there",
+        reason=f"the time limit of {options.time_limit_s:g} s came before another plan was sought there",
     )
     capped = _capped(own.problem, seconds_left)
     try:
@@ -138,10 +138,6 @@ class _Own:
         if self.is_rate:
             return self.low_rps * (1 + self.gap)
         return self.demand * self.problem.objective.carried_load
-
-    @property
-    def limit(self) -> str:
-        return f"time limit of {self.problem.options.time_limit_s:g} s"
 
     def bound_rps(self, share: float) -> float:
         """The requests/s that are `share` of what is proven of every plan."""
