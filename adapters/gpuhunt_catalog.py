@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sutler.adapters import values
 from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, FetchError, RowError, SetupError, TryLaterError
@@ -27,21 +28,7 @@ from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import joined
-from sutler.adapters.values import (
-    Row,
-    as_row,
-    checked_price,
-    count,
-    flag,
-    identifier,
-    nonnegative,
-    number,
-    optional_identifier,
-    short,
-    stated,
-    text,
-    whole,
-)
+from sutler.adapters.values import Row
 
 NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
@@ -155,8 +142,8 @@ def parse(rows: Mapping[str, Any], *, price_band: PriceBand, failure: FetchError
 def _collect(cloud: str, value: object, collected: Collected, price_band: PriceBand) -> bool:
     """Whether the row has a price; rows without a GPU are passed over."""
     try:
-        row = as_row(value)
-        if whole(row, "gpu_count") == 0:
+        row = values.as_row(value)
+        if values.whole(row, "gpu_count") == 0:
             return False
         collected.keep(_offer(cloud, row, price_band))
     except RowError as error:
@@ -167,16 +154,16 @@ def _collect(cloud: str, value: object, collected: Collected, price_band: PriceB
 
 def _ids(value: object) -> tuple[str | None, ...]:
     """What tells the rows of a cloud apart, which a price that changes does not."""
-    kind = "interruptible" if isinstance(value, dict) and flag(value, "spot") else "on_demand"
-    return (optional_identifier(value, "location"), optional_identifier(value, "instance_name"), kind)
+    kind = "interruptible" if isinstance(value, dict) and values.flag(value, "spot") else "on_demand"
+    return (values.optional_identifier(value, "location"), values.optional_identifier(value, "instance_name"), kind)
 
 
 def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
     """Raises RowError."""
-    instance, location = identifier(row, "instance_name"), identifier(row, "location")
-    gpus = count(row, "gpu_count", most=MOST_GPUS)
-    gpu = identify(_with_form(cloud, row, instance), provider=NAME, memory_gb=number(row, "gpu_memory"))
-    price = stated(number(row, "price"), "price", "no_on_demand_price")
+    instance, location = values.identifier(row, "instance_name"), values.identifier(row, "location")
+    gpus = values.count(row, "gpu_count", most=MOST_GPUS)
+    gpu = identify(_with_form(cloud, row, instance), provider=NAME, memory_gb=values.number(row, "gpu_memory"))
+    price = values.stated(values.number(row, "price"), "price", "no_on_demand_price")
     is_spot = _is_spot(row)
     return Offer(
         offer_id=joined(cloud, location, instance),
@@ -185,29 +172,29 @@ def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
         gpus=gpus,
         available=0,
         availability_basis="list",
-        price_usd_per_hour=checked_price(price, gpus=gpus, band=price_band, name="price"),
+        price_usd_per_hour=values.checked_price(price, gpus=gpus, band=price_band, name="price"),
         contract="interruptible" if is_spot else "on_demand",
         site=joined(cloud, location),
         region=location,
-        disk_gb=nonnegative(row, "disk_size"),
+        disk_gb=values.nonnegative(row, "disk_size"),
     )
 
 
 def _with_form(cloud: str, row: Row, instance: str) -> str | None:
     """ "A100" of an AWS p4d is "A100 SXM4". Raises RowError where the instance does not tell which card is meant."""
-    name = text(row, "gpu_name")
+    name = values.text(row, "gpu_name")
     if name not in NAMES_OF_SEVERAL_CARDS:
         return name
     for of_cloud, of_gpu, instances, form in FORMS:
         if (of_cloud, of_gpu) == (cloud, name) and re.fullmatch(instances, instance):
             return f"{name} {form}"
-    raise RowError("unknown_gpu", f"{short(name)}: {short(instance)} does not tell SXM from PCIe")
+    raise RowError("unknown_gpu", f"{values.short(name)}: {values.short(instance)} does not tell SXM from PCIe")
 
 
 def _is_spot(row: Row) -> bool:
-    spot = flag(row, "spot")
+    spot = values.flag(row, "spot")
     if spot is None:
-        raise RowError("bad_shape", f"spot: {short(row.get('spot'))} is neither true nor false")
+        raise RowError("bad_shape", f"spot: {values.short(row.get('spot'))} is neither true nor false")
     return spot
 
 

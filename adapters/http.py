@@ -16,17 +16,8 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.auth import AuthBase
 
-from sutler.adapters.bodies import (
-    BodyLimits,
-    blanked,
-    blanked_text,
-    body_of,
-    first_words,
-    json_of,
-    json_or_none,
-    kind_of,
-    one_line,
-)
+from sutler.adapters import bodies
+from sutler.adapters.bodies import BodyLimits
 from sutler.adapters.errors import AnswerError, FetchError, SetupError, TryLaterError
 from sutler.adapters.stated_waits import spent_windows_s, stated_wait_s
 from sutler.adapters.values import short
@@ -203,8 +194,10 @@ class HttpClient:
     def _once(self, send: Callable[[], requests.Response], classify: Classify | None) -> HttpAnswer:
         try:
             with send() as response:
-                content = blanked(body_of(response, self._body_limits()), self.secrets)
-                found = {name.lower(): blanked_text(value, self.secrets) for name, value in response.headers.items()}
+                content = bodies.blanked(bodies.body_of(response, self._body_limits()), self.secrets)
+                found = {
+                    name.lower(): bodies.blanked_text(value, self.secrets) for name, value in response.headers.items()
+                }
                 status = response.status_code
         except (requests.exceptions.RequestException, ValueError) as error:
             raise self._no_answer(error) from None
@@ -212,7 +205,7 @@ class HttpClient:
             self._refuse(status, found, content, classify)
         if status not in _WHOLE:
             raise AnswerError("bad_body", f"{self._host()} answers {status}: no whole answer", http_status=status)
-        data = json_of(content, found.get("content-type", ""), host=self._host(), http_status=status)
+        data = bodies.json_of(content, found.get("content-type", ""), host=self._host(), http_status=status)
         return HttpAnswer(status, found, data)
 
     def _no_answer(self, error: Exception) -> FetchError:
@@ -220,7 +213,7 @@ class HttpClient:
         bad_url = requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema
         if isinstance(error, bad_url) or not isinstance(error, requests.exceptions.RequestException):
             return SetupError("config_error", f"base_url: {self._host()} cannot be a host: correct it")
-        return TryLaterError(f"{self._host()} does not answer: {kind_of(error)}")
+        return TryLaterError(f"{self._host()} does not answer: {bodies.kind_of(error)}")
 
     def _send(
         self, method: str, url: str, params: Mapping[str, str] | None, body: object, headers: dict[str, str]
@@ -255,7 +248,7 @@ class HttpClient:
             stays = _origin(there) == _origin(self.base_url)
         except ValueError:
             stays = False
-        if not stays or blanked_text(target, self.secrets) != target:
+        if not stays or bodies.blanked_text(target, self.secrets) != target:
             detail = f"{self._host()} redirects to another host: set the base URL to the one that is meant"
             raise SetupError("config_error", detail, http_status=status)
         return there
@@ -265,7 +258,7 @@ class HttpClient:
 
     def _refuse(self, status: int, headers: Mapping[str, str], content: bytes, classify: Classify | None) -> NoReturn:
         wait_s, at_s = self._stated_wait_s(headers), self.clock.epoch_s()
-        refusal = Refusal(status, headers, json_or_none(content), first_words(content), wait_s, at_s)
+        refusal = Refusal(status, headers, bodies.json_or_none(content), bodies.first_words(content), wait_s, at_s)
         own = classify(refusal) if classify is not None else None
         raise own if own is not None else self._usual_meaning(refusal)
 
@@ -315,7 +308,7 @@ def message_of(refusal: Refusal) -> str:
         fields += [data.get(name) for name in ("msg", "message", "detail", "title")]
         texts = [text for text in fields if isinstance(text, str) and text]
         if texts:
-            return one_line(": ".join(dict.fromkeys(texts)))
+            return bodies.one_line(": ".join(dict.fromkeys(texts)))
     return refusal.text or "nothing more"
 
 

@@ -16,14 +16,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from sutler.adapters import credentials, tally
+from sutler.adapters import credentials, tally, values
 from sutler.adapters.base import MOST_AVAILABLE, MOST_GPUS, AvailabilityBasis, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, key_in
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient, of_shape, wrong_shape
 from sutler.adapters.rows import Collected
-from sutler.adapters.values import Row, as_row, identifier, inside, number, optional_identifier, short, text, whole
+from sutler.adapters.values import Row
 
 NAME: Final = "hyperstack"
 STOCKS_PATH: Final = "/v1/core/stocks"
@@ -47,7 +47,9 @@ def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
 
 def parse(stocks: Any, pricebook: Any, *, price_band: PriceBand) -> Poll:
     """What stocks and price book say together. Raises AnswerError (bad_shape) for other shapes."""
-    regions = of_shape(inside(stocks, "stocks"), list, sent=stocks, cloud="Hyperstack", what="a list of stocks")
+    regions = of_shape(
+        values.inside(stocks, "stocks"), list, sent=stocks, cloud="Hyperstack", what="a list of stocks"
+    )
     prices = _price_rows(pricebook)
     collected = Collected()
     told = tally.Told(collected)
@@ -65,7 +67,7 @@ def _price_rows(pricebook: Any) -> Mapping[str, Row]:
         if rows is None:
             rows = [_named(name, value) for name, value in pricebook.items()]
     if not isinstance(rows, list) or (rows and not any(_price_name(row) for row in rows)):
-        raise wrong_shape(f"Hyperstack sent {short(pricebook)} in place of a price book", http_status=200)
+        raise wrong_shape(f"Hyperstack sent {values.short(pricebook)} in place of a price book", http_status=200)
     return {name: row for row in rows if (name := _price_name(row))}
 
 
@@ -78,30 +80,30 @@ def _named(name: str, value: Any) -> Any:
 def _price_name(row: Any) -> str | None:
     if not isinstance(row, dict) or not any(field in row for field in PRICE_FIELDS):
         return None
-    return (text(row, "name") or "").lower() or None
+    return (values.text(row, "name") or "").lower() or None
 
 
 def _regions(rows: list[Any], told: tally.Told) -> Iterator[tuple[str, list[Any]]]:
     """Regions with their GPU models; stocks of other things are passed over."""
     for value in rows:
-        kind = text(value, "stock-type") or text(value, "stock_type") or "GPU"
-        with told.rejecting(value, optional_identifier(value, "region"), kind):
-            row = as_row(value)
+        kind = values.text(value, "stock-type") or values.text(value, "stock_type") or "GPU"
+        with told.rejecting(value, values.optional_identifier(value, "region"), kind):
+            row = values.as_row(value)
             if kind.upper() != "GPU":
                 continue
             models = row.get("models")
-            region = identifier(row, "region")
+            region = values.identifier(row, "region")
             if not isinstance(models, list):
-                raise RowError("bad_shape", f"models: {short(models)} is no list")
+                raise RowError("bad_shape", f"models: {values.short(models)} is no list")
             yield region, models
 
 
 def _collect(region: str, model: object, prices: Mapping[str, Row], told: tally.Told, price_band: PriceBand) -> None:
     """What is not for rent needs no price."""
     collected = told.collected
-    with told.rejecting({"region": region, "model": model}, region, optional_identifier(model, "model")):
-        row = as_row(model)
-        name = identifier(row, "model")
+    with told.rejecting({"region": region, "model": model}, region, values.optional_identifier(model, "model")):
+        row = values.as_row(model)
+        name = values.identifier(row, "model")
         gpu = identify(_without_spot(name), provider=NAME)
         basis, machines = _machines(row)
         if not machines:
@@ -110,11 +112,7 @@ def _collect(region: str, model: object, prices: Mapping[str, Row], told: tally.
             listed = _list_offer(name, gpu, prices.get(name.lower()), price_band)
             for offer in (listed, *_in_region(listed, region, name, basis, machines)):
                 collected.keep(offer)
-        told.add(_part(region, name))
-
-
-def _part(region: str, name: str) -> str:
-    return f"{region}/{name}"
+        told.add(region, name)
 
 
 def _without_spot(model: str) -> str:
@@ -129,8 +127,8 @@ def _machines(row: Row) -> tuple[AvailabilityBasis, dict[int, int]]:
         return "count", _beyond_larger(counts)
     stated = _AT_LEAST.fullmatch(str(row.get("available", "")).strip())
     if stated is None:
-        shown = f"configurations: {short(configurations)} has no sizes"
-        raise RowError("bad_number", f"{shown}, and available: {short(row.get('available'))} is no count")
+        shown = f"configurations: {values.short(configurations)} has no sizes"
+        raise RowError("bad_number", f"{shown}, and available: {values.short(row.get('available'))} is no count")
     gpus = min(int(stated[1]), MOST_AVAILABLE)
     return "lower_bound", {1: gpus} if gpus else {}
 
@@ -140,7 +138,7 @@ def _counts(configurations: Row) -> dict[int, int]:
     counts: dict[int, int] = {}
     for name in configurations:
         size = _SIZE.fullmatch(name.strip())
-        fitting = whole(configurations, name) if size else None
+        fitting = values.whole(configurations, name) if size else None
         if size is None or fitting is None:
             continue
         if not 0 <= fitting <= MOST_AVAILABLE or int(size[1]) > MOST_GPUS:
@@ -162,9 +160,9 @@ def _beyond_larger(counts: Mapping[int, int]) -> dict[int, int]:
 def _list_offer(name: str, gpu: str, price_row: Row | None, price_band: PriceBand) -> Offer:
     """One GPU of the model at its list price. Raises RowError."""
     field = next((field for field in PRICE_FIELDS if (price_row or {}).get(field) is not None), None)
-    per_gpu = number(price_row, field) if price_row is not None and field is not None else None
+    per_gpu = values.number(price_row, field) if price_row is not None and field is not None else None
     if per_gpu is None:
-        raise RowError("no_on_demand_price", f"the price book has no price for {short(name)}")
+        raise RowError("no_on_demand_price", f"the price book has no price for {values.short(name)}")
     return tally.list_offer(
         name,
         size=(gpu, 1),
@@ -182,7 +180,7 @@ def _in_region(
         yield replace(
             listed,
             offer_id=tally.joined(region, name, f"{size}x"),
-            feed=tally.feed_of(tally.STOCK_FEED, _part(region, name)),
+            feed=tally.feed_of(tally.STOCK_FEED, region, name),
             gpus=size,
             available=available,
             availability_basis=basis,

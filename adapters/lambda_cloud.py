@@ -11,26 +11,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from sutler.adapters import credentials, tally
+from sutler.adapters import credentials, tally, values
 from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, bearer
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient, of_shape
 from sutler.adapters.rows import Collected
-from sutler.adapters.values import (
-    CENTS_PER_USD,
-    Row,
-    as_row,
-    inside,
-    nonnegative,
-    number,
-    optional_identifier,
-    short,
-    stated,
-    text,
-    whole,
-)
+from sutler.adapters.values import CENTS_PER_USD, Row
 
 NAME: Final = "lambda"
 TYPES_PATH: Final = "/api/v1/instance-types"
@@ -50,11 +38,11 @@ def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
 
 def parse(data: Any, *, price_band: PriceBand) -> Poll:
     """What the types say. Raises AnswerError (bad_shape) where there is no object of types."""
-    types = of_shape(inside(data, "data"), dict, sent=data, cloud="Lambda", what="its instance types")
+    types = of_shape(values.inside(data, "data"), dict, sent=data, cloud="Lambda", what="its instance types")
     collected = Collected()
     told = tally.Told(collected)
     for name, entry in types.items():
-        _collect(optional_identifier({"name": name}, "name"), entry, told, price_band)
+        _collect(values.optional_identifier({"name": name}, "name"), entry, told, price_band)
     return tally.poll_of_types(collected, told)
 
 
@@ -64,8 +52,8 @@ def _collect(name: str | None, entry: object, told: tally.Told, price_band: Pric
     with told.rejecting({"id": name, "type": entry}, name):
         if name is None:
             raise RowError("bad_shape", "data: a type has no name")
-        row = as_row(entry)
-        kind = as_row(row.get("instance_type"))
+        row = values.as_row(entry)
+        kind = values.as_row(row.get("instance_type"))
         size = _size(name, kind)
         regions = row.get("regions_with_capacity_available")
         cause = _why_not_for_rent(size, regions)
@@ -87,7 +75,7 @@ def _collect(name: str | None, entry: object, told: tally.Told, price_band: Pric
 
 def _size(name: str, kind: Row) -> tuple[str, int] | None:
     """GPU slug and count, or None for a type without a GPU. Raises RowError."""
-    gpus = whole(_specs(kind), "gpus")
+    gpus = values.whole(_specs(kind), "gpus")
     if gpus == 0 or (gpus is None and name.startswith("cpu_")):
         return None
     gpu, counted = _gpu(kind)
@@ -110,8 +98,8 @@ def _why_not_for_rent(size: tuple[str, int] | None, regions: object) -> str | No
 def _list_offer(name: str, size: tuple[str, int], kind: Row, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError."""
     field = "price_cents_per_hour"
-    usd_per_hour = stated(number(kind, field), field, "no_on_demand_price") / CENTS_PER_USD
-    storage_gib = nonnegative(_specs(kind), "storage_gib")
+    usd_per_hour = values.stated(values.number(kind, field), field, "no_on_demand_price") / CENTS_PER_USD
+    storage_gib = values.nonnegative(_specs(kind), "storage_gib")
     listed = tally.list_offer(name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
     return replace(listed, disk_gb=None if storage_gib is None else round(storage_gib * GB_PER_GIB, 3))
 
@@ -121,15 +109,15 @@ def _collect_regions(listed: Offer, name: str, regions: object, collected: Colle
     rejected_before = len(collected.rejected)
     for region in regions if isinstance(regions, list) else ():
         try:
-            collected.keep(_in_region(listed, name, as_row(region)))
+            collected.keep(_in_region(listed, name, values.as_row(region)))
         except RowError as error:
-            collected.reject({"id": name, "region": region}, error, name, text(region, "name"))
+            collected.reject({"id": name, "region": region}, error, name, values.text(region, "name"))
     return len(collected.rejected) == rejected_before
 
 
 def _gpu(row: Row) -> tuple[str, int | None]:
     """Slug and count of "8x H100 (80 GB SXM5)"; `gpu_description` where it names a GPU, else `description`."""
-    described = [text(row, name) for name in ("gpu_description", "description")]
+    described = [values.text(row, name) for name in ("gpu_description", "description")]
     name = next((words for words in described if words and words.upper() != "N/A"), None)
     match = _COUNTED.fullmatch(name or "")
     if match is None:
@@ -142,7 +130,7 @@ def _gpu(row: Row) -> tuple[str, int | None]:
 
 def _count(specified: int | None, counted: int | None) -> int:
     """Raises RowError where the two contradict each other or neither is there."""
-    gpus = stated(counted if specified is None else specified, "specs.gpus")
+    gpus = values.stated(counted if specified is None else specified, "specs.gpus")
     if not 1 <= gpus <= MOST_GPUS or counted not in {None, gpus}:
         described = "" if counted is None else f", and {counted} by the description"
         raise RowError("bad_number", f"specs.gpus: {gpus}{described}, must be one number from 1 to {MOST_GPUS}")
@@ -151,17 +139,11 @@ def _count(specified: int | None, counted: int | None) -> int:
 
 def _in_region(listed: Offer, name: str, region: Row) -> Offer:
     """The type as rentable in a region. Raises RowError."""
-    place = text(region, "name")
+    place = values.text(region, "name")
     if place is None:
-        raise RowError("bad_shape", f"regions_with_capacity_available: {short(region)} has no name")
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(name, place),
-        feed=tally.feed_of(tally.STOCK_FEED, name),
-        place=place,
-        site=tally.joined(NAME, place),
-        region=place,
-    )
+        raise RowError("bad_shape", f"regions_with_capacity_available: {values.short(region)} has no name")
+    feed = tally.feed_of(tally.STOCK_FEED, name)
+    return tally.somewhere(listed, NAME, place, place, offer_id=tally.joined(name, place), feed=feed)
 
 
 PROVIDER: Final = Provider(

@@ -8,6 +8,7 @@ all fields only `id` is sure to be there.
 from functools import partial
 from typing import Any, Final
 
+from sutler.adapters import values
 from sutler.adapters.base import MOST_GPUS, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.errors import RowError
@@ -15,18 +16,7 @@ from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient, of_shape
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import as_asked
-from sutler.adapters.values import (
-    Row,
-    checked_price,
-    identifier,
-    inside,
-    nonnegative,
-    number,
-    optional_identifier,
-    stated,
-    text,
-    whole,
-)
+from sutler.adapters.values import Row
 
 NODES_PATH: Final = "/api/public/v1/nodes"
 FEED: Final = "nodes"
@@ -47,11 +37,11 @@ def parse(data: Any, *, price_band: PriceBand) -> Poll:
     Nodes come and go, so a node of which nothing can be read is gone as one that is absent; but a feed in which no
     node tells what is free says nothing.
     """
-    nodes = of_shape(inside(data, "nodes"), list, sent=data, cloud="Lium", what="a list of nodes")
+    nodes = of_shape(values.inside(data, "nodes"), list, sent=data, cloud="Lium", what="a list of nodes")
     collected = Collected()
     offer_of = partial(_offer, price_band=price_band)
     new = (node for node in nodes if collected.is_new(node))
-    read = sum(collected.read(node, offer_of, optional_identifier(node, "id")) for node in new)
+    read = sum(collected.read(node, offer_of, values.optional_identifier(node, "id")) for node in new)
     unknown = collected.not_available["unknown"]
     if unknown and read == unknown:
         return collected.poll(detail="no node says how many of its GPUs are free")
@@ -60,45 +50,47 @@ def parse(data: Any, *, price_band: PriceBand) -> Poll:
 
 def _offer(node: Row, *, price_band: PriceBand) -> Offer | str:
     """The offer, or the cause why nothing is for rent. Raises RowError."""
-    node_id = identifier(node, "id")
-    gpu = identify(text(node, "gpu_model"), provider="lium", memory_gb=number(node, "gpu_memory_gb"))
+    node_id = values.identifier(node, "id")
+    gpu = identify(values.text(node, "gpu_model"), provider="lium", memory_gb=values.number(node, "gpu_memory_gb"))
     free, least = _free_and_least(node)
     if free is None:
         return "unknown"
     if free <= 0 or free < least:
         return "rented" if free <= 0 else "below_minimum"
-    per_gpu = stated(number(node, "price_per_gpu_hour"), "price_per_gpu_hour", "no_on_demand_price")
+    per_gpu = values.stated(values.number(node, "price_per_gpu_hour"), "price_per_gpu_hour", "no_on_demand_price")
     return Offer(
         offer_id=node_id,
         feed=FEED,
         gpu=gpu,
         gpus=free,
         available=1,
-        price_usd_per_hour=checked_price(per_gpu * free, gpus=free, band=price_band, name="price_per_gpu_hour"),
-        contract="interruptible" if (text(node, "tier") or "").lower() == "spot" else "on_demand",
+        price_usd_per_hour=values.checked_price(
+            per_gpu * free, gpus=free, band=price_band, name="price_per_gpu_hour"
+        ),
+        contract="interruptible" if (values.text(node, "tier") or "").lower() == "spot" else "on_demand",
         divisible=least == 1,
         machine_id=node_id,
         machine_gpus=free,
         region=_region(node),
-        disk_gb=nonnegative(node, "disk_free_gb"),
+        disk_gb=values.nonnegative(node, "disk_free_gb"),
     )
 
 
 def _free_and_least(node: Row) -> tuple[int | None, int]:
     """Free GPUs and the smallest order, which without a statement is the whole node. Raises RowError."""
-    free, total = whole(node, "available_gpu_count"), whole(node, "gpu_count")
-    stated = whole(node, "min_rentable_gpu_count")
+    free, total = values.whole(node, "available_gpu_count"), values.whole(node, "gpu_count")
+    least = values.whole(node, "min_rentable_gpu_count")
     if free is not None and not 0 <= free <= min(MOST_GPUS, MOST_GPUS if total is None else total):
         shown = "" if total is None else f" of {total}"
         raise RowError("bad_number", f"available_gpu_count: {free}{shown} GPUs cannot be free")
-    if stated is not None and stated < 0:
-        raise RowError("bad_number", f"min_rentable_gpu_count: {stated} is negative")
-    return free, max(1, stated or total or free or 1)
+    if least is not None and least < 0:
+        raise RowError("bad_number", f"min_rentable_gpu_count: {least} is negative")
+    return free, max(1, least or total or free or 1)
 
 
 def _region(node: Row) -> str | None:
     """Country first ("US-CA"), so that a filter on it finds all its regions."""
-    country, region = text(node, "country_code"), text(node, "region")
+    country, region = values.text(node, "country_code"), values.text(node, "region")
     if country is None:
         return None
     code = country.upper()[:LONGEST_COUNTRY]  # cut last: some letters become two in upper case

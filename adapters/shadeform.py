@@ -12,29 +12,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from sutler.adapters import credentials, tally
+from sutler.adapters import credentials, tally, values
 from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, key_in
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient, of_shape
 from sutler.adapters.rows import Collected
-from sutler.adapters.values import (
-    CENTS_PER_USD,
-    Row,
-    as_row,
-    count,
-    flag,
-    identifier,
-    inside,
-    nonnegative,
-    number,
-    optional_identifier,
-    short,
-    stated,
-    text,
-    whole,
-)
+from sutler.adapters.values import CENTS_PER_USD, Row
 
 NAME: Final = "shadeform"
 TYPES_PATH: Final = "/v1/instances/types"
@@ -69,7 +54,7 @@ def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
 
 def parse(data: Any, *, price_band: PriceBand, leave_out: frozenset[str] = frozenset()) -> Poll:
     """What the types say. Raises AnswerError (bad_shape) where there is no list of them."""
-    found = inside(data, "instance_types")
+    found = values.inside(data, "instance_types")
     types = of_shape(found, list, sent=data, cloud="Shadeform", what="a list of instance types")
     collected = Collected()
     told = tally.Told(collected)
@@ -83,8 +68,8 @@ def _collect(value: object, leave_out: frozenset[str], told: tally.Told, price_b
     """What is not for rent needs no price."""
     collected = told.collected
     with told.rejecting(value, *_ids(value)):
-        row = as_row(value)
-        cloud, name = identifier(row, "cloud"), identifier(row, "shade_instance_type")
+        row = values.as_row(value)
+        cloud, name = values.identifier(row, "cloud"), values.identifier(row, "shade_instance_type")
         if cloud.lower() in leave_out:
             collected.not_available["left_out"] += 1
             return
@@ -100,25 +85,21 @@ def _collect(value: object, leave_out: frozenset[str], told: tally.Told, price_b
             for offer in (listed, *(_in_region(region, listed, cloud, name) for region in regions)):
                 collected.keep(offer)
         if is_known:
-            told.add(_part(cloud, name))
+            told.add(cloud, name)
         else:
             told.doubt()
 
 
-def _part(cloud: str, name: str) -> str:
-    return f"{cloud}/{name}"
-
-
 def _ids(value: object) -> tuple[str | None, ...]:
-    return (optional_identifier(value, "cloud"), optional_identifier(value, "shade_instance_type"))
+    return (values.optional_identifier(value, "cloud"), values.optional_identifier(value, "shade_instance_type"))
 
 
 def _size(row: Row) -> tuple[str, int] | None:
     """GPU slug and count, or None for a type without a GPU. Raises RowError."""
     setup = _setup(row)
-    if whole(setup, "num_gpus") == 0:
+    if values.whole(setup, "num_gpus") == 0:
         return None
-    gpus = count(setup, "num_gpus", most=MOST_GPUS)
+    gpus = values.count(setup, "num_gpus", most=MOST_GPUS)
     return _gpu(setup), gpus
 
 
@@ -130,14 +111,14 @@ def _setup(row: Row) -> Row:
 
 def _gpu(setup: Row) -> str:
     """The slug of type and form together (`A100_80G` with `sxm4`), else of the type alone where the form agrees."""
-    name, form = text(setup, "gpu_type"), (text(setup, "interconnect") or "").lower()
-    memory_gb, nvlink = number(setup, "vram_per_gpu_in_gb"), flag(setup, "nvlink")
+    name, form = values.text(setup, "gpu_type"), (values.text(setup, "interconnect") or "").lower()
+    memory_gb, nvlink = values.number(setup, "vram_per_gpu_in_gb"), values.flag(setup, "nvlink")
     if form and name is not None:
         with suppress(RowError):
             return identify(f"{name} {form}", provider=NAME, memory_gb=memory_gb)
     slug = identify(name, provider=NAME, memory_gb=memory_gb, nvlink=nvlink)
     if ("pcie" in form and "sxm" in slug) or ("sxm" in form and ("pcie" in slug or "nvl" in slug)):
-        raise RowError("unknown_gpu", f"{short(name)} is {slug}, which does not exist as {short(form)}")
+        raise RowError("unknown_gpu", f"{values.short(name)} is {slug}, which does not exist as {values.short(form)}")
     return slug
 
 
@@ -152,12 +133,12 @@ def _regions(row: Row, ids: tuple[str, str], collected: Collected) -> tuple[list
     regions, is_known = [], True
     for value in entries:
         try:
-            entry = as_row(value)
-            if (text(entry, "rental_type") or "on_demand").lower() != "on_demand":
+            entry = values.as_row(value)
+            if (values.text(entry, "rental_type") or "on_demand").lower() != "on_demand":
                 continue
-            available, region = flag(entry, "available"), identifier(entry, "region")
+            available, region = values.flag(entry, "available"), values.identifier(entry, "region")
         except RowError as error:
-            place = optional_identifier(value, "region")
+            place = values.optional_identifier(value, "region")
             collected.reject({"type": "/".join(ids), "availability": value}, error, *ids, place)
             is_known = False
             continue
@@ -170,21 +151,15 @@ def _regions(row: Row, ids: tuple[str, str], collected: Collected) -> tuple[list
 def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError."""
     field = "hourly_price"
-    usd_per_hour = stated(number(row, field), field, "no_on_demand_price") / CENTS_PER_USD
+    usd_per_hour = values.stated(values.number(row, field), field, "no_on_demand_price") / CENTS_PER_USD
     listed = tally.list_offer(cloud, name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
-    return replace(listed, disk_gb=nonnegative(_setup(row), "storage_in_gb"))
+    return replace(listed, disk_gb=values.nonnegative(_setup(row), "storage_in_gb"))
 
 
 def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:
-    is_one_place = region.lower() != ANY_REGION
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(cloud, region, name),
-        feed=tally.feed_of(tally.STOCK_FEED, _part(cloud, name)),
-        place=tally.joined(cloud, region),
-        site=tally.joined(NAME, cloud, region) if is_one_place else None,
-        region=region if is_one_place else None,
-    )
+    offer_id, feed = tally.joined(cloud, region, name), tally.feed_of(tally.STOCK_FEED, cloud, name)
+    place, one_region = tally.joined(cloud, region), None if region.lower() == ANY_REGION else region
+    return tally.somewhere(listed, NAME, place, one_region, offer_id=offer_id, feed=feed)
 
 
 PROVIDER: Final = Provider(

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from sutler.adapters import values
 from sutler.adapters.base import MOST_GPUS_OF_AN_OFFER, Contract, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, RowError, SetupError
@@ -19,22 +20,7 @@ from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import USUAL_POLICY, HttpClient
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import joined
-from sutler.adapters.values import (
-    Row,
-    checked_price,
-    count,
-    flag,
-    identifier,
-    inside,
-    integer_of_digits,
-    number,
-    optional_identifier,
-    short,
-    stated,
-    text,
-    whole,
-    whole_numbers,
-)
+from sutler.adapters.values import Row
 
 NAME: Final = "file"
 SCHEMA: Final = "sutler/market/v1"
@@ -65,18 +51,18 @@ def _document(path: Path) -> Any:
             content = file.read(USUAL_POLICY.most_body_bytes + 1)
     except (OSError, ValueError) as error:
         kind = getattr(error, "strerror", None) or type(error).__name__
-        raise AnswerError("bad_body", f"SUTLER_FILE_PATH: {short(str(path))} cannot be read: {kind}") from None
+        raise AnswerError("bad_body", f"SUTLER_FILE_PATH: {values.short(str(path))} cannot be read: {kind}") from None
     if len(content) > USUAL_POLICY.most_body_bytes:
         raise AnswerError("bad_body", f"SUTLER_FILE_PATH: more than {USUAL_POLICY.most_body_bytes} bytes")
     try:
-        return json.loads(content, parse_int=integer_of_digits)
+        return json.loads(content, parse_int=values.integer_of_digits)
     except (ValueError, RecursionError) as error:
         raise AnswerError("bad_body", f"SUTLER_FILE_PATH: the file is no JSON: {str(error)[:80]}") from None
 
 
 def parse(data: Any, *, price_band: PriceBand, provider: str | None = None) -> Poll:
     """The offers of a snapshot, or of one `provider` in it. Raises AnswerError (bad_shape)."""
-    offers = inside(data, "offers")
+    offers = values.inside(data, "offers")
     if not isinstance(offers, list) or data.get("schema") != SCHEMA:
         raise AnswerError("bad_shape", f"SUTLER_FILE_PATH: the file must hold schema {SCHEMA} and a list of offers")
     collected = Collected()
@@ -94,25 +80,25 @@ def parse(data: Any, *, price_band: PriceBand, provider: str | None = None) -> P
         return offer
 
     read = sum(collected.read(row, offer_of, *_ids(row)) for row in chosen)
-    taken_at = text(data, "taken_at") or "an unknown time"
+    taken_at = values.text(data, "taken_at") or "an unknown time"
     return collected.poll(Coverage("", None, read), detail=f"taken at {taken_at}", http_status=None)
 
 
 def _ids(row: object) -> tuple[str | None, ...]:
     """What tells rows apart; the contract only where it is not the usual one."""
-    contract = text(row, "contract")
+    contract = values.text(row, "contract")
     others = (contract,) if contract in CONTRACTS and contract != "on_demand" else ()
-    return (optional_identifier(row, "provider"), optional_identifier(row, "offer_id"), *others)
+    return (values.optional_identifier(row, "provider"), values.optional_identifier(row, "offer_id"), *others)
 
 
 def _offer(row: Row, price_band: PriceBand) -> Offer:
     """Raises RowError; the limits of a snapshot are those of every offer."""
-    provider = identifier(row, "provider")
-    offer_id = joined(provider, identifier(row, "offer_id"))
-    gpu = identify(text(row, "gpu"), provider=NAME)
-    gpus = count(row, "gpus", most=MOST_GPUS_OF_AN_OFFER)
-    available = stated(whole(row, "available"), "available")
-    machine = optional_identifier(row, "machine_id")
+    provider = values.identifier(row, "provider")
+    offer_id = joined(provider, values.identifier(row, "offer_id"))
+    gpu = identify(values.text(row, "gpu"), provider=NAME)
+    gpus = values.count(row, "gpus", most=MOST_GPUS_OF_AN_OFFER)
+    available = values.stated(values.whole(row, "available"), "available")
+    machine = values.optional_identifier(row, "machine_id")
     return Offer(
         offer_id=offer_id,
         feed=f"{provider}/{'offers' if available else 'list'}",
@@ -122,41 +108,41 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
         availability_basis="count" if available else "list",
         price_usd_per_hour=_price_usd_per_hour(row, gpus, price_band),
         contract=_contract(row),
-        divisible=flag(row, "divisible") or False,
+        divisible=values.flag(row, "divisible") or False,
         machine_id=None if machine is None else joined(provider, machine),
-        machine_gpus=whole(row, "machine_gpus"),
+        machine_gpus=values.whole(row, "machine_gpus"),
         gpu_ids=_gpu_ids(row),
-        site=text(row, "site"),
-        region=text(row, "region"),
-        reliability_fraction=number(row, "reliability_fraction"),
-        intra_machine_gb_per_s=number(row, "intra_machine_gb_per_s"),
-        inter_machine_gb_per_s=number(row, "inter_machine_gb_per_s"),
-        disk_gb=number(row, "disk_gb"),
-        disk_included_gb=number(row, "disk_included_gb") or 0.0,
-        disk_usd_per_gb_month=number(row, "disk_usd_per_gb_month") or 0.0,
-        inet_down_gb_per_s=number(row, "inet_down_gb_per_s"),
-        cuda_max=number(row, "cuda_max"),
-        open_ports=whole(row, "open_ports"),
+        site=values.text(row, "site"),
+        region=values.text(row, "region"),
+        reliability_fraction=values.number(row, "reliability_fraction"),
+        intra_machine_gb_per_s=values.number(row, "intra_machine_gb_per_s"),
+        inter_machine_gb_per_s=values.number(row, "inter_machine_gb_per_s"),
+        disk_gb=values.number(row, "disk_gb"),
+        disk_included_gb=values.number(row, "disk_included_gb") or 0.0,
+        disk_usd_per_gb_month=values.number(row, "disk_usd_per_gb_month") or 0.0,
+        inet_down_gb_per_s=values.number(row, "inet_down_gb_per_s"),
+        cuda_max=values.number(row, "cuda_max"),
+        open_ports=values.whole(row, "open_ports"),
     )
 
 
 def _price_usd_per_hour(row: Row, gpus: int, band: PriceBand) -> float:
     """0 is a price here: whoever writes such a file says so of machines that are owned, prepaid or committed."""
-    price = stated(number(row, "price_usd_per_hour"), "price_usd_per_hour")
-    return checked_price(price, gpus=gpus, band=band, name="price_usd_per_hour") if price else 0.0
+    price = values.stated(values.number(row, "price_usd_per_hour"), "price_usd_per_hour")
+    return values.checked_price(price, gpus=gpus, band=band, name="price_usd_per_hour") if price else 0.0
 
 
 def _contract(row: Row) -> Contract:
-    found = CONTRACTS.get(text(row, "contract") or "")
+    found = CONTRACTS.get(values.text(row, "contract") or "")
     if found is None:
-        raise RowError("bad_shape", f"contract: {short(row.get('contract'))} is not {' or '.join(CONTRACTS)}")
+        raise RowError("bad_shape", f"contract: {values.short(row.get('contract'))} is not {' or '.join(CONTRACTS)}")
     return found
 
 
 def _gpu_ids(row: Row) -> tuple[int, ...] | None:
-    cards = whole_numbers(row, "gpu_ids")
+    cards = values.whole_numbers(row, "gpu_ids")
     if row.get("gpu_ids") is not None and cards is None:
-        raise RowError("bad_shape", f"gpu_ids: {short(row['gpu_ids'])} does not name cards, each once")
+        raise RowError("bad_shape", f"gpu_ids: {values.short(row['gpu_ids'])} does not name cards, each once")
     return cards
 
 

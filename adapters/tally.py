@@ -31,9 +31,9 @@ class Told:
     parts: set[str] = field(default_factory=set)
     has_unknown: bool = False
 
-    def add(self, part: str) -> None:
+    def add(self, *part: str) -> None:
         """The row of this part said what is for rent, or that nothing is."""
-        self.parts.add(part)
+        self.parts.add("/".join(part))
 
     def doubt(self, error: RowError | None = None) -> None:
         """A row did not tell its stock. One of a GPU that is not known has no offers that could be lost."""
@@ -55,9 +55,9 @@ class Told:
         return (Coverage(self.feed, None, len(self.parts)),)
 
 
-def feed_of(feed: str, part: str) -> str:
+def feed_of(feed: str, *part: str) -> str:
     """The feed of one part; it ends in "/", so that it is no prefix of another part's."""
-    return f"{feed}/{part}/"
+    return "/".join([feed, *part, ""])
 
 
 def poll_of_types(
@@ -100,8 +100,8 @@ def list_offer(
     )
 
 
-def somewhere(listed: Offer, *, offer_id: str, feed: str, place: str, site: str | None, region: str | None) -> Offer:
-    """A listed type where at least one is for rent. Raises RowError.
+def somewhere(listed: Offer, provider: str, place: str, region: str | None, *, offer_id: str, feed: str) -> Offer:
+    """A listed type where at least one is for rent; a place without a region is no site. Raises RowError.
 
     Types of one GPU in one `place` may be cut from the same cards, so they are slices of one machine.
     """
@@ -111,8 +111,8 @@ def somewhere(listed: Offer, *, offer_id: str, feed: str, place: str, site: str 
         feed=feed,
         available=1,
         availability_basis="lower_bound",
+        site=None if region is None else joined(provider, place),
         machine_id=joined(place, listed.gpu),
-        site=site,
         region=region,
     )
 

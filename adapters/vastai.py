@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+from sutler.adapters import values
 from sutler.adapters.base import LONGEST_NAME, MOST_GPUS, OFFER_LIMITS, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, bearer
 from sutler.adapters.errors import FetchError, RowError
@@ -18,20 +19,7 @@ from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import as_asked
-from sutler.adapters.values import (
-    Row,
-    checked_price,
-    count,
-    flag,
-    identifier,
-    nonnegative,
-    number,
-    optional_identifier,
-    short,
-    text,
-    whole,
-    whole_numbers,
-)
+from sutler.adapters.values import Row
 from sutler.adapters.vastai_searches import (
     ALLOCATED_STORAGE_GB,
     SEARCH_TYPES,
@@ -103,7 +91,7 @@ def parse(
         offer_of = partial(_offer, searched=search.contract, price_band=price_band, now_s=now_s)
         for row in search.rows:
             is_new = collected.is_new(row)  # a row in two answers counts once
-            if is_new and collected.read(row, offer_of, optional_identifier(row, "id")):
+            if is_new and collected.read(row, offer_of, values.optional_identifier(row, "id")):
                 rows_read[_contract(row, search.contract)] += 1
     if any(search.is_cut for search in merged):
         collected.flags["maybe_cut"] = 1
@@ -124,34 +112,37 @@ def _covered(
 
 def _offer(row: Row, *, searched: SearchedContract, price_band: PriceBand, now_s: float) -> Offer | str:
     """The offer, or the cause why it is not for rent. Raises RowError."""
-    offer_id = identifier(row, "id")
+    offer_id = values.identifier(row, "id")
     gpu = _gpu(row)
     cause = _why_not_for_rent(row, now_s)
     if cause is not None:
         return cause
-    gpus = count(row, "num_gpus", most=MOST_GPUS)
+    gpus = values.count(row, "num_gpus", most=MOST_GPUS)
     contract = _contract(row, searched)
-    cluster = optional_identifier(row, "cluster_id")
-    host = optional_identifier(row, "host_id")
+    cluster = values.optional_identifier(row, "cluster_id")
+    host = values.optional_identifier(row, "host_id")
     return Offer(
         offer_id=offer_id,
         feed=contract,
         gpu=gpu,
         gpus=gpus,
         available=1,
-        price_usd_per_hour=checked_price(_price_usd_per_hour(row), gpus=gpus, band=price_band, name="dph_total"),
+        price_usd_per_hour=values.checked_price(
+            _price_usd_per_hour(row), gpus=gpus, band=price_band, name="dph_total"
+        ),
         contract=contract,
-        machine_id=optional_identifier(row, "machine_id"),
+        machine_id=values.optional_identifier(row, "machine_id"),
         gpu_ids=_gpu_ids(row, gpus),
         site=_name(f"vastai/cluster-{cluster}" if cluster else f"vastai/host-{host}") if cluster or host else None,
         region=_region(row),
         reliability_fraction=_reliability(row),
         intra_machine_gb_per_s=_intra_machine_gb_per_s(row, gpus),
-        disk_gb=nonnegative(row, "disk_space"),
+        disk_gb=values.nonnegative(row, "disk_space"),
         disk_included_gb=ALLOCATED_STORAGE_GB,
-        disk_usd_per_gb_month=nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1]) or 0.0,
-        inet_down_gb_per_s=_per_second(nonnegative(row, "inet_down")),
-        cuda_max=nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1]),
+        disk_usd_per_gb_month=values.nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1])
+        or 0.0,
+        inet_down_gb_per_s=_per_second(values.nonnegative(row, "inet_down")),
+        cuda_max=values.nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1]),
         open_ports=_ports(row),
     )
 
@@ -161,29 +152,29 @@ def _name(found: str) -> str:
 
 
 def _gpu(row: Row) -> str:
-    memory_mib = number(row, "gpu_ram")
-    nvlink_gb_per_s = number(row, "bw_nvlink")
+    memory_mib = values.number(row, "gpu_ram")
+    nvlink_gb_per_s = values.number(row, "bw_nvlink")
     return identify(
-        text(row, "gpu_name"),
+        values.text(row, "gpu_name"),
         provider="vastai",
         memory_gb=None if memory_mib is None else memory_mib / MIB_PER_GIB,
-        watts=number(row, "gpu_max_power"),
+        watts=values.number(row, "gpu_max_power"),
         nvlink=bool(nvlink_gb_per_s and nvlink_gb_per_s > 0),
     )
 
 
 def _why_not_for_rent(row: Row, now_s: float) -> str | None:
     """A field that is absent says nothing: the search asked for what is for rent."""
-    rentable, rented = flag(row, "rentable"), flag(row, "rented")
+    rentable, rented = values.flag(row, "rentable"), values.flag(row, "rented")
     if rentable is False:
         return "not_rentable"
     if rented is True:
         return "rented"
     if (rentable is None and row.get("rentable") is not None) or (rented is None and row.get("rented") is not None):
         return "unknown"
-    if (text(row, "verification") or "").lower() == "deverified":
+    if (values.text(row, "verification") or "").lower() == "deverified":
         return "deverified"
-    end_s, left_s = number(row, "end_date"), number(row, "duration")
+    end_s, left_s = values.number(row, "end_date"), values.number(row, "duration")
     if (end_s is not None and end_s <= now_s) or (left_s is not None and left_s <= 0):
         return "expired"
     return None
@@ -191,7 +182,7 @@ def _why_not_for_rent(row: Row, now_s: float) -> str | None:
 
 def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
     """A row that says whether it is a bid knows better than the search it came with."""
-    is_bid = flag(row, "is_bid")
+    is_bid = values.flag(row, "is_bid")
     if is_bid is None:
         return searched
     return "interruptible" if is_bid else "on_demand"
@@ -199,7 +190,7 @@ def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
 
 def _price_usd_per_hour(row: Row) -> float:
     """Returns the stated total, or GPU price and storage added up, as the total is."""
-    total, base, storage = number(row, "dph_total"), number(row, "dph_base"), number(row, "storage_cost")
+    total, base, storage = (values.number(row, name) for name in ("dph_total", "dph_base", "storage_cost"))
     if total is not None:
         return total
     if base is None or storage is None:
@@ -209,13 +200,13 @@ def _price_usd_per_hour(row: Row) -> float:
 
 def _gpu_ids(row: Row, gpus: int) -> tuple[int, ...] | None:
     """The cards, where they are as many as the offer has."""
-    cards = whole_numbers(row, "gpu_ids")
+    cards = values.whole_numbers(row, "gpu_ids")
     return cards if cards is not None and len(cards) == gpus else None
 
 
 def _region(row: Row) -> str | None:
     """ "Texas, US" is US-Texas: the country comes first, so that a filter on it finds all its regions."""
-    place = text(row, "geolocation")
+    place = values.text(row, "geolocation")
     if place is None:
         return None
     area, _, country = (part.strip() for part in place.rpartition(","))
@@ -224,9 +215,9 @@ def _region(row: Row) -> str | None:
 
 def _reliability(row: Row) -> float | None:
     field = "reliability" if row.get("reliability") is not None else "reliability2"
-    found = number(row, field)
+    found = values.number(row, field)
     if found is not None and not 0 <= found <= 1:
-        raise RowError("bad_number", f"{field}: {short(row[field])} is not from 0 to 1")
+        raise RowError("bad_number", f"{field}: {values.short(row[field])} is not from 0 to 1")
     return found
 
 
@@ -236,11 +227,11 @@ def _intra_machine_gb_per_s(row: Row, gpus: int) -> float | None:
     Without NVLink it is PCIe, as measured between CPU and GPU, but never more than the slot bears. `bw_nvlink`
     itself is not used as a figure: whether it counts one direction or both is not documented.
     """
-    nvlink, measured = nonnegative(row, "bw_nvlink"), nonnegative(row, "pcie_bw")
+    nvlink, measured = values.nonnegative(row, "bw_nvlink"), values.nonnegative(row, "pcie_bw")
     if gpus == 1 or nvlink:
         return None
-    lane = PCIE_LANE_GB_PER_S.get(number(row, "pci_gen") or 0.0)
-    lanes = whole(row, "gpu_lanes")
+    lane = PCIE_LANE_GB_PER_S.get(values.number(row, "pci_gen") or 0.0)
+    lanes = values.whole(row, "gpu_lanes")
     stated = lane * min(lanes, MOST_PCIE_LANES) if lane and lanes and lanes > 0 else None
     if measured:
         return min(measured, stated or FASTEST_UNSTATED_PCIE_GB_PER_S)
@@ -252,7 +243,7 @@ def _per_second(mbit_per_s: float | None) -> float | None:
 
 
 def _ports(row: Row) -> int | None:
-    ports = whole(row, "direct_port_count")
+    ports = values.whole(row, "direct_port_count")
     return None if ports is None or ports < 0 else min(ports, MOST_PORTS)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from sutler.adapters import values
 from sutler.adapters.errors import FetchError, QuotaError, RowError, SetupError
 from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wrong_shape
-from sutler.adapters.values import as_row, inside, number, optional_identifier, whole
 
 SEARCH_PATH: Final = "/api/v0/bundles/"
 ALLOCATED_STORAGE_GB: Final = 8.0  # the documented default of a search, said because prices depend on it
@@ -40,7 +40,7 @@ class Sizes:
 
     def include(self, row: object) -> bool:
         try:
-            stated = whole(as_row(row), "num_gpus")
+            stated = values.whole(values.as_row(row), "num_gpus")
         except RowError:
             return False
         return stated is not None and (stated in self.gpus) != self.is_rest
@@ -109,7 +109,7 @@ def _ask(http: HttpClient, contract: SearchedContract, sizes: Sizes | None) -> H
 
 def _own_meaning(refusal: Refusal) -> FetchError | None:
     """Vast says with 404 that a key is wrong, and with 429 that a day's searches are spent."""
-    error, said = inside(refusal.data, "error"), message_of(refusal)
+    error, said = values.inside(refusal.data, "error"), message_of(refusal)
     words = said.lower()
     if refusal.status == 429 and error == "search_quota_exceeded":
         until_midnight_utc_s = SECONDS_PER_DAY - refusal.at_s % SECONDS_PER_DAY
@@ -125,7 +125,7 @@ def _own_meaning(refusal: Refusal) -> FetchError | None:
 
 
 def _search(contract: SearchedContract, answer: HttpAnswer, sizes: Sizes | None) -> SearchAnswer:
-    rows = inside(answer.data, "offers")
+    rows = values.inside(answer.data, "offers")
     if not isinstance(rows, list):
         raise wrong_shape("Vast.ai: the answer has no list of offers", http_status=answer.status)
     return SearchAnswer(contract, tuple(rows), is_cut=len(rows) >= MOST_OFFERS, sizes=sizes)
@@ -164,10 +164,10 @@ def _is_suspect(part: SearchAnswer, first: SearchAnswer) -> bool:
 
 def _rows(first: SearchAnswer, parts: Collection[SearchAnswer]) -> tuple[Any, ...]:
     """A part knows better than the answer before it: what a whole part no longer has is gone."""
-    told_again = {optional_identifier(row, "id") for part in parts for row in part.rows} - {None}
+    told_again = {values.optional_identifier(row, "id") for part in parts for row in part.rows} - {None}
     whole_parts = [part.sizes for part in parts if part.sizes and not part.is_cut]
     left = (row for row in first.rows if not any(sizes.include(row) for sizes in whole_parts))
-    kept = (row for row in left if optional_identifier(row, "id") not in told_again)
+    kept = (row for row in left if values.optional_identifier(row, "id") not in told_again)
     return (*kept, *(row for part in parts for row in part.rows))
 
 
@@ -195,6 +195,6 @@ def _cut_after(rows: Iterable[Any]) -> float:
 
 def _stated_total(row: object) -> float | None:
     try:
-        return number(as_row(row), "dph_total")
+        return values.number(values.as_row(row), "dph_total")
     except RowError:
         return None

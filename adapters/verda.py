@@ -11,26 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sutler.adapters import credentials, tally
+from sutler.adapters import credentials, tally, values
 from sutler.adapters.base import MOST_GPUS, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.errors import FetchError, Outcome, RowError, SetupError, TryLaterError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import Classify, HttpAnswer, HttpClient, of_shape, wrong_shape
 from sutler.adapters.rows import Collected
-from sutler.adapters.values import (
-    Row,
-    as_row,
-    count,
-    identifier,
-    inside,
-    nonnegative,
-    number,
-    optional_identifier,
-    short,
-    text,
-    whole,
-)
+from sutler.adapters.values import Row
 
 NAME: Final = "verda"
 SECRETS: Final = ("client_id", "client_secret")
@@ -61,7 +49,7 @@ def _token(config: ProviderConfig, http: HttpClient) -> str:
     # https://www.rfc-editor.org/rfc/rfc6749#section-5.2: a client that is not known is refused with 400 or 401.
     refused = credentials.refused(NAME, *SECRETS, statuses=frozenset({400, 401, 403}))
     answer = http.post(TOKEN_PATH, body, classify=refused)
-    token = inside(answer.data, "access_token")
+    token = values.inside(answer.data, "access_token")
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise wrong_shape("Verda sent no usable access_token", http_status=answer.status)
     http.secrets = (*http.secrets, token)
@@ -119,7 +107,7 @@ def parse(
     of_shape(types, list, sent=types, cloud="Verda", what="a list of instance types")
     _check_currency(types)
     collected = Collected()
-    names = {optional_identifier(row, "instance_type") for row in types} - {None}
+    names = {values.optional_identifier(row, "instance_type") for row in types} - {None}
     places = {contract: _places(contract, _locations(rows), names, collected) for contract, rows in stock.items()}
     for row in types:
         if collected.is_new(row):
@@ -131,7 +119,7 @@ def parse(
 
 def _check_currency(types: list[Any]) -> None:
     """Verda may answer in the account's currency: then every price is useless."""
-    stated = {text(row, "currency") for row in types} - {None}
+    stated = {values.text(row, "currency") for row in types} - {None}
     if stated and all(str(currency).lower() != CURRENCY for currency in stated):
         shown = ", ".join(sorted(str(currency) for currency in stated))[:80]
         detail = f"verda quotes in {shown} although asked for {CURRENCY}: set the account's currency to USD"
@@ -142,8 +130,8 @@ def _places(contract: RentedAs, rows: list[Any], names: Collection[str | None], 
     """A location that cannot be read costs only itself, but leaves open what is there."""
     places = Places(tally.Told(collected, contract))
     for row in rows:
-        with places.told.rejecting(row, contract, optional_identifier(row, "location_code")):
-            location = identifier(as_row(row), "location_code")
+        with places.told.rejecting(row, contract, values.optional_identifier(row, "location_code")):
+            location = values.identifier(values.as_row(row), "location_code")
             for name in _names_at(row, names):
                 places.by_type.setdefault(name, []).append(location)
             places.read.append(location)
@@ -154,20 +142,20 @@ def _names_at(row: Row, names: Collection[str | None]) -> list[str]:
     """The types for rent at a location. Raises RowError for no list of names, or where no type has one of them."""
     found = row.get("availabilities")
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise RowError("bad_shape", f"availabilities: {short(found)} is no list of names")
+        raise RowError("bad_shape", f"availabilities: {values.short(found)} is no list of names")
     stripped = [name.strip() for name in found]
     if stripped and names and not any(name in names for name in stripped):
-        raise RowError("bad_shape", f"availabilities: {short(found)} names no instance type")
+        raise RowError("bad_shape", f"availabilities: {values.short(found)} names no instance type")
     return stripped
 
 
 def _collect(value: object, places: Mapping[RentedAs, Places], collected: Collected, price_band: PriceBand) -> None:
     try:
-        row = as_row(value)
-        name = identifier(row, "instance_type")
+        row = values.as_row(value)
+        name = values.identifier(row, "instance_type")
         size = _size(row)
     except RowError as error:
-        collected.reject(value, error, optional_identifier(value, "instance_type"))
+        collected.reject(value, error, values.optional_identifier(value, "instance_type"))
         for found in places.values():
             found.told.doubt(error)
         return
@@ -200,30 +188,26 @@ def _collect_contracts(
                 found.told.doubt(error)
                 continue
         for place in found.read:
-            found.told.add(_part(place, name))
+            found.told.add(place, name)
     if errors:
         collected.reject(row, errors[0], name)
 
 
-def _part(location: str, name: str) -> str:
-    return f"{location}/{name}"
-
-
 def _size(row: Row) -> tuple[str, int] | None:
     """GPU slug and count, or None for a type without a GPU. Raises RowError."""
-    gpu_row = as_row(row.get("gpu"))
-    if whole(gpu_row, "number_of_gpus") == 0:
+    gpu_row = values.as_row(row.get("gpu"))
+    if values.whole(gpu_row, "number_of_gpus") == 0:
         return None
-    gpus = count(gpu_row, "number_of_gpus", most=MOST_GPUS)
+    gpus = values.count(gpu_row, "number_of_gpus", most=MOST_GPUS)
     return _gpu(row, gpu_row, gpus), gpus
 
 
 def _list_offer(name: str, size: tuple[str, int], row: Row, contract: RentedAs, price_band: PriceBand) -> Offer:
     """The type at its list price. Raises RowError, also for a price in another currency."""
-    currency, field = text(row, "currency"), PRICE_FIELDS[contract]
-    price = number(row, field)
+    currency, field = values.text(row, "currency"), PRICE_FIELDS[contract]
+    price = values.number(row, field)
     if price is None or (currency is not None and currency.lower() != CURRENCY):
-        shown = "is missing" if price is None else f"{price:g} is in {short(currency)}, not in {CURRENCY}"
+        shown = "is missing" if price is None else f"{price:g} is in {values.short(currency)}, not in {CURRENCY}"
         raise RowError("no_on_demand_price", f"{field}: {shown}")
     return tally.list_offer(
         name,
@@ -238,10 +222,10 @@ def _list_offer(name: str, size: tuple[str, int], row: Row, contract: RentedAs, 
 
 def _gpu(row: Row, gpu_row: Row, gpus: int) -> str:
     """ "8x H100 SXM5 80GB" without its count, checked against the memory of all GPUs."""
-    described = text(gpu_row, "description") or ""
+    described = values.text(gpu_row, "description") or ""
     counted, _, rest = described.partition("x ")
     memory_row = row.get("gpu_memory")
-    total_gb = nonnegative(memory_row, "size_in_gigabytes") if isinstance(memory_row, dict) else None
+    total_gb = values.nonnegative(memory_row, "size_in_gigabytes") if isinstance(memory_row, dict) else None
     return identify(
         rest if counted.strip().isdecimal() else described,
         provider=NAME,
@@ -250,14 +234,8 @@ def _gpu(row: Row, gpu_row: Row, gpus: int) -> str:
 
 
 def _at(location: str, listed: Offer, name: str) -> Offer:
-    return tally.somewhere(
-        listed,
-        offer_id=tally.joined(name, location),
-        feed=tally.feed_of(listed.contract, _part(location, name)),
-        place=location,
-        site=tally.joined(NAME, location),
-        region=location,
-    )
+    feed = tally.feed_of(listed.contract, location, name)
+    return tally.somewhere(listed, NAME, location, location, offer_id=tally.joined(name, location), feed=feed)
 
 
 PROVIDER: Final = Provider(

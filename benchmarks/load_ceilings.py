@@ -21,7 +21,7 @@ from sutler.solver.problem import LatencyLimit, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings
 from sutler.solver.simulation.fleet import SimulatedReplica, simulate
 from sutler.solver.simulation.requests import RequestKind, poisson
-from sutler.solver.simulation.step_times import step_times
+from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.memory import MAX_SEQUENCES
@@ -124,14 +124,9 @@ def misses(
     rates = rps[served]
     inputs, outputs = (np.array([getattr(w, name) for w in workloads]) for name in ("input_tokens", "output_tokens"))
     writing = rates * outputs
-    times = step_times(
-        model,
-        layouts,
-        ROOFLINE.stages(model),
-        max_sequences=cap,
-        longest_tokens=float((inputs + outputs).max()),
-        typical_tokens=float(((inputs + outputs / 2) * writing).sum() / writing.sum()),
-    )
+    typical_tokens = float(((inputs + outputs / 2) * writing).sum() / writing.sum())
+    lengths = Lengths(float((inputs + outputs).max()), typical_tokens)
+    times = step_times(model, layouts, ROOFLINE.stages(model), lengths, max_sequences=cap)
     kinds = [
         RequestKind("chat", w.name, w.input_tokens, w.output_tokens, float(rate))
         for w, rate in zip(workloads, rates, strict=True)

@@ -12,11 +12,12 @@ Kind = Literal["data_centre", "workstation", "consumer"]
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """`memory_mib` as the driver reports it; `nvlink_gb_per_s` 0 without a switch; `weight`: how common it is."""
+    """`full_name` and `memory_mib` as the driver reports them; `nvlink_gb_per_s` 0 without a switch; `weight`: how
+    common it is."""
 
     slug: str
     name: str
-    runpod_id: str
+    full_name: str
     memory_gb: int
     memory_mib: int
     usd_per_gpu_hour: float
@@ -31,9 +32,9 @@ class GpuModel:
     @property
     def kind(self) -> Kind:
         """The vendor's line of products, which its full name tells."""
-        if "GeForce" in self.runpod_id:
+        if "GeForce" in self.full_name:
             return "consumer"
-        return "workstation" if "RTX" in self.runpod_id else "data_centre"
+        return "workstation" if "RTX" in self.full_name else "data_centre"
 
 
 _MODELS: Final = (

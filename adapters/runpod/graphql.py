@@ -12,18 +12,8 @@ from typing import Any, Final, TypeGuard
 from sutler.adapters.base import MOST_GPUS, PriceBand
 from sutler.adapters.errors import FetchError, RowError, SetupError, TryLaterError
 from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wrong_shape
-from sutler.adapters.runpod.listing import (
-    SOMEWHERE,
-    Cause,
-    Cloud,
-    Listing,
-    identified,
-    if_readable,
-    key_refused,
-    list_price,
-    why_not_in_stock,
-    why_not_offered,
-)
+from sutler.adapters.runpod import listing
+from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing
 from sutler.adapters.runpod.tally import Tally
 from sutler.adapters.values import Row, inside, number, short, text, whole
 
@@ -78,7 +68,7 @@ def _own_meaning(refusal: Refusal) -> FetchError | None:
     """A query that does not fit the schema is a 400 with a list of errors."""
     errors = _errors(refusal.data)
     if refusal.status in {401, 403}:
-        return key_refused(_message(errors) if errors else message_of(refusal), http_status=refusal.status)
+        return listing.key_refused(_message(errors) if errors else message_of(refusal), http_status=refusal.status)
     if refusal.status == 400 and errors:
         return _refused(errors, http_status=400) or _query_refused(errors, http_status=400)
     return None
@@ -100,7 +90,7 @@ def _refused(errors: Sequence[object], *, http_status: int) -> SetupError | None
     """What the codes of GraphQL servers say of a key or a query."""
     codes = {_code(error) for error in errors}
     if codes & _KEY_CODES:
-        return key_refused(_message(errors), http_status=http_status)
+        return listing.key_refused(_message(errors), http_status=http_status)
     return _query_refused(errors, http_status=http_status) if codes & _QUERY_CODES else None
 
 
@@ -139,10 +129,10 @@ def read(
     state = tally.cloud(cloud)
     state.is_complete = state.has_words = True
 
-    def listing(row: Row, is_in_doubt: bool) -> Listing:
+    def listing_of(row: Row, is_in_doubt: bool) -> Listing:
         return _listing(row, FIELDS[cloud], price_band, is_in_doubt=is_in_doubt)
 
-    tally.read(cloud, rows, listing, in_doubt=_in_doubt(errors, rows))
+    tally.read(cloud, rows, listing_of, in_doubt=_in_doubt(errors, rows))
 
 
 def _in_doubt(errors: Sequence[object], rows: Sequence[object]) -> set[int]:
@@ -163,28 +153,28 @@ def _is_to_a_row(path: object, rows: Sequence[object]) -> TypeGuard[list[Any]]:
 
 def _listing(row: Row, names: Fields, band: PriceBand, *, is_in_doubt: bool) -> Listing:
     """Raises RowError."""
-    type_id, gpu = identified(row, memory_field="memoryInGb")
-    listing = partial(Listing, type_id=type_id, gpu=gpu)
+    type_id, gpu = listing.identified(row, memory_field="memoryInGb")
+    told = partial(Listing, type_id=type_id, gpu=gpu)
     if is_in_doubt or "lowestPrice" not in row:
-        price_or_none = if_readable(lambda: _usd_per_gpu_hour(row, names, band))
+        price_or_none = listing.if_readable(lambda: _usd_per_gpu_hour(row, names, band))
         cause: Cause | None = None if is_in_doubt else "unknown_stock"
-        return listing(usd_per_gpu_hour=price_or_none, cause=cause, is_silent=True)
+        return told(usd_per_gpu_hour=price_or_none, cause=cause, is_silent=True)
     lowest = row["lowestPrice"]
     if lowest is not None and not isinstance(lowest, dict):
         raise RowError("bad_shape", f"lowestPrice: {short(lowest)} is no object")
-    cause = why_not_offered(row, names.is_offered)
+    cause = listing.why_not_offered(row, names.is_offered)
     if cause is not None:
-        return listing(cause=cause)
+        return told(cause=cause)
     lowest = lowest or {}
     # Here null, in either place, means that nothing is free.
-    cause = "no_stock" if lowest.get("stockStatus") is None else why_not_in_stock(lowest, "stockStatus")
+    cause = "no_stock" if lowest.get("stockStatus") is None else listing.why_not_in_stock(lowest, "stockStatus")
     if cause is not None:
-        return listing(usd_per_gpu_hour=if_readable(lambda: _usd_per_gpu_hour(row, names, band)), cause=cause)
+        return told(usd_per_gpu_hour=listing.if_readable(lambda: _usd_per_gpu_hour(row, names, band)), cause=cause)
     sizes = _sizes(row, lowest, names)
     price = _usd_per_gpu_hour(row, names, band)
     lowest_price = number(lowest, "uninterruptablePrice")
     is_contradicted = lowest_price is not None and abs(lowest_price - price) > PRICE_TOLERANCE_FRACTION * price
-    return listing(
+    return told(
         usd_per_gpu_hour=price,
         gpus_at={SOMEWHERE: max(sizes)},
         most_gpus=max(sizes),
@@ -207,4 +197,4 @@ def _sizes(row: Row, lowest: Row, names: Fields) -> list[int]:
 
 def _usd_per_gpu_hour(row: Row, names: Fields, band: PriceBand) -> float:
     """The list price. Raises RowError."""
-    return list_price(number(row, names.price), names.price, band)
+    return listing.list_price(number(row, names.price), names.price, band)

@@ -11,18 +11,8 @@ from typing import Final
 from sutler.adapters.base import PriceBand
 from sutler.adapters.errors import FetchError, RowError
 from sutler.adapters.http import HttpClient, Refusal, message_of, wrong_shape
-from sutler.adapters.runpod.listing import (
-    SOMEWHERE,
-    Cause,
-    Cloud,
-    Listing,
-    identified,
-    if_readable,
-    key_refused,
-    list_price,
-    why_not_in_stock,
-    why_not_offered,
-)
+from sutler.adapters.runpod import listing
+from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing
 from sutler.adapters.runpod.tally import Tally
 from sutler.adapters.values import Row, inside, number, optional_identifier, short, whole
 
@@ -50,34 +40,34 @@ def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) 
 def _own_meaning(refusal: Refusal) -> FetchError | None:
     if refusal.status not in {401, 403}:
         return None
-    return key_refused(message_of(refusal), http_status=refusal.status)
+    return listing.key_refused(message_of(refusal), http_status=refusal.status)
 
 
 def read(rows: Iterable[object], tally: Tally, *, cloud: Cloud, count: int, price_band: PriceBand) -> bool:
     """Adds one answer, to the question for machines with `count` free GPUs, to the tally; whether it has any."""
     tally.cloud(cloud).largest_read = count
 
-    def listing(row: Row, _: bool) -> Listing:
+    def listing_of(row: Row, _: bool) -> Listing:
         return _listing(row, cloud.lower(), count, price_band)
 
-    return tally.read(cloud, rows, listing)
+    return tally.read(cloud, rows, listing_of)
 
 
 def _listing(row: Row, side: str, count: int, band: PriceBand) -> Listing:
     """Raises RowError."""
-    type_id, gpu = identified(row, memory_field="memory")
-    listing = partial(Listing, type_id=type_id, gpu=gpu)
-    cause = why_not_offered(row, side)
+    type_id, gpu = listing.identified(row, memory_field="memory")
+    told = partial(Listing, type_id=type_id, gpu=gpu)
+    cause = listing.why_not_offered(row, side)
     if cause is not None:
-        return listing(cause=cause)
+        return told(cause=cause)
     if row.get("availability") is None:
         price = _usd_per_gpu_hour(row, side, band)
-        return listing(usd_per_gpu_hour=price, cause="unknown_stock", is_silent=True)
+        return told(usd_per_gpu_hour=price, cause="unknown_stock", is_silent=True)
     places, cause = _places(row)
     if not places:
-        return listing(usd_per_gpu_hour=if_readable(lambda: _usd_per_gpu_hour(row, side, band)), cause=cause)
+        return told(usd_per_gpu_hour=listing.if_readable(lambda: _usd_per_gpu_hour(row, side, band)), cause=cause)
     most_gpus = _most_gpus(row, side)
-    return listing(
+    return told(
         usd_per_gpu_hour=_usd_per_gpu_hour(row, side, band),
         gpus_at=dict.fromkeys(places, min(count, most_gpus or count)),
         most_gpus=most_gpus,
@@ -89,14 +79,14 @@ def _places(row: Row) -> tuple[list[str], Cause | None]:
 
     Entries that name no data centre are passed over as long as another does. Raises RowError (bad_shape).
     """
-    cause = why_not_in_stock(row, "availability")
+    cause = listing.why_not_in_stock(row, "availability")
     centers = row.get("dataCenters")
     if cause is not None or centers is None or centers == []:
         return ([] if cause else [SOMEWHERE]), cause
     if not isinstance(centers, list):
         raise RowError("bad_shape", f"dataCenters: {short(centers)} is no list")
     causes = {
-        name: why_not_in_stock(center, "availability")
+        name: listing.why_not_in_stock(center, "availability")
         for center in centers
         if (name := optional_identifier(center, "id")) and _is_a_name(name)
     }
@@ -124,4 +114,4 @@ def _usd_per_gpu_hour(row: Row, side: str, band: PriceBand) -> float:
     prices = row.get("price")
     if prices is not None and not isinstance(prices, dict):
         raise RowError("bad_shape", f"price: {short(prices)} is no object")
-    return list_price(number(prices or {}, side), f"price.{side}", band)
+    return listing.list_price(number(prices or {}, side), f"price.{side}", band)

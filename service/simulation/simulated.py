@@ -27,9 +27,10 @@ from sutler.solver.problem import Derating, MeasuredStage, Role, ServedModel
 from sutler.solver.simulation.engine import Scheduling
 from sutler.solver.simulation.fleet import KvRoute, simulate
 from sutler.solver.simulation.outcome import Outcome
-from sutler.solver.simulation.replicas import Lengths, lengths_of, simulated_replicas
+from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
 from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.routing import RoutingPolicy
+from sutler.solver.simulation.step_times import Lengths
 from sutler.solver.simulation.summary import (
     PERCENTILES,
     Latency,

@@ -133,26 +133,16 @@ def _at_precision(
     index: int,
     model: ServedModel,
     role: Role,
-    power_cap_fraction: float = 1.0,
+    cap: float = 1.0,
     unlimited_networks: Collection[str] = (),
 ) -> Candidates:
     """Returns the candidates of `model`, which is number `index` of the problem at one of its precisions."""
-    if power_cap_fraction < 1 and (problem.measured_only or model.spec is None):
+    if cap < 1 and (problem.measured_only or model.spec is None):
         return _no_candidates(problem)
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
     if not len(shapes.one_piece):
         return _no_candidates(problem)
-    found, _ = _rated(
-        problem,
-        supply,
-        index,
-        model,
-        shapes,
-        role,
-        power_cap_fraction,
-        unlimited_networks=unlimited_networks,
-    )
-    return found
+    return _rated(problem, supply, index, model, shapes, role, cap, unlimited_networks=unlimited_networks)[0]
 
 
 def roles_of(problem: Problem) -> tuple[Role, ...]:
@@ -220,17 +210,10 @@ def _of_pipelines(
         np.array([p.size for p in pipelines], dtype=np.int64),
     )
     layers = np.array([_padded([layers for _, _, layers in p.stages], longest, 0) for p in pipelines], dtype=np.int64)
-    return _rated(
-        problem,
-        supply,
-        model,
-        problem.models[model].at(pipelines[0].precision),
-        shapes,
-        pipelines[0].role,
-        pipelines[0].power_cap_fraction,
-        layers=layers if layers.any() else None,
-        caps=np.array([p.max_batch or MAX_SEQUENCES for p in pipelines], dtype=np.int64),
-    )
+    caps = np.array([p.max_batch or MAX_SEQUENCES for p in pipelines], dtype=np.int64)
+    split, one = layers if layers.any() else None, pipelines[0]
+    served, cap = problem.models[model].at(one.precision), one.power_cap_fraction
+    return _rated(problem, supply, model, served, shapes, one.role, cap, layers=split, caps=caps)
 
 
 def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:
@@ -283,7 +266,7 @@ def _rated(
     model: ServedModel,
     shapes: Shapes,
     role: Role,
-    power_cap_fraction: float,
+    cap: float,
     *,
     layers: IntArray | None = None,
     caps: IntArray | None = None,
@@ -291,7 +274,7 @@ def _rated(
 ) -> tuple[Candidates, IntArray]:
     """Returns the operating points of the shapes of one model, number `index` of the problem at a precision, in a
     role; of given ones, at their caps, at least one each. And which shape each is of."""
-    layouts = layouts_of(problem, supply.pools, shapes, layers, role, power_cap_fraction)
+    layouts = layouts_of(problem, supply.pools, shapes, layers, role, cap)
     if layouts.kv_gb_per_s is not None and unlimited_networks:
         unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
         layouts = replace(layouts, kv_gb_per_s=np.where(unlimited[shapes.pool], np.inf, layouts.kv_gb_per_s))
@@ -305,7 +288,7 @@ def _rated(
     candidates = Candidates(
         model=np.full(len(kept), index),
         role=np.full(len(kept), ROLES.index(role)),
-        power_cap_fraction=np.full(len(kept), power_cap_fraction),
+        power_cap_fraction=np.full(len(kept), cap),
         pool=shapes.pool[kept],
         tensor_parallel=shapes.tensor_parallel[kept],
         layers=widened(points.layers, shapes.pool.shape[1], 0),

@@ -28,11 +28,11 @@ def binding(polytope: Polytope, relaxation: Relaxation) -> tuple[Binding, ...]:
     For pools with rental variables the shadow price of a GPU is what the next machine would bring beyond its
     own price: the reduced cost of the classes rented to the last machine.
     """
-    factor, value_unit = _unit(polytope, relaxation)
+    factor, value_unit = _factor(polytope, relaxation), VALUE_UNITS[polytope.problem.objective.kind]
     prices: dict[str, float] = {}
     for name, price in [*_row_prices(polytope, relaxation), *_class_prices(polytope, relaxation)]:
         prices[name] = max(prices.get(name, 0.0), float(factor * price), key=abs)
-    found = [Binding(name, price, f"{value_unit} per {_resource_unit(name)}") for name, price in prices.items()]
+    found = [Binding(name, price, f"{value_unit} per {resource_unit(name)}") for name, price in prices.items()]
     if not maximises_rate(polytope.problem.objective):
         for demand, dual in zip(polytope.demands, relaxation.demand_duals, strict=False):
             price = float(dual) * polytope.problem.objective.carried_load / polytope.scale_rps
@@ -41,21 +41,19 @@ def binding(polytope: Polytope, relaxation: Relaxation) -> tuple[Binding, ...]:
     return tuple(b for b in found if abs(b.shadow_price) > _LEAST_SHARE * largest)
 
 
-def _unit(polytope: Polytope, relaxation: Relaxation) -> tuple[float, str]:
-    """What to multiply a dual of the minimised goal by, and the unit of the result."""
+def _factor(polytope: Polytope, relaxation: Relaxation) -> float:
+    """What to multiply a dual of the minimised goal by for the objective's unit."""
     kind = polytope.problem.objective.kind
     if kind == "max_throughput":
-        return -polytope.scale_rps, VALUE_UNITS[kind]
+        return -polytope.scale_rps
     if kind == "min_makespan":
-        makespan_s = total_demand(polytope.problem) / (relaxation.lam * polytope.scale_rps)
-        return makespan_s / relaxation.lam, VALUE_UNITS[kind]
-    return 1.0, VALUE_UNITS[kind]
+        return total_demand(polytope.problem) / (relaxation.lam * polytope.scale_rps) / relaxation.lam
+    return 1.0
 
 
-def _resource_unit(name: str) -> str:
-    if name == "budget":
-        return "usd_per_hour"
-    return "watt" if name == "limit/max_power_watts" else "gpu"
+def resource_unit(name: str) -> str:
+    """The unit in which a resource row counts."""
+    return {"budget": "usd_per_hour", "limit/max_power_watts": "watt"}.get(name, "gpu")
 
 
 def _row_prices(polytope: Polytope, relaxation: Relaxation) -> Iterator[tuple[str, float]]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sutler.solver.explanation.binding import resource_unit
 from sutler.solver.explanation.elastic import Raised, least_raised, with_share
 from sutler.solver.explanation.granting import granted, more_of
 from sutler.solver.explanation.unserved_conflicts import (
@@ -145,10 +146,9 @@ def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]
     for name, needed in raised.values.items():
         if name == "budget":
             remedy = "raise budget_usd_per_hour, use a smaller precision, or widen the market"
-            yield Conflict(name, needed, limits[name], "usd_per_hour", remedy)
         else:
-            unit = "watt" if name == "limit/max_power_watts" else "gpu"
-            yield Conflict(name, needed, limits[name], unit, f"raise limits.{name.split('/')[1]}")
+            remedy = f"raise limits.{name.split('/')[1]}"
+        yield Conflict(name, needed, limits[name], resource_unit(name), remedy)
     stated = problem.limits.max_share_per_provider_fraction
     if raised.share > stated:
         share = min(1.0, raised.share * (1 + _ROUNDING))

@@ -41,7 +41,7 @@ def _with(problem: Problem, conflict: Conflict) -> Problem | None:
     elif kind == "supply":
         changed = _with_supply(problem, key, conflict)
     elif conflict.unit == "gb_per_s between machines":
-        changed = _with_bandwidth(problem, conflict.needed / conflict.available)
+        changed = with_bandwidth(problem, conflict.needed / conflict.available)
     elif kind == "demand" and conflict.unit == "GB of disk":
         changed = _with_disk(problem, conflict.needed)
     elif kind == "demand" and conflict.unit in ("rps", "tokens per request"):
@@ -108,7 +108,8 @@ def _with_disk(problem: Problem, least_gb: float) -> Problem:
     return replace(problem, offers=tuple(offers))
 
 
-def _with_bandwidth(problem: Problem, factor: float) -> Problem:
+def with_bandwidth(problem: Problem, factor: float) -> Problem:
+    """Networks that are so many times as fast."""
     offers = (
         replace(offer, inter_machine_gb_per_s=(offer.inter_machine_gb_per_s or 0.0) * factor)
         for offer in problem.offers

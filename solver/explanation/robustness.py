@@ -13,15 +13,8 @@ from dataclasses import dataclass, replace
 from sutler.solver.answer.routing import route
 from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.errors import EngineError
-from sutler.solver.explanation.low_rates import (
-    FoundAtLow,
-    alternative_of,
-    best_from,
-    cheapest,
-    most_carried,
-    stated_at_low,
-    widest_share,
-)
+from sutler.solver.explanation import low_rates
+from sutler.solver.explanation.low_rates import FoundAtLow
 from sutler.solver.methods.giving_up import within
 from sutler.solver.plan import Plan, Robustness
 from sutler.solver.polytope.milp import Allocation
@@ -60,7 +53,7 @@ def robustness_of(
         value_at_low=own.value_at_low,
         load_multiple_at_low=None if own.is_rate else low_rps / own.demand,
         verdict="unknown",
-        reason=f"the {own.limit} came before another plan was sought there",
+        reason=f"the time limit of {options.time_limit_s:g} s came before another plan was sought there",
     )
     capped = _capped(own.problem, seconds_left)
     try:
@@ -87,7 +80,7 @@ def _with_near_optimum(
     if found is start:
         return known
     low = own.polytope.at("low")
-    return replace(known, near_optimum=stated_at_low(low, found, route(low, found)))
+    return replace(known, near_optimum=low_rates.stated_at_low(low, found, route(low, found)))
 
 
 def _capped(problem: Problem, seconds_left: SecondsLeft) -> SecondsLeft:
@@ -146,10 +139,6 @@ class _Own:
             return self.low_rps * (1 + self.gap)
         return self.demand * self.problem.objective.carried_load
 
-    @property
-    def limit(self) -> str:
-        return f"time limit of {self.problem.options.time_limit_s:g} s"
-
     def bound_rps(self, share: float) -> float:
         """The requests/s that are `share` of what is proven of every plan."""
         bound = self.plan.bound
@@ -166,11 +155,13 @@ def _compared(own: _Own, known: Robustness, enumerated: Candidates, seconds_left
     if seconds_left() <= 0:
         return known
     if not own.is_rate:
-        return _against_cheapest(own, known, cheapest(own.polytope, enumerated, seconds_left), seconds_left)
-    most_rps = own.bound_rps(widest_share(enumerated))
+        return _against_cheapest(own, known, low_rates.cheapest(own.polytope, enumerated, seconds_left), seconds_left)
+    most_rps = own.bound_rps(low_rates.widest_share(enumerated))
     if most_rps <= own.least_rps * (1 + _ROUNDING):
         return _none_better(own, known, most_rps)
-    found = best_from(own.polytope, own.allocation, enumerated, least_rps=own.least_rps, seconds_left=seconds_left)
+    found = low_rates.best_from(
+        own.polytope, own.allocation, enumerated, least_rps=own.least_rps, seconds_left=seconds_left
+    )
     return _against_best(own, known, found, seconds_left)
 
 
@@ -202,14 +193,14 @@ def _against_cheapest(own: _Own, known: Robustness, found: FoundAtLow, seconds_l
     if not found.outcome.proven:
         reason = "its limits ended the search for a plan that carries the load there"
         return replace(known, reason=reason, bound_at_low=found.bound)
-    most = max(own.low_rps / own.demand, most_carried(found.low, seconds_left))
+    most = max(own.low_rps / own.demand, low_rates.most_carried(found.low, seconds_left))
     needed = f"carries {own.least_rps / own.demand:g} times the load there"
     reason = f"no fleet within market, budget and limits {needed}; the most found is {most:.4g} times"
     return replace(known, verdict="cannot_carry", reason=reason, most_load_multiple_at_low=most)
 
 
 def _better(own: _Own, known: Robustness, found: FoundAtLow, seconds_left: SecondsLeft) -> Robustness:
-    other = alternative_of(found, own.least_rps, seconds_left)
+    other = low_rates.alternative_of(found, own.least_rps, seconds_left)
     bound = other.value_at_low if found.bound is None else found.bound
     more_fraction = abs(bound - other.value_at_low) / other.value_at_low if other.value_at_low else 0.0
     doubt = f"its limits ended the search; one up to {100 * more_fraction:.2g} % better may exist"

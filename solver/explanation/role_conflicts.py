@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from sutler.solver.candidates.enumerate import ROLES, candidates_in_role
+from sutler.solver.explanation.granting import with_bandwidth
 from sutler.solver.market.supply import build_supply
 from sutler.solver.plan import Conflict
 from sutler.solver.polytope.rows import Demand
-from sutler.solver.problem import Offer, Problem
+from sutler.solver.problem import Problem
 from sutler.solver.throughput.roles import prefill_share
 
 CanServe = Callable[[Problem, Demand], bool]
@@ -46,7 +47,7 @@ def _thin_network(problem: Problem, demand: Demand, can_serve: CanServe, fastest
     """A faster network alone would do."""
 
     def is_enough(factor: float) -> bool:
-        return can_serve(replace(problem, offers=tuple(_faster(offer, factor) for offer in problem.offers)), demand)
+        return can_serve(with_bandwidth(problem, factor), demand)
 
     if not is_enough(_FASTER[-1]):
         return None
@@ -56,10 +57,6 @@ def _thin_network(problem: Problem, demand: Demand, can_serve: CanServe, fastest
         "times the bandwidth between machines would do; or set search.disaggregation to auto"
     )
     return Conflict("network", fastest * factor, fastest, "gb_per_s between machines", remedy)
-
-
-def _faster(offer: Offer, factor: float) -> Offer:
-    return replace(offer, inter_machine_gb_per_s=(offer.inter_machine_gb_per_s or 0.0) * factor)
 
 
 def _contradictory_split(problem: Problem, demand: Demand, can_serve: CanServe) -> Conflict | None:

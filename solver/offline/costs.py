@@ -154,18 +154,12 @@ class Costs:
         roofline = self.options.roofline
         lengths = lengths_of(model, inputs, outputs)
         layouts = one_group(self.hardware, degree, node.spec.layers)
-        times = step_times(
-            model,
-            layouts,
-            roofline.simulation_stages(model),
-            max_sequences=self.options.max_sequences,
-            longest_tokens=lengths.longest_tokens,
-            typical_tokens=lengths.typical_tokens,
-        )
+        stages, most = roofline.simulation_stages(model), self.options.max_sequences
+        times = step_times(model, layouts, stages, lengths, max_sequences=most)
         if times.kv_tokens // BLOCK_TOKENS < blocks_of(int(lengths.longest_tokens)):
             return None
         floored = FlooredStepTimes(**{entry.name: getattr(times, entry.name) for entry in fields(times)})
-        return floored.scaled(node.slowdown * roofline.slower(model, layouts, self.options.max_sequences))
+        return floored.scaled(node.slowdown * roofline.slower(model, layouts, most))
 
 
 def _replica_counts(most: int) -> list[int]:

@@ -56,7 +56,7 @@ def _curve(costs: Costs, node: int, plan: ExecutionPlan) -> FloatArray:
     numbers = costs.pile.of_node(node)
     if not len(numbers):
         return np.zeros(POINTS)
-    pile = _alone(costs.pile, node, numbers)
+    pile = _alone(costs.pile, numbers)
     if len(pile.parents):
         first_s, finish_s = _served(costs, node, pile, plan)
         return _progress_times(first_s, finish_s, pile.output_tokens)
@@ -64,20 +64,18 @@ def _curve(costs: Costs, node: int, plan: ExecutionPlan) -> FloatArray:
     count = min(ceil(each), SAMPLE)
     by_length = np.argsort(pile.output_tokens, kind="stable")
     taken = np.sort(by_length[((np.arange(count) + 0.5) * len(numbers) / count).astype(np.int64)])
-    part = _part(pile, taken)
+    part = _alone(pile, taken)
     first_s, finish_s = _served(costs, node, part, ExecutionPlan(1, plan.tensor_parallel))
     times = _progress_times(first_s, finish_s, part.output_tokens)
     factor = float(pile.output_tokens.sum()) / plan.data_parallel / float(part.output_tokens.sum())
     return _stretched(times, factor) if factor > 1.0 else times * factor
 
 
-def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
-    """The node's requests by themselves, which wait only for one another."""
-    first = int(numbers[0])
-    waits = pile.waits()[numbers]
-    owner = np.repeat(np.arange(len(numbers)), waits)
+def _alone(pile: Pile, numbers: IntArray) -> Pile:
+    """Some requests by themselves, which wait only for one another."""
+    owner = np.repeat(np.arange(len(numbers)), pile.waits()[numbers])
     parents = np.array([parent for r in numbers.tolist() for parent in pile.parents_of(r)], dtype=np.int64)
-    own = pile.node[parents] == node
+    own = np.isin(parents, numbers)
     counts = np.bincount(owner[own], minlength=len(numbers))
     return Pile(
         node=pile.node[numbers],
@@ -85,19 +83,7 @@ def _alone(pile: Pile, node: int, numbers: IntArray) -> Pile:
         input_tokens=pile.input_tokens[numbers],
         output_tokens=pile.output_tokens[numbers],
         parent_start=np.concatenate([[0], np.cumsum(counts)]),
-        parents=parents[own] - first,
-    )
-
-
-def _part(pile: Pile, taken: IntArray) -> Pile:
-    """Some requests of a pile in which none waits."""
-    return Pile(
-        node=pile.node[taken],
-        item=pile.item[taken],
-        input_tokens=pile.input_tokens[taken],
-        output_tokens=pile.output_tokens[taken],
-        parent_start=np.zeros(len(taken) + 1, dtype=np.int64),
-        parents=np.zeros(0, dtype=np.int64),
+        parents=np.searchsorted(numbers, parents[own]),
     )
 
 
@@ -164,7 +150,7 @@ def _needed(costs: Costs, node: int) -> dict[int, FloatArray]:
 
 def _progress_at_finish(costs: Costs, node: int) -> FloatArray:
     """How far the model is when each of its requests is done [requests of the node], on as few GPUs as it needs."""
-    pile = _alone(costs.pile, node, costs.pile.of_node(node))
+    pile = _alone(costs.pile, costs.pile.of_node(node))
     first_s, finish_s = _served(costs, node, pile, costs.plans[node][0])
     times = _progress_times(first_s, finish_s, pile.output_tokens)
     return np.asarray(np.interp(finish_s, times, GRID))

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.errors import InvalidProblemError
+from sutler.solver.offline import machine_sets
 from sutler.solver.offline.application import Application
 from sutler.solver.offline.beam import rolled_out
 from sutler.solver.offline.bounds import lower_bound
@@ -26,16 +27,7 @@ from sutler.solver.offline.greedy import greedy
 from sutler.solver.offline.hardware import Hardware, Loading
 from sutler.solver.offline.heuristics import min_heuristic
 from sutler.solver.offline.improvement import improved
-from sutler.solver.offline.machine_sets import (
-    BillingTerms,
-    RentedMachines,
-    Unit,
-    billed,
-    cheapest_usd_per_gpu_s,
-    hardware_of,
-    price_usd_per_hour,
-    unit_sets,
-)
+from sutler.solver.offline.machine_sets import BillingTerms, RentedMachines, Unit
 from sutler.solver.offline.plan import LowerBound, OfflineOptions, OfflinePlan
 from sutler.solver.offline.request_set import Pile
 from sutler.solver.offline.sampling import sample
@@ -120,7 +112,7 @@ class _Candidate:
 
     @property
     def price_usd_per_hour(self) -> float:
-        return price_usd_per_hour(self.units)
+        return machine_sets.price_usd_per_hour(self.units)
 
 
 def rent(
@@ -189,16 +181,18 @@ def _bounded(
     disk_gb = sum(map(weights_gb, application.nodes))
     usable = [offer for offer in offers if offer.gpu in gpus]
     found, refused = [], None
-    for units in unit_sets(usable, disk_gb=disk_gb, max_gpus=goal.max_gpus, max_machines=goal.max_machines):
-        costs = Costs(application, hardware_of(units, gpus[units[0].offer.gpu], loading), pile, options)
+    for units in machine_sets.unit_sets(
+        usable, disk_gb=disk_gb, max_gpus=goal.max_gpus, max_machines=goal.max_machines
+    ):
+        costs = Costs(application, machine_sets.hardware_of(units, gpus[units[0].offer.gpu], loading), pile, options)
         try:
             bound = lower_bound(costs)
         except InvalidProblemError as error:
             refused = error
             continue
         all_gpus = costs.hardware.gpus
-        busy_usd = cheapest_usd_per_gpu_s(units) * all_gpus * (terms.start_up_s + bound.area_s)
-        least_usd = price_usd_per_hour(units) * terms.billed_s(0.0) / SECONDS_PER_HOUR
+        busy_usd = machine_sets.cheapest_usd_per_gpu_s(units) * all_gpus * (terms.start_up_s + bound.area_s)
+        least_usd = machine_sets.price_usd_per_hour(units) * terms.billed_s(0.0) / SECONDS_PER_HOUR
         found.append(_Candidate(units, costs, bound, terms.start_up_s + bound.seconds, max(busy_usd, least_usd)))
     if not found and refused is not None:
         raise refused
@@ -261,7 +255,7 @@ def _planned(
     else:
         found = SearchResult(execute(one.costs, one.schedule))
     plan = found.plan(forecaster, one.bound, seconds=clock() - begun_s)
-    machines = billed(one.units, found.execution, terms)
+    machines = machine_sets.billed(one.units, found.execution, terms)
     makespan_s, usd = terms.start_up_s + found.execution.makespan_s, sum(machine.usd for machine in machines)
     return MachineSet(machines, one.costs.hardware, makespan_s, usd), plan
 

@@ -140,8 +140,8 @@ def consider(
     if not consideration.problem.offers and not consideration.standing.rentals:
         return _nothing(consideration)
     check(consideration.problem)
-    run = _Run(consideration, clock, on_progress or (lambda progress: None))
-    return run.considered()
+    tell = on_progress or (lambda progress: None)
+    return _Run(consideration, clock, tell, clock(), consideration.switching).considered()
 
 
 def _nothing(consideration: Consideration) -> Considered:
@@ -157,12 +157,9 @@ class _Run:
     consideration: Consideration
     clock: Clock
     on_progress: Callable[[Progress], None]
+    started: float
+    switching: Switching
     options: list[ReplanOption] = field(default_factory=list)
-    started: float = field(init=False)
-    switching: Switching = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started, self.switching = self.clock(), self.consideration.switching
 
     @property
     def problem(self) -> Problem:
@@ -266,7 +263,9 @@ class _Run:
         if found is None:
             return None
         plan = self._plan(found)
-        self._verify(plan)
+        violations = verify(self.problem, plan, is_standing=True)
+        if violations:
+            raise PlanViolationError(violations)
         return self._option(kind, found, plan, change_of(self.problem, standing, plan, self.switching))
 
     def _steady(self, problem: Problem) -> SteadyProblem | None:
@@ -340,17 +339,9 @@ class _Run:
         return more_rps * self.switching.usd_per_rps * self.switching.unserved_factor
 
     def _plan(self, fleet: DescribedFleet) -> Plan:
-        return bounded(plan_of(self.problem, fleet, bound=None, solver=self._report()), None, self.problem)
-
-    def _verify(self, plan: Plan) -> None:
-        violations = verify(self.problem, plan, is_standing=True)
-        if violations:
-            raise PlanViolationError(violations)
-
-    def _report(self) -> SolveReport:
         seconds = self.clock() - self.started
-        phases = (PhaseSeconds("consider", seconds),)
-        return SolveReport(self.problem.options.method, seconds, 0, phases, VERSION)
+        report = SolveReport(self.problem.options.method, seconds, 0, (PhaseSeconds("consider", seconds),), VERSION)
+        return bounded(plan_of(self.problem, fleet, bound=None, solver=report), None, self.problem)
 
     def _conflicts(self) -> tuple[Conflict, ...]:
         return find_conflicts(self.problem, self._seconds_left)

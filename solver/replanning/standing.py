@@ -76,9 +76,7 @@ class StandingFleet:
 
     def under(self, routing: Routing) -> DescribedFleet:
         """What it does under a routing; engines keep the arguments that they were started with."""
-        fleet = describe(self.polytope, self.allocation, routing, self.placement)
-        started = {replica.id: replica for replica in self.replicas}
-        return replace(fleet, replicas=tuple(as_started(replica, started) for replica in fleet.replicas))
+        return as_started(describe(self.polytope, self.allocation, routing, self.placement), self.replicas)
 
     def as_routed(self, routes: Sequence[Route], transfers: Sequence[KvTransfer] = ()) -> Routing:
         """The routing that is in force, where shares of replicas that are gone fall to the others: decode replicas
@@ -123,11 +121,13 @@ class StandingFleet:
         return route(self.polytope, self.allocation)
 
 
-def as_started(replica: Replica, started: "dict[str, Replica]") -> Replica:
-    """The replica with the arguments of the running engine of that name, if there is one."""
-    engine = started.get(replica.id)
-    if engine is None:
-        return replica
+def as_started(fleet: DescribedFleet, running: Sequence[Replica]) -> DescribedFleet:
+    """The fleet whose replicas have the arguments of the running engines of their names, where there are some."""
+    engines = {replica.id: replica for replica in running}
+    return replace(fleet, replicas=tuple(_as_started(r, engines.get(r.id, r)) for r in fleet.replicas))
+
+
+def _as_started(replica: Replica, engine: Replica) -> Replica:
     return replace(
         replica,
         max_batch=engine.max_batch,

@@ -360,9 +360,7 @@ def _described(
     rentals, placed = pack(wide, allocation, [pin for pin, _ in pins])
     names = _names(wide, allocation, standing, pins, [replica.stays for replica in placed])
     fleet = describe(wide, allocation, routing, Placement(rentals, placed, names, standing.kv_transfers))
-    running = {replica.id: replica for replica in steady.replicas}
-    replicas = tuple(as_started(replica, running) for replica in fleet.replicas)
-    return replace(fleet, replicas=replicas)
+    return as_started(fleet, steady.replicas)
 
 
 def _pins(

@@ -17,7 +17,7 @@ from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
 from sutler.solver.simulation.requests import RequestKind, Requests
-from sutler.solver.simulation.step_times import step_times
+from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.roofline import Roofline
 
@@ -64,14 +64,9 @@ def benchmarked(
     protocol = protocol or PROTOCOLS.get(roofline.engine_name, PROTOCOLS[REFERENCE_ENGINE])
     workload = model.workloads[0]
     requests = _requests(model, WAVES * concurrency, protocol.spread_fraction)
-    times = step_times(
-        model,
-        layouts,
-        roofline.simulation_stages(model),
-        max_sequences=concurrency,
-        longest_tokens=float((requests.input_tokens + requests.output_tokens).max()),
-        typical_tokens=workload.input_tokens + workload.output_tokens / 2,
-    )
+    longest_tokens = float((requests.input_tokens + requests.output_tokens).max())
+    lengths = Lengths(longest_tokens, workload.input_tokens + workload.output_tokens / 2)
+    times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=concurrency)
     times = times.scaled(roofline.slower(model, layouts, concurrency))
     settings = EngineSettings(
         concurrency, protocol.max_batched_tokens, protocol.scheduling, model.prefix_cache_hit_fraction

@@ -8,7 +8,6 @@ GPUs with a power cap are the slower cards that the cap makes of them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from sutler.solver.plan import Evidence, Replica, Stage
 from sutler.solver.problem import Role, ServedModel, Workload
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica
-from sutler.solver.simulation.step_times import StepTimes, step_times
+from sutler.solver.simulation.step_times import Lengths, StepTimes, step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.operator_package import missing
@@ -29,14 +28,6 @@ from sutler.solver.throughput.roofline import Roofline
 
 MEASURED: Final = "measured"
 OPERATORS: Final = "aiconfigurator"
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Tokens of the longest request, and of a typical one while it decodes."""
-
-    longest_tokens: float
-    typical_tokens: float
 
 
 def simulated_replicas(
@@ -97,14 +88,7 @@ def _times(
     roofline: Roofline,
 ) -> StepTimes:
     layouts = layouts_of_replica(replica, gpus)
-    times = step_times(
-        model,
-        layouts,
-        roofline.simulation_stages(model),
-        max_sequences=max_sequences,
-        longest_tokens=lengths.longest_tokens,
-        typical_tokens=lengths.typical_tokens,
-    )
+    times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=max_sequences)
     if times.kv_tokens < 1:
         remedy = f"{model.name} does not fit on its stages by the estimate: it cannot be simulated"
         raise InvalidProblemError(f"replicas[{replica.id}]", replica.id, remedy)

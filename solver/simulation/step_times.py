@@ -96,25 +96,24 @@ class StepTimes:
         return max(share * through.at(context), *on_stages)
 
 
-def step_times(
-    model: ServedModel,
-    layouts: Layouts,
-    source: ModelStages,
-    *,
-    max_sequences: int,
-    longest_tokens: float,
-    typical_tokens: float,
-) -> StepTimes:
-    """Makes the tables of the one layout, whose layers are given.
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of the longest request, and of a typical one while it decodes."""
 
-    `longest_tokens`: of any sequence; `typical_tokens`: of a sequence while it decodes.
-    """
+    longest_tokens: float
+    typical_tokens: float
+
+
+def step_times(
+    model: ServedModel, layouts: Layouts, source: ModelStages, lengths: Lengths, *, max_sequences: int
+) -> StepTimes:
+    """Makes the tables of the one layout, whose layers are given, for requests of these lengths."""
     layers = layouts.layers
     assert layers is not None
     kinds, kind = stage_kinds(layouts)
     cached = model.prefix_cache_hit_fraction
-    lengths = np.unique(np.round(np.geomspace(1.0, max(longest_tokens, 2.0), PROMPT_LENGTHS)))
-    contexts = np.array([typical_tokens / 2, typical_tokens * 2])
+    prompts = np.unique(np.round(np.geomspace(1.0, max(lengths.longest_tokens, 2.0), PROMPT_LENGTHS)))
+    contexts = np.array([lengths.typical_tokens / 2, lengths.typical_tokens * 2])
 
     def pipes(inputs: FloatArray, new: FloatArray, most: int) -> Pipelines:
         return pipelines(
@@ -127,14 +126,14 @@ def step_times(
             max_batch=most,
         )
 
-    through, slots = _prefills(pipes(lengths, np.maximum(lengths * (1.0 - cached), 1.0), 1))
+    through, slots = _prefills(pipes(prompts, np.maximum(prompts * (1.0 - cached), 1.0), 1))
     decode = _decodes(pipes(contexts, np.ones(2), max_sequences), contexts, max_sequences)
     return StepTimes(
         decode=decode,
-        prompts=tuple(lengths.tolist()),
+        prompts=tuple(prompts.tolist()),
         through_s=tuple(through.tolist()),
         slots_s=tuple(tuple(slot.tolist()) for slot in slots),
-        kv_tokens=_kv_tokens(source, kinds, layouts, typical_tokens),
+        kv_tokens=_kv_tokens(source, kinds, layouts, lengths.typical_tokens),
     )
 
 

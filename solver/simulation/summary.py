@@ -9,7 +9,7 @@ then to the last arrival, or, where all arrive at once, to the last end.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -206,8 +206,8 @@ class _Part:
 
     def _result(self, limit: LatencyLimit, kinds: Sequence[int], workload: str | None) -> LimitResult:
         mine = np.isin(self.outcome.requests.kind, kinds) & self.counted
-        found = _result(_seconds(self.outcome)[limit.metric][mine], self.outcome.is_served[mine], limit)
-        return replace(found, workload=workload)
+        seconds = _seconds(self.outcome)[limit.metric][mine]
+        return _result(seconds, self.outcome.is_served[mine], limit, workload)
 
 
 def _latency(seconds: FloatArray) -> Latency:
@@ -260,9 +260,10 @@ def group_results(
     return tuple(found)
 
 
-def _result(seconds: FloatArray, served: BoolArray, limit: LatencyLimit) -> LimitResult:
+def _result(seconds: FloatArray, served: BoolArray, limit: LatencyLimit, workload: str | None = None) -> LimitResult:
     holds = _holds(seconds, served, limit)
-    return LimitResult(limit, float(holds.mean()) if len(holds) else 1.0, _latency(seconds).at(limit.percentile))
+    within_fraction = float(holds.mean()) if len(holds) else 1.0
+    return LimitResult(limit, within_fraction, _latency(seconds).at(limit.percentile), workload)
 
 
 def _holds(seconds: FloatArray, served: BoolArray, limit: LatencyLimit) -> BoolArray:

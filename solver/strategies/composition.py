@@ -15,22 +15,15 @@ import numpy as np
 
 from sutler.solver import planner
 from sutler.solver.market.supply import machine_gpus
-from sutler.solver.plan import Conflict, Plan
+from sutler.solver.plan import Conflict
 from sutler.solver.polytope.objectives import first_goal, maximises_rate
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies import straight_line
 from sutler.solver.strategies.comparing import StrategyPlan
-from sutler.solver.strategies.straight_line import (
-    CARRIES,
-    Ruled,
-    answered,
-    best_fleet,
-    for_the_most_load,
-    solved,
-    started,
-)
+from sutler.solver.strategies.straight_line import CARRIES, Ruled
 
 _REMEDY = "it rents as many GPUs of every type: take the types that are of no use off the market, or raise the budget"
 
@@ -40,15 +33,17 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     if maximises_rate(problem.objective):
         most = most_affordable(problem)
         if most == 0:
-            return StrategyPlan(unaffordable(problem, seconds_left), problem)
-        return StrategyPlan(solved(with_at_most(problem, uniform(problem, most)), seconds_left), problem)
-    run, most_load = started(problem, seconds_left), for_the_most_load(problem)
+            return unaffordable(problem, seconds_left)
+        return StrategyPlan(
+            straight_line.solved(with_at_most(problem, uniform(problem, most)), seconds_left), problem
+        )
+    run, most_load = straight_line.started(problem, seconds_left), straight_line.for_the_most_load(problem)
 
     def deployed(k: int) -> Ruled | None:
-        return best_fleet(run, prepare(with_at_most(most_load, uniform(problem, k))))
+        return straight_line.best_fleet(run, prepare(with_at_most(most_load, uniform(problem, k))))
 
     found, carried = smallest_that_carries(problem, deployed)
-    return answered(run, problem, "uniform-composition", found, remedy=_REMEDY, carried=carried)
+    return straight_line.answered(run, problem, "uniform-composition", found, remedy=_REMEDY, carried=carried)
 
 
 def uniform(problem: Problem, most: int) -> dict[str, int]:
@@ -81,12 +76,13 @@ def most_affordable(problem: Problem) -> int:
     return next((k for k in affordable if _gpus_at(problem, k)[1] <= budget * (1 + 1e-9)), 0)
 
 
-def unaffordable(problem: Problem, seconds_left: SecondsLeft) -> Plan:
+def unaffordable(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Infeasible: even the smallest uniform composition costs more than the budget."""
     most, budget = max(_available(problem).values()), problem.budget_usd_per_hour or 0.0
     costs = (usd_per_hour for gpus, usd_per_hour in (_gpus_at(problem, k) for k in range(1, most + 1)) if gpus > 0)
     conflict = Conflict("budget", next(costs, np.inf), budget, "usd_per_hour", _REMEDY)
-    return planner.without_fleet(started(problem, seconds_left), "infeasible", (conflict,))
+    plan = planner.without_fleet(straight_line.started(problem, seconds_left), "infeasible", (conflict,))
+    return StrategyPlan(plan, problem)
 
 
 def smallest_that_carries(problem: Problem, deployed: Callable[[int], Ruled | None]) -> tuple[Ruled | None, float]:

@@ -15,17 +15,10 @@ from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies import straight_line
 from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import by_weight, least_expense, mixed_rates
-from sutler.solver.strategies.straight_line import (
-    CARRIES,
-    Ruled,
-    aggregated,
-    answered,
-    machines_for,
-    refuse_provider_shares,
-    started,
-)
+from sutler.solver.strategies.straight_line import CARRIES, Ruled
 
 _NAME = "greedy-cheapest"
 _REMEDY = "it buys the best value first and gives nothing back: add offers or raise the budget"
@@ -34,11 +27,11 @@ _TOLERANCE = 1e-9  # relative: what sums of floats may be off by
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The fleet that grows by the best value. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
-    run = started(problem, seconds_left)
-    scaled = scaled_to_one(prepare(aggregated(problem)))
+    straight_line.refuse_provider_shares(problem)
+    run = straight_line.started(problem, seconds_left)
+    scaled = scaled_to_one(prepare(straight_line.aggregated(problem)))
     if scaled is None:
-        return answered(run, problem, _NAME, None, remedy=_REMEDY)
+        return straight_line.answered(run, problem, _NAME, None, remedy=_REMEDY)
     run.candidates = len(scaled.candidates)
     wanted = np.inf if maximises_rate(problem.objective) else problem.objective.carried_load
     rates = mixed_rates(scaled)
@@ -47,11 +40,11 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     candidate = np.flatnonzero(growing.replicas)
     short = carried < CARRIES * wanted if np.isfinite(wanted) else carried == 0
     if short:
-        return answered(run, problem, _NAME, None, remedy=_REMEDY, carried=carried)
+        return straight_line.answered(run, problem, _NAME, None, remedy=_REMEDY, carried=carried)
     share = np.zeros((len(candidate), scaled.rate.shape[1]))
     fleet = Allocation(candidate, growing.replicas[candidate], share, growing.machines, carried)
     routing = by_weight(scaled, fleet, rates[candidate])
-    return answered(run, problem, _NAME, Ruled(scaled, fleet, routing), remedy=_REMEDY)
+    return straight_line.answered(run, problem, _NAME, Ruled(scaled, fleet, routing), remedy=_REMEDY)
 
 
 def _grow(fleet: "_Fleet", rates: FloatArray, price: FloatArray, wanted: float, seconds_left: SecondsLeft) -> float:
@@ -103,4 +96,4 @@ class _Fleet:
     def _machines_with(self, candidate: int) -> IntArray | None:
         chosen = np.union1d(np.flatnonzero(self.replicas), [candidate])
         counts = self.replicas[chosen] + (chosen == candidate)
-        return machines_for(self.polytope, chosen, counts, self._seconds_left())
+        return straight_line.machines_for(self.polytope, chosen, counts, self._seconds_left())

@@ -29,20 +29,10 @@ from sutler.solver.polytope.objectives import cost_of, maximises_rate
 from sutler.solver.polytope.preparation import of_possible, prepare
 from sutler.solver.problem import MeasuredRate, Problem, ServedModel, Workload
 from sutler.solver.progress import SecondsLeft
-from sutler.solver.strategies import composition
+from sutler.solver.strategies import composition, straight_line
 from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import by_weight
-from sutler.solver.strategies.straight_line import (
-    Ruled,
-    aggregated,
-    answered,
-    best_fleet,
-    bought,
-    for_the_most_load,
-    raised_until_carried,
-    refuse_provider_shares,
-    started,
-)
+from sutler.solver.strategies.straight_line import Ruled
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 
 _MEAN = "mean"
@@ -51,10 +41,10 @@ _REMEDY = "its replicas take every kind of request, whatever they are good at: a
 
 def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Plans on the uniform composition. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
+    straight_line.refuse_provider_shares(problem)
     problem = _on_its_engine(problem)
-    own = aggregated(problem)
-    run, carried = started(problem, seconds_left), 0.0
+    own = straight_line.aggregated(problem)
+    run, carried = straight_line.started(problem, seconds_left), 0.0
 
     def deployed(k: int) -> Ruled | None:
         return _deployed(run, composition.with_at_most(own, composition.uniform(own, k)))
@@ -62,29 +52,25 @@ def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     if maximises_rate(problem.objective):
         most = composition.most_affordable(problem)
         if most == 0:
-            return StrategyPlan(composition.unaffordable(problem, seconds_left), problem)
+            return composition.unaffordable(problem, seconds_left)
         found = deployed(most)
     else:
         found, carried = composition.smallest_that_carries(own, deployed)
-    return answered(run, problem, "hexgen/even", found, remedy=_REMEDY, carried=carried)
+    return straight_line.answered(run, problem, "hexgen/even", found, remedy=_REMEDY, carried=carried)
 
 
 def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Plans on the GPUs that sutler rents. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
-    own = aggregated(problem)
-    run, polytope, carried = started(problem, seconds_left), prepare(own), 0.0
+    straight_line.refuse_provider_shares(problem)
+    own = straight_line.aggregated(problem)
+    run, polytope = straight_line.started(problem, seconds_left), prepare(own)
 
     def deployed(load: float) -> Ruled | None:
-        fleet = bought(run, replace(polytope, problem=own.with_headroom(load - 1.0)))
+        fleet = straight_line.bought(run, replace(polytope, problem=own.with_headroom(load - 1.0)))
         return None if fleet is None else _deployed(run, _on_its_engine(_on_the_gpus_of(own, fleet)))
 
-    wanted = own.objective.carried_load
-    if maximises_rate(problem.objective):
-        found = deployed(wanted)
-    else:
-        found, carried = raised_until_carried(wanted, deployed, own, run.first_phase_seconds_left)
-    return answered(run, _on_its_engine(problem), "hexgen/ours", found, remedy=_REMEDY, carried=carried)
+    found, carried = straight_line.raised_until_carried(run, own, deployed)
+    return straight_line.answered(run, _on_its_engine(problem), "hexgen/ours", found, remedy=_REMEDY, carried=carried)
 
 
 def _on_its_engine(problem: Problem) -> Problem:
@@ -107,7 +93,7 @@ def _on_the_gpus_of(problem: Problem, fleet: Ruled) -> Problem:
 
 def _deployed(run: planner.SolveRun, problem: Problem) -> Ruled | None:
     """All that is for rent deployed for the mean request, and routed by it. None: nothing serves every workload."""
-    blind_problem = for_the_most_load(problem)
+    blind_problem = straight_line.for_the_most_load(problem)
     supply = build_supply(blind_problem)
     enumerated = enumerate_candidates(blind_problem, supply)
     rps = _mean_rps(blind_problem, supply.pools, enumerated)
@@ -116,7 +102,9 @@ def _deployed(run: planner.SolveRun, problem: Problem) -> Ruled | None:
     polytope = of_possible(blind_problem, supply, enumerated.take(useful[undominated(blind)]))
     run.candidates = max(run.candidates, len(polytope.candidates))
     rps = _mean_rps(blind_problem, supply.pools, polytope.candidates)
-    deployed = best_fleet(run, replace(polytope, rate=_as_every_workload(blind_problem, polytope.candidates, rps)))
+    deployed = straight_line.best_fleet(
+        run, replace(polytope, rate=_as_every_workload(blind_problem, polytope.candidates, rps))
+    )
     if deployed is None:
         return None
     seen = replace(polytope.scaled(deployed.polytope.scale_rps), problem=problem)

@@ -14,7 +14,7 @@ from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Contract, Offer, Problem
 from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
-from sutler.solver.strategies.straight_line import optimum, refused, solved, started
+from sutler.solver.strategies.straight_line import optimum, solved, started
 
 _MOST_REPLICAS = 2000  # are packed, described and verified in about a second, twice as many in three
 _REMEDY = "no number of GPUs of the type carries the load: use another type as well"
@@ -37,10 +37,8 @@ def plan_unlimited(gpu: str, problem: Problem, seconds_left: SecondsLeft) -> Str
     offers = tuple(replace(offer, available=math.ceil(most_gpus / offer.gpus) + 1) for offer in own.offers)
     own = replace(problem, offers=offers)
     run = started(own, seconds_left)
-    found = optimum(run, prepare(own), most_replicas=_MOST_REPLICAS)
-    if found is None:
-        found = refused(run, own, f"homogeneous-unlimited/{gpu}", remedy=_REMEDY)
-    return StrategyPlan(found, own)
+    name = f"homogeneous-unlimited/{gpu}"
+    return optimum(run, prepare(own), name, remedy=_REMEDY, most_replicas=_MOST_REPLICAS)
 
 
 def _one_of_each(problem: Problem, gpu: str) -> tuple[Offer, ...]:

@@ -38,10 +38,14 @@ from sutler.solver.strategies.straight_line import solved
 from sutler.solver.verify import verify
 
 _MILP_PAPER = "Jiang et al., arXiv 2502.00722"
-_HEXGEN = "Jiang et al., ICML 2024"
+_SECTION_5_1 = f"{_MILP_PAPER}, section 5.1"
+_FIGURE_7 = f"Jiang et al., ICML 2024; {_MILP_PAPER}, section 5.2 (Figure 7)"
+_FIGURE_8 = f"{_MILP_PAPER}, section 5.2 (Figure 8)"
+_CAUCHY = "Cauchy, sections 3.3 and 4.3"
+_MELANGE = "Griggs et al., arXiv 2404.14527, section 5.4"
+_SPLITWISE = "Patel et al., arXiv 2311.18677, section IV.D"
 
-
-_CAUCHY: Final[dict[cauchy.Rule, str]] = {
+_COMBO_RULES: Final[dict[cauchy.Rule, str]] = {
     "mce-lp": "GPU Combos of the highest cost-efficiency",
     "mc-lp": "GPU Combos for the least cost",
     "co-lp": "GPU Combos of the least price over cost-efficiency",
@@ -55,111 +59,60 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
     allow more than the caller's, `Ran.beyond` says so: layouts, roles and power caps that sutler has not.
     """
     gpus = sorted({offer.gpu for offer in problem.offers})
+    alone = (
+        Strategy(f"homogeneous/{g}", f"{g} alone", "homogeneous", _SECTION_5_1, partial(homogeneous.plan_limited, g))
+        for g in gpus
+    )
+    alone_unlimited = (
+        Strategy(
+            f"homogeneous-unlimited/{g}",
+            f"{g} alone, as many as money buys",
+            "homogeneous",
+            f"{_SECTION_5_1} and Appendix K",
+            partial(homogeneous.plan_unlimited, g),
+            own_market=True,
+        )
+        for g in gpus
+    )
+    combos = (
+        Strategy(f"cauchy/{rule}", title, "disaggregated", _CAUCHY, partial(cauchy.plan, rule))
+        for rule, title in _COMBO_RULES.items()
+    )
+    designs = (
+        Strategy(d.name, d.title(problem), "disaggregated", _SPLITWISE, partial(splitwise.plan, d))
+        for d in splitwise.DESIGNS
+    )
+    together, apart = partial(_plan_with_roles, "off"), partial(_plan_with_roles, "only")
+    evenly = "sutler's fleet, every workload spread evenly over it"
+    one_degree = "one tensor-parallel degree per model, no pipelines"
     return (
         Strategy("sutler", "the best plan that there is", "sutler", "", _plan_sutler),
-        *(
-            Strategy(
-                f"homogeneous/{gpu}",
-                f"{gpu} alone",
-                "homogeneous",
-                f"{_MILP_PAPER}, section 5.1",
-                partial(homogeneous.plan_limited, gpu),
-            )
-            for gpu in gpus
-        ),
-        *(
-            Strategy(
-                f"homogeneous-unlimited/{gpu}",
-                f"{gpu} alone, as many as money buys",
-                "homogeneous",
-                f"{_MILP_PAPER}, section 5.1 and Appendix K",
-                partial(homogeneous.plan_unlimited, gpu),
-                own_market=True,
-            )
-            for gpu in gpus
-        ),
+        *alone,
+        *alone_unlimited,
+        Strategy("uniform-composition", "as many GPUs of every type", "ablation", _FIGURE_8, composition.plan),
+        Strategy("uniform-deployment", one_degree, "ablation", _FIGURE_8, uniform_deployment.plan),
+        Strategy("round-robin-assignment", evenly, "ablation", _FIGURE_8, round_robin.plan),
+        Strategy("hexgen/even", "HexGen on as many GPUs of every type", "aggregated", _FIGURE_7, hexgen.plan_even),
+        Strategy("hexgen/ours", "HexGen on the GPUs that sutler rents", "aggregated", _FIGURE_7, hexgen.plan_ours),
+        Strategy("melange", "slices of workloads packed onto GPU types", "aggregated", _MELANGE, melange.plan),
         Strategy(
-            "uniform-composition",
-            "as many GPUs of every type",
-            "ablation",
-            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
-            composition.plan,
+            "greedy-cheapest", "the best value that fits, again and again", "greedy", "autoscalers", greedy.plan
         ),
-        Strategy(
-            "uniform-deployment",
-            "one tensor-parallel degree per model, no pipelines",
-            "ablation",
-            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
-            uniform_deployment.plan,
-        ),
-        Strategy(
-            "round-robin-assignment",
-            "sutler's fleet, every workload spread evenly over it",
-            "ablation",
-            f"{_MILP_PAPER}, section 5.2 (Figure 8)",
-            round_robin.plan,
-        ),
-        Strategy(
-            "hexgen/even",
-            "HexGen on as many GPUs of every type",
-            "aggregated",
-            f"{_HEXGEN}; {_MILP_PAPER}, section 5.2 (Figure 7)",
-            hexgen.plan_even,
-        ),
-        Strategy(
-            "hexgen/ours",
-            "HexGen on the GPUs that sutler rents",
-            "aggregated",
-            f"{_HEXGEN}; {_MILP_PAPER}, section 5.2 (Figure 7)",
-            hexgen.plan_ours,
-        ),
-        Strategy(
-            "melange",
-            "slices of workloads packed onto GPU types",
-            "aggregated",
-            "Griggs et al., arXiv 2404.14527, section 5.4",
-            melange.plan,
-        ),
-        Strategy(
-            "greedy-cheapest",
-            "the best value that fits, again and again",
-            "greedy",
-            "autoscalers",
-            greedy.plan,
-        ),
-        *(
-            Strategy(
-                f"cauchy/{rule}",
-                title,
-                "disaggregated",
-                "Cauchy, sections 3.3 and 4.3",
-                partial(cauchy.plan, rule),
-            )
-            for rule, title in _CAUCHY.items()
-        ),
-        *(
-            Strategy(
-                design.name,
-                design.title(problem),
-                "disaggregated",
-                "Patel et al., arXiv 2311.18677, section IV.D",
-                partial(splitwise.plan, design),
-            )
-            for design in splitwise.DESIGNS
-        ),
+        *combos,
+        *designs,
         Strategy(
             "aggregated-only",
             "prefill and decode on the same replicas",
             "aggregated",
             "Cauchy, section 4.2 (CAUCHY*)",
-            partial(_plan_with_roles, "off"),
+            together,
         ),
         Strategy(
             "disaggregated-only",
             "prefill and decode on replicas of their own",
             "disaggregated",
             "Splitwise, section IV.D",
-            partial(_plan_with_roles, "only"),
+            apart,
         ),
     )
 

@@ -11,18 +11,10 @@ from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
+from sutler.solver.strategies import straight_line
 from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import spread_evenly
-from sutler.solver.strategies.straight_line import (
-    Ruled,
-    aggregated,
-    answered,
-    best_fleet,
-    bought,
-    raised_until_carried,
-    refuse_provider_shares,
-    started,
-)
+from sutler.solver.strategies.straight_line import Ruled
 
 _REMEDY = (
     "no fleet found carries the load when it is spread evenly: add offers, raise the budget, or route by the plan"
@@ -31,22 +23,22 @@ _REMEDY = (
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Sutler's fleet, its requests spread evenly. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
-    own = aggregated(problem)
-    run, polytope = started(problem, seconds_left), prepare(own)
+    straight_line.refuse_provider_shares(problem)
+    own = straight_line.aggregated(problem)
+    run, polytope = straight_line.started(problem, seconds_left), prepare(own)
     run.candidates = len(polytope.candidates)
 
     def spread(load: float) -> Ruled | None:
         asked = replace(polytope, problem=own.with_headroom(load - 1.0))
-        fleet = best_fleet(run, asked) if maximises_rate(own.objective) else bought(run, asked)
+        fleet = (
+            straight_line.best_fleet(run, asked)
+            if maximises_rate(own.objective)
+            else straight_line.bought(run, asked)
+        )
         if fleet is None:
             return None
         routing = spread_evenly(fleet.polytope, fleet.allocation)
         return replace(fleet, routing=routing) if routing.lam > 0 else None
 
-    wanted = own.objective.carried_load
-    if maximises_rate(own.objective):
-        found, carried = spread(wanted), 0.0
-    else:
-        found, carried = raised_until_carried(wanted, spread, own, run.first_phase_seconds_left)
-    return answered(run, problem, "round-robin-assignment", found, remedy=_REMEDY, carried=carried)
+    found, carried = straight_line.raised_until_carried(run, own, spread)
+    return straight_line.answered(run, problem, "round-robin-assignment", found, remedy=_REMEDY, carried=carried)

@@ -25,7 +25,7 @@ from sutler.solver.polytope.preparation import of_possible
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
-from sutler.solver.strategies.straight_line import optimum, refused, started
+from sutler.solver.strategies.straight_line import optimum, started
 
 Letter = Literal["A", "H"]
 
@@ -73,10 +73,8 @@ def plan(design: Design, problem: Problem, seconds_left: SecondsLeft) -> Strateg
         _on(types[design.prefill], PREFILL, 1.0, enumerated, supply)
         | _on(types[design.decode], DECODE, design.decode_cap_fraction, enumerated, supply)
     )
-    found = optimum(run, of_possible(own, supply, prune_dominated(paired(pools, supply))))
-    if found is None:
-        found = refused(run, own, design.name, remedy=_REMEDY)
-    return StrategyPlan(found, own)
+    polytope = of_possible(own, supply, prune_dominated(paired(pools, supply)))
+    return optimum(run, polytope, design.name, remedy=_REMEDY)
 
 
 def machine_types(problem: Problem) -> Mapping[Letter, str]:

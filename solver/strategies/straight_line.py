@@ -95,8 +95,10 @@ def bought(run: SolveRun, polytope: Polytope) -> Ruled | None:
     return fleet
 
 
-def optimum(run: SolveRun, polytope: Polytope, *, most_replicas: int | None = None) -> Plan | None:
-    """Sutler's plan on a polytope of its own making; None: none found.
+def optimum(
+    run: SolveRun, polytope: Polytope, strategy: str, *, remedy: str, most_replicas: float = np.inf
+) -> StrategyPlan:
+    """Sutler's plan on a polytope of its own making, or why there is none.
 
     Raises NotApplicableError for more than `most_replicas`.
     """
@@ -104,13 +106,14 @@ def optimum(run: SolveRun, polytope: Polytope, *, most_replicas: int | None = No
     run.mark("candidates")
     found = planner.search(run, polytope)
     if not isinstance(found, planner.FoundFleet):
-        return None
+        return refused(run, polytope.problem, strategy, remedy=remedy)
     used, routing = without_idle(found.polytope, found.allocation)
     replicas = int(used.replicas.sum())
-    if most_replicas is not None and replicas > most_replicas:
-        remedy = f"at most {most_replicas:,} are written out one by one: lower the load or the budget"
-        raise NotApplicableError(f"its plan has {replicas:,} replicas, and {remedy}")
-    return planner.stated(run, found.polytope, used, routing, bound=in_unit(found.polytope, found.first.bound))
+    if replicas > most_replicas:
+        limit = f"at most {most_replicas:,} are written out one by one: lower the load or the budget"
+        raise NotApplicableError(f"its plan has {replicas:,} replicas, and {limit}")
+    plan = planner.stated(run, found.polytope, used, routing, bound=in_unit(found.polytope, found.first.bound))
+    return StrategyPlan(plan, polytope.problem)
 
 
 def for_the_most_load(problem: Problem) -> Problem:
@@ -129,7 +132,7 @@ def answered(
     """The verified plan of a fleet, its bound what the relaxation proves of every plan for the problem; where the
     strategy found none, why (as `refused` says it)."""
     if fleet is None:
-        return StrategyPlan(refused(run, problem, strategy, carried=carried, remedy=remedy), problem)
+        return refused(run, problem, strategy, carried=carried, remedy=remedy)
     _say_if_time_ran_out(run)
     polytope = replace(fleet.polytope, problem=problem)
     plan = planner.stated(run, polytope, fleet.allocation, fleet.routing, bound=_proven_bound(problem))
@@ -147,19 +150,19 @@ def _proven_bound(problem: Problem) -> float | None:
     return in_unit(scaled, solve_relaxation(scaled, first_goal(scaled)).bound)
 
 
-def refused(run: SolveRun, problem: Problem, strategy: str, *, remedy: str, carried: float = 0.0) -> Plan:
+def refused(run: SolveRun, problem: Problem, strategy: str, *, remedy: str, carried: float = 0.0) -> StrategyPlan:
     """Why there is no plan: there is none at all, or none by the strategy's rules, which carry so many multiples of
     the load. Unknown where the time ran out before that was known."""
     _say_if_time_ran_out(run)
     if run.limit is not None:
-        return planner.without_fleet(run, "unknown")
-    best = solved(problem, run.seconds_left)
-    if best.value is None:
-        return best
-    wanted = Conflict(f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy)
-    if maximises_rate(problem.objective):
-        wanted = replace(wanted, needed=1.0, unit="plan")
-    return planner.without_fleet(run, "infeasible", (wanted,))
+        return StrategyPlan(planner.without_fleet(run, "unknown"), problem)
+    plan = solved(problem, run.seconds_left)
+    if plan.value is not None:
+        wanted = Conflict(f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy)
+        if maximises_rate(problem.objective):
+            wanted = replace(wanted, needed=1.0, unit="plan")
+        plan = planner.without_fleet(run, "infeasible", (wanted,))
+    return StrategyPlan(plan, problem)
 
 
 def aggregated(problem: Problem) -> Problem:
@@ -179,13 +182,17 @@ def refuse_provider_shares(problem: Problem) -> None:
 
 
 def raised_until_carried(
-    wanted: float, buy: Callable[[float], Ruled | None], problem: Problem, seconds_left: SecondsLeft
+    run: SolveRun, problem: Problem, buy: Callable[[float], Ruled | None]
 ) -> tuple[Ruled | None, float]:
-    """The cheapest fleet found that carries `wanted` times the demand, and the most that any of them carried.
+    """The cheapest fleet found that carries the demand, and the most that any of them carried.
 
     `buy(load)`: the fleet that sutler would buy for `load` times the demand, under the rule. What it carries under
-    the rule need not grow with the load, so the load is raised until one carries enough, then halved back.
+    the rule need not grow with the load, so the load is raised until one carries enough, then halved back. Where
+    throughput is maximised there is no load to carry, and the first fleet is the answer.
     """
+    wanted = problem.objective.carried_load
+    if maximises_rate(problem.objective):
+        return buy(wanted), 0.0
     best: Ruled | None = None
     load, short, enough, most = wanted, wanted, np.inf, 0.0
     for _ in range(_MOST_PURCHASES):
@@ -200,7 +207,7 @@ def raised_until_carried(
             enough = load
         else:
             short = load
-        if enough <= short * (1 + _LOAD_STEP) or seconds_left() <= 0:
+        if enough <= short * (1 + _LOAD_STEP) or run.first_phase_seconds_left() <= 0:
             break
         if np.isfinite(enough):
             load = (short + enough) / 2

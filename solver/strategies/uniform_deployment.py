@@ -61,7 +61,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
             best, value = found, found.first.objective * unit
     if best is None:
         remedy = "it knows no pipelines, and one tensor-parallel degree for all replicas of a model: use sutler"
-        return StrategyPlan(refused(run, problem, "uniform-deployment", remedy=remedy), problem)
+        return refused(run, problem, "uniform-deployment", remedy=remedy)
     used, routing = without_idle(best.polytope, best.allocation)
     proven = in_unit(best.polytope, bound / _unit(best.polytope))
     return StrategyPlan(planner.stated(run, best.polytope, used, routing, bound=proven), problem)

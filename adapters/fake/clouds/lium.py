@@ -8,17 +8,6 @@ from sutler.adapters.fake.market import MachineState
 from sutler.adapters.fake.wire import Reply, Request, json_reply
 
 NODES_PATH: Final = "/api/public/v1/nodes"
-_NAMES: Final = {
-    "b200": "NVIDIA B200",
-    "h200-sxm": "NVIDIA H200",
-    "h100-sxm": "NVIDIA H100 80GB HBM3",
-    "h100-pcie": "NVIDIA H100 PCIe",
-    "a100-sxm4-80gb": "NVIDIA A100-SXM4-80GB",
-    "l40s": "NVIDIA L40S",
-    "rtx-a6000": "NVIDIA RTX A6000",
-    "rtx-4090": "NVIDIA GeForce RTX 4090",
-    "rtx-5090": "NVIDIA GeForce RTX 5090",
-}
 
 
 def _nodes(_: Request, view: MarketInstant) -> Reply:
@@ -30,7 +19,7 @@ def _node(state: MachineState) -> dict[str, Any]:
     node_id = f"{bits(machine.number, 5):016x}"
     return {
         "id": node_id,
-        "gpu_model": _NAMES[machine.gpu.slug],
+        "gpu_model": machine.gpu.full_name,
         "gpu_count": machine.gpus,
         "available_gpu_count": len(state.free),
         "min_rentable_gpu_count": machine.smallest_slice,

@@ -60,7 +60,7 @@ def _row(gpu: GpuModel, view: MarketInstant) -> dict[str, Any]:
     offered = {tier: is_sold(view, gpu, tier) for tier in TIERS}
     listed = {tier: view.market.list_price("runpod", tier, gpu, view.at_s) for tier in TIERS}
     return {
-        "id": gpu.runpod_id,
+        "id": gpu.full_name,
         "name": runpod_graphql.display_name(gpu),
         "pool": _POOLS.get(gpu.slug),
         "manufacturer": "NVIDIA",

@@ -66,7 +66,7 @@ def _root(view: MarketInstant) -> dict[str, Any]:
         ids = wanted.get("ids") or ([wanted["id"]] if wanted.get("id") else None)
         if ids is not None and not isinstance(ids, list):
             raise QueryError("Expected ids to be a list.")
-        return [_gpu_type(gpu, view) for gpu in sold("runpod") if ids is None or gpu.runpod_id in ids]
+        return [_gpu_type(gpu, view) for gpu in sold("runpod") if ids is None or gpu.full_name in ids]
 
     return {"gpuTypes": gpu_types}
 
@@ -80,7 +80,7 @@ def _gpu_type(gpu: GpuModel, view: MarketInstant) -> dict[str, Any]:
     months = ("oneWeekPrice", "oneMonthPrice", "threeMonthPrice", "sixMonthPrice", "oneYearPrice", "clusterPrice")
     return {
         "__typename": "GpuType",
-        "id": gpu.runpod_id,
+        "id": gpu.full_name,
         "displayName": display_name(gpu),
         "manufacturer": "NVIDIA",
         "memoryInGb": gpu.memory_gb,

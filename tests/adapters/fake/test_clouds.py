@@ -90,7 +90,7 @@ def test_runpods_words_follow_true_counts() -> None:
             fits = sum(
                 len(state.free) // count
                 for state in market.states("runpod", NIGHT_S)
-                if state.machine.gpu.runpod_id == row["id"] and state.machine.place.tier == "secure"
+                if state.machine.gpu.full_name == row["id"] and state.machine.place.tier == "secure"
             )
             assert (row["availability"] == "NONE") == (fits == 0)
             assert ("dataCenters" in row) == (fits > 0)

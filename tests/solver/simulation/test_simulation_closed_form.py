@@ -12,7 +12,7 @@ from sutler.solver.simulation.engine import EngineSettings
 from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
 from sutler.solver.simulation.replicas import sustained_rps
 from sutler.solver.simulation.requests import RequestKind, Requests
-from sutler.solver.simulation.step_times import step_times
+from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.roofline import Roofline
 
 WITHIN = 0.03
@@ -47,9 +47,8 @@ def test_a_full_replica_sustains_the_rate_of_the_closed_form(
         served,
         replace(layouts, layers=rates.layers),
         roofline.stages(served),
+        Lengths(input_tokens + output_tokens, input_tokens + output_tokens / 2),
         max_sequences=batch,
-        longest_tokens=input_tokens + output_tokens,
-        typical_tokens=input_tokens + output_tokens / 2,
     )
     asked = Requests(
         (RequestKind("chat", "w", input_tokens, output_tokens, 1.0),),
@@ -87,9 +86,8 @@ def test_a_full_replica_of_one_phase_sustains_the_rate_of_its_closed_form(
         served,
         replace(layouts, layers=rates.layers),
         roofline.stages(served),
+        Lengths(input_tokens + output_tokens, input_tokens + output_tokens / 2),
         max_sequences=batch,
-        longest_tokens=input_tokens + output_tokens,
-        typical_tokens=input_tokens + output_tokens / 2,
     )
     spare = replace(times.scaled(1e-3), kv_tokens=10**9)
     phases: tuple[Role, ...] = ("prefill", "decode")

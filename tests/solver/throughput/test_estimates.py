@@ -11,7 +11,8 @@ from sutler.solver import solve
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.problem import Estimates, Objective, Offer, Problem, ServedModel
-from sutler.solver.simulation.replicas import Lengths, simulated_replicas
+from sutler.solver.simulation.replicas import simulated_replicas
+from sutler.solver.simulation.step_times import Lengths
 from sutler.solver.throughput.aiconfigurator import BAND
 from sutler.solver.throughput.base import Layouts, Rates
 from sutler.solver.throughput.operator_package import missing
