@@ -14,7 +14,7 @@ import numpy as np
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.benchmark import benchmarked
-from sutler.solver.throughput.base import Layouts, Rates
+from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.evidence import RateEvidence
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.prepare import prepare, stated_bands
@@ -65,14 +65,19 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
     sequences fit. Raises InvalidProblemError where the model's architecture is unknown."""
     planned = roofline.rates(model, layouts)
     if planned.batch[0, 0] < 1:
-        return Estimate(concurrency=concurrency or 0, error=roofline.detail(model, layouts, planned, 0, 0))
+        return Estimate(concurrency=concurrency or 0, error=roofline.basis(model, layouts, planned, 0, 0).detail)
     clients = int(planned.batch[0, 0]) if concurrency is None else concurrency
     most = max(MAX_SEQUENCES, min(clients, MOST_SEQUENCES))
     stages = roofline.planning_stages(model)
     prepared = prepare(model, layouts, stages, max_sequences=most, paged=concurrency is not None)
     running = min(clients, max(int(prepared.max_batch[0, 0]), 1))
     found = benchmarked(roofline, model, replace(layouts, layers=planned.layers), concurrency=clients)
-    band = float(stated_bands(prepared, stages, np.array([[running]]))[0, 0])
+    batch = np.array([[running]])
+    band = float(stated_bands(prepared, stages, batch)[0, 0])
+    evidence = RateEvidence(model, layouts, replace(planned, batch=batch), 0, 0, stages)
+    detail = evidence.served(roofline.engine_title, is_planned=False)
+    if running < clients:
+        detail += f"; {clients - running} of {clients} requests wait for memory"
     return Estimate(
         req_per_s=found.req_per_s,
         ttft_s=found.ttft_s,
@@ -81,17 +86,6 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
         high_req_per_s=found.req_per_s * band,
         concurrency=clients,
         running=running,
-        source=roofline.source_of(model, layouts, replace(planned, batch=np.array([[running]])), 0, 0)[0],
-        detail=_detail(roofline, model, layouts, planned, clients, running),
+        source=evidence.source()[0],
+        detail=detail,
     )
-
-
-def _detail(
-    roofline: Roofline, model: ServedModel, layouts: Layouts, planned: Rates, clients: int, running: int
-) -> str:
-    at_running = replace(planned, batch=np.array([[running]]))
-    stages, engine = roofline.planning_stages(model), roofline.engine_title
-    detail = RateEvidence(model, layouts, at_running, 0, 0, stages).served(engine, is_planned=False)
-    if running < clients:
-        detail += f"; {clients - running} of {clients} requests wait for memory"
-    return detail

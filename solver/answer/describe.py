@@ -34,7 +34,7 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import ObjectiveKind, Problem, ServedModel
-from sutler.solver.throughput.base import Layouts, Rates
+from sutler.solver.throughput.base import Layouts, RateBasis, Rates
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
@@ -216,7 +216,7 @@ class _Known:
     row: int
     rates: Rates
     stated: Rates
-    sources: dict[int, throughput.RateBasis]
+    sources: dict[int, RateBasis]
     max_batch: int | None
     ceiling: float
     max_load_fraction: float

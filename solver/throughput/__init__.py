@@ -5,7 +5,7 @@ simulations have shown to miss its limits counts for less (Problem.derated).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.problem import Problem, ServedModel, Workload
-from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.base import Layouts, Points, RateBasis, Rates
 from sutler.solver.throughput.measured import matching, measured_detail, measured_rates
 from sutler.solver.throughput.mixes import least_of, mixes_of
 from sutler.solver.throughput.roles import Handover
@@ -197,15 +197,6 @@ def _most_of_link(
         return np.asarray(1.0 / handed_over.link_s)
 
 
-@dataclass(frozen=True, slots=True)
-class RateBasis:
-    """What a rate rests on: its source, the version of the source's data, and a sentence or several."""
-
-    source: str
-    version: str
-    detail: str
-
-
 def evidence(
     problem: Problem,
     model: ServedModel,
@@ -219,9 +210,7 @@ def evidence(
     if measured[layout] or not _estimated(problem, model):
         found = RateBasis("measured", "", measured_detail(rates, layout, workload))
     else:
-        roofline = roofline_of(problem, layouts)
-        source, version = roofline.source_of(model, layouts, rates, layout, workload)
-        found = RateBasis(source, version, roofline.detail(model, layouts, rates, layout, workload))
+        found = roofline_of(problem, layouts).basis(model, layouts, rates, layout, workload)
     if layouts.power_cap_fraction < 1:
         found = replace(found, detail=f"{found.detail}; GPUs capped to {layouts.power_cap_fraction:.0%} of their TDP")
     factor = _derating(problem, model, layouts)[layout, workload]
@@ -246,7 +235,7 @@ def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers_of_m
     """Measured rows instead of the estimated ones; the layer split stays the estimate's, even where it has none."""
     row = measured.fits[:, None]
     unsplit = measured.fits & (estimated.layers.sum(axis=1) == 0)
-    names = ("rps", "batch", "ttft_s", "tpot_s", "low_rps", "high_rps")
+    names = ("rps", "batch", "low_rps", "high_rps")
     columns = {name: np.where(row, getattr(measured, name), getattr(estimated, name)) for name in names}
     layers = np.where(unsplit[:, None], _even_split(layouts, layers_of_model), estimated.layers)
     return replace(estimated, **columns, layers=layers, fits=estimated.fits | measured.fits)

@@ -19,10 +19,9 @@ from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.throughput.operator_database import ENGINE, OperatorTimes, Passes, operator_times
 from sutler.solver.throughput.operator_models import link_error, model_error, quant_modes, system_error
-from sutler.solver.throughput.operator_package import VERSION, missing
+from sutler.solver.throughput.operator_package import DISTRIBUTION, VERSION, missing
 from sutler.solver.throughput.stages import Basis, StageKinds, StageSeconds, StagesOver, Traffic
 
-PACKAGE: Final = "aiconfigurator-core"
 # Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 26 % on H100 and 20 % on B200;
 # elsewhere no run at hand says how far off it is.
 VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
@@ -50,8 +49,8 @@ class OperatorStages(StagesOver):
         """See ModelStages."""
         slug = kinds.gpus[int(kinds.gpu[kind])].slug
         if self.answers(kinds)[kind]:
-            sentence = f"{slug}: operators measured for {PACKAGE} {VERSION}"
-            return Basis("aiconfigurator", f"{PACKAGE} {VERSION}", "operator database", sentence)
+            version = f"{DISTRIBUTION} {VERSION}"
+            return Basis("aiconfigurator", version, "operator database", f"{slug}: operators measured for {version}")
         return self.base.basis(kinds, traffic, kind=kind, workload=workload, batch=batch)
 
     def answers(self, kinds: StageKinds) -> BoolArray:

@@ -49,7 +49,6 @@ class LayerWork:
 
     layers: int
     hidden_size: int
-    heads: int
     kv_heads: int
     dense_params: float
     expert_params: float
@@ -116,7 +115,6 @@ def layer_work(spec: ModelSpec, precision: Precision, kv_precision: Precision) -
     return LayerWork(
         layers=spec.layers,
         hidden_size=spec.hidden_size,
-        heads=spec.heads,
         kv_heads=kv_heads,
         dense_params=body / spec.layers,
         expert_params=expert_params / spec.layers,

@@ -69,7 +69,6 @@ class Rates:
 
     rps [num_layouts, W]: sustained requests/s of one replica that serves nothing else; 0: cannot.
     batch [num_layouts, W]: concurrent sequences at that rate (0 where rps is 0 or unknown).
-    ttft_s, tpot_s [num_layouts, W]: mean latencies at that batch (nan where rps is 0 or unknown).
     low_rps, high_rps [num_layouts, W]: the stated error band.
     layers [num_layouts, max_stages]: the split used; 0 in padding, all 0 where the architecture is unknown.
     fits [num_layouts]: weights plus the KV cache of one sequence of some workload, and of the model's
@@ -78,12 +77,19 @@ class Rates:
 
     rps: FloatArray
     batch: IntArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
     low_rps: FloatArray
     high_rps: FloatArray
     layers: IntArray
     fits: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class RateBasis:
+    """What a rate rests on: its source, the version of the source's data, and a sentence or several."""
+
+    source: str
+    version: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,6 @@ class Pipelines:
     traffic: Traffic
     prefill: StageSeconds
     decode: StageSeconds
-    max_batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ def pipelines(
         traffic=traffic,
         prefill=_with_padding(prefill_seconds(source, kinds, traffic)),
         decode=_with_padding(source.decode(kinds, traffic, max_batch=max_batch)),
-        max_batch=max_batch,
     )
 
 
@@ -173,10 +171,4 @@ def _interpolated(table: FloatArray, row: IntArray, low: IntArray, share: FloatA
 
 def _with_padding(seconds: StageSeconds) -> StageSeconds:
     """The same tables with a row of zeros for padding."""
-    zero = np.zeros((1, *seconds.per_layer.shape[1:]))
-    head = np.zeros((1, *seconds.head.shape[1:]))
-    return StageSeconds(
-        per_layer=np.concatenate([seconds.per_layer, zero]),
-        per_pass=padded(seconds.per_pass),
-        head=np.concatenate([seconds.head, head]),
-    )
+    return StageSeconds(padded(seconds.per_layer), padded(seconds.per_pass), padded(seconds.head))

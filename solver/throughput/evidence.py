@@ -1,6 +1,6 @@
 """One sentence of evidence for a rate of the roofline: what it rests on, what holds it back, or why there is none.
 
-Flow: Roofline.detail -> RateEvidence (here) -> prepare.py on the one layout, so that it costs nothing while solving.
+Flow: Roofline.basis -> RateEvidence (here) -> prepare.py on the one layout, so that it costs nothing while solving.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.latency import QUEUEING_NOTE, LimitOfEach, longest_wait_s
 from sutler.solver.throughput.loaded import GRID, loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.operator_package import REMEDY
 from sutler.solver.throughput.prepare import PreparedLayouts, are_linked, known_spec, prepare, stated_bands
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.throughput.stages import ROOFLINE, Basis, ModelStages
@@ -139,7 +140,7 @@ class RateEvidence:
             if is_assumed and would_help(known, self._spec, model.precision, model.kv_precision, int(degree)):
                 slugs.append(known.slug)
         names = ", ".join(dict.fromkeys(slugs))
-        return [f"aiconfigurator knows {names} better: pip install 'sutler[aiconfigurator]'"] if names else []
+        return [f"aiconfigurator knows {names} better: {REMEDY}"] if names else []
 
 
 def _broken(prepared: PreparedLayouts, base_s: float) -> list[LimitOfEach]:

@@ -18,7 +18,7 @@ def measured_rows(problem: Problem, model: ServedModel) -> tuple[MeasuredRate, .
 
 
 def measured_rates(problem: Problem, model: ServedModel, layouts: Layouts) -> Rates:
-    """Rates as they were measured, whatever the cap; batch, latencies and layers are unknown.
+    """Rates as they were measured, whatever the cap; batch and layers are unknown.
 
     A layout matches a row of its role with the same (GPU, tensor parallel) stages in order, unless its GPUs are
     capped; of several such rows the first counts. Layouts without a row do not fit and have rate 0.
@@ -30,12 +30,9 @@ def measured_rates(problem: Problem, model: ServedModel, layouts: Layouts) -> Ra
             match = matching(row.stages, layouts)
             rps[match & ~known] = [row.rps.get(workload.name, 0.0) for workload in model.workloads]
             known |= match
-    unknown = np.full(shape, np.nan)
     return Rates(
         rps=rps,
         batch=np.zeros(shape, dtype=np.int64),
-        ttft_s=unknown,
-        tpot_s=unknown.copy(),
         low_rps=rps.copy(),
         high_rps=rps.copy(),
         layers=np.zeros(layouts.gpu.shape, dtype=np.int64),

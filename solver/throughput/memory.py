@@ -91,5 +91,5 @@ def sequences_in_memory(
 
 
 def padded(values: FloatArray) -> FloatArray:
-    """`values` [num_kinds] with a 0 for padding."""
-    return np.append(values, 0.0)
+    """`values` [num_kinds, ...] with zeros for padding."""
+    return np.concatenate([values, np.zeros((1, *values.shape[1:]))])

@@ -199,14 +199,12 @@ def _balanced(
     contexts = [*typical.full_context, *traffic.full_context, *filter(None, [model.max_context_tokens])]
     held = source.work.held_context(np.array(contexts))
     kv, state = padded(memory.kv)[kind], padded(memory.state)[kind]
+    prompt_head_s = padded(prefill.head)[kind][:, :, None]
     costs = SplitCosts(
         is_stage=layouts.gpu >= 0,
         prefill_s=padded(prefill.per_layer[:, 0])[kind],
-        decode_s=tuple(_per_token(decode.per_layer[:, 0], batch, stages, kind) for batch in BATCHES),
-        head_s=tuple(
-            is_last * (padded(prefill.head)[kind] + steps * _per_token(decode.head, batch, stages, kind))
-            for batch in BATCHES
-        ),
+        decode_s=_per_token(decode.per_layer[:, 0], stages, kind),
+        head_s=is_last[:, :, None] * (prompt_head_s + steps * _per_token(decode.head, stages, kind)),
         decode_steps=steps,
         free_bytes=free_after_vocabulary(memory, kind, stages),
         layer_bytes=padded(memory.layer)[kind],
@@ -217,8 +215,8 @@ def _balanced(
     return balanced_layers(costs, source.work.layers)
 
 
-def _per_token(decode_s: FloatArray, batch: int, stages: IntArray, kind: IntArray) -> FloatArray:
-    """Seconds per token [num_layouts, max_stages] when a pipeline's micro-batches share `batch` sequences."""
-    micro = np.maximum(batch // stages, 1)
-    table = np.vstack([decode_s, np.zeros(decode_s.shape[1])])
-    return np.asarray(table[kind, micro[:, None]] / micro[:, None])
+def _per_token(decode_s: FloatArray, stages: IntArray, kind: IntArray) -> FloatArray:
+    """Seconds per token [num_layouts, max_stages, len(BATCHES)] when a pipeline's micro-batches share the sequences
+    of a batch."""
+    micro = np.maximum(np.array(BATCHES) // stages[:, None], 1)[:, None, :]
+    return np.asarray(padded(decode_s)[kind[:, :, None], micro] / micro)

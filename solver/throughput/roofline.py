@@ -15,12 +15,12 @@ from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Eng
 from sutler.solver.problem import Estimates, ServedModel
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.architecture import layer_work
-from sutler.solver.throughput.base import Layouts, Points, Rates
+from sutler.solver.throughput.base import Layouts, Points, RateBasis, Rates
 from sutler.solver.throughput.ceilings import load_ceilings
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.evidence import RateEvidence
-from sutler.solver.throughput.latency import FirstToken, closed_loop, first_token
+from sutler.solver.throughput.latency import FirstToken, first_token
 from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
@@ -100,12 +100,6 @@ class Roofline:
         everywhere = self.estimates == "aiconfigurator"
         return OperatorStages(stages, known_spec(model), model.kv_precision, everywhere)
 
-    def source_of(
-        self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int
-    ) -> tuple[str, str]:
-        """What evidence calls it, and the version of its data."""
-        return RateEvidence(model, layouts, rates, layout, workload, self.planning_stages(model)).source()
-
     def handover(self, model: ServedModel, layouts: Layouts) -> Handover:
         """What handing over keys and values takes, in the order of `layouts`."""
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
@@ -119,7 +113,7 @@ class Roofline:
         batch = prepared.max_batch
         if caps is not None:
             batch = np.minimum(batch, caps[prepared.order][:, None])
-        blocks = [_block(prepared, pairs, batch, self.first_token) for pairs in _blocks(batch.shape)]
+        blocks = [_block(prepared, pairs, batch) for pairs in _blocks(batch.shape)]
         return _rates(prepared, stages, batch, blocks)
 
     def points(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None, most_load: float) -> Points:
@@ -158,12 +152,12 @@ class Roofline:
         )
         return found[np.argsort(prepared.order)]
 
-    def detail(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> str:
-        """One sentence of evidence: what the number rests on and its bottleneck, or why there is none."""
+    def basis(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> RateBasis:
+        """What the number rests on and its bottleneck, or why there is none."""
         evidence = RateEvidence(model, layouts, rates, layout, workload, self.planning_stages(model))
-        if rates.rps[layout, workload] > 0:
-            return evidence.served(self.engine_title)
-        return evidence.unserved(self.first_token.base_s)
+        is_served = rates.rps[layout, workload] > 0
+        detail = evidence.served(self.engine_title) if is_served else evidence.unserved(self.first_token.base_s)
+        return RateBasis(*evidence.source(), detail)
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
@@ -181,30 +175,22 @@ def _layout_blocks(layouts: int, workloads: int) -> Iterator[IntArray]:
         yield np.arange(start, min(start + size, layouts))
 
 
-def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray, first: FirstToken) -> FloatArray:
-    """Requests/s, TTFT and TPOT of consecutive pairs [3, num_pairs]."""
-    batch = batches[pairs.layout, pairs.workload]
+def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray) -> FloatArray:
+    """Requests/s of consecutive pairs [num_pairs]."""
+    batch, rps = batches[pairs.layout, pairs.workload], np.zeros(len(pairs))
     served = np.flatnonzero(batch)
-    running, only = batch[served].astype(np.float64), take_rows(pairs, served)
-    composed = compose(prepared.pipes, only, running)
-    loop = closed_loop(composed, running, prepared.pipes.traffic.decode_steps[only.workload], first)
-    found = np.full((3, len(pairs)), np.nan)
-    found[0] = 0.0
-    found[:, served] = composed.rate_rps, loop.ttft_s, loop.tpot_s
-    return found
+    rps[served] = compose(prepared.pipes, take_rows(pairs, served), batch[served].astype(np.float64)).rate_rps
+    return rps
 
 
 def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
     """Joins the blocks, in the caller's order of layouts."""
     back = np.argsort(prepared.order)
-    joined = np.concatenate([np.empty((3, 0)), *blocks], axis=1)
-    rps, ttft_s, tpot_s = joined.reshape(3, *batch.shape)[:, back]
+    rps = np.concatenate([np.empty(0), *blocks]).reshape(batch.shape)[back]
     band = stated_bands(prepared, stages, batch)[back]
     return Rates(
         rps=rps,
         batch=batch[back],
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
         low_rps=rps / band,
         high_rps=rps * band,
         layers=prepared.layers[back],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray, take_rows
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)
@@ -22,15 +22,16 @@ ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor
 class SplitCosts:
     """What a layer costs on each stage for one typical request, arrays [num_layouts, max_stages].
 
-    prefill_s per request and layer. decode_s (per token and layer) and head_s (per request, last stage only) hold one
-    array per batch of BATCHES. free_bytes is per GPU; layer_bytes are its weights; sequence_bytes the KV cache of one
-    typical sequence per layer, longest_bytes and shortest_bytes that of the longest and shortest of any workload.
+    prefill_s per request and layer. decode_s (per token and layer) and head_s (per request, last stage only) have a
+    third axis, the batches of BATCHES. free_bytes is per GPU; layer_bytes are its weights; sequence_bytes the KV
+    cache of one typical sequence per layer, longest_bytes and shortest_bytes that of the longest and shortest of any
+    workload.
     """
 
     is_stage: BoolArray
     prefill_s: FloatArray
-    decode_s: tuple[FloatArray, ...]
-    head_s: tuple[FloatArray, ...]
+    decode_s: FloatArray
+    head_s: FloatArray
     decode_steps: float
     free_bytes: FloatArray
     layer_bytes: FloatArray
@@ -42,22 +43,8 @@ class SplitCosts:
 def balanced_layers(costs: SplitCosts, layers: int) -> IntArray:
     """Layers per stage [num_layouts, max_stages]; all 0 where they do not fit, or are fewer than the stages."""
     blocks = [slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(costs.is_stage), ROWS_PER_BLOCK)]
-    return np.concatenate([_balanced_block(_rows(costs, block), layers) for block in blocks] or [costs.is_stage * 0])
-
-
-def _rows(costs: SplitCosts, block: slice) -> SplitCosts:
-    return SplitCosts(
-        is_stage=costs.is_stage[block],
-        prefill_s=costs.prefill_s[block],
-        decode_s=tuple(decode[block] for decode in costs.decode_s),
-        head_s=tuple(head[block] for head in costs.head_s),
-        decode_steps=costs.decode_steps,
-        free_bytes=costs.free_bytes[block],
-        layer_bytes=costs.layer_bytes[block],
-        sequence_bytes=costs.sequence_bytes[block],
-        longest_bytes=costs.longest_bytes[block],
-        shortest_bytes=costs.shortest_bytes[block],
-    )
+    parts = [_balanced_block(take_rows(costs, block), layers) for block in blocks]
+    return np.concatenate(parts or [costs.is_stage * 0])
 
 
 def _balanced_block(costs: SplitCosts, layers: int) -> IntArray:
@@ -66,7 +53,8 @@ def _balanced_block(costs: SplitCosts, layers: int) -> IntArray:
     possible = costs.is_stage.sum(axis=1) <= layers
 
     def offer(index: int, sequence_bytes: FloatArray, rows: BoolArray) -> None:
-        per_layer, head_s = costs.prefill_s + costs.decode_steps * costs.decode_s[index], costs.head_s[index]
+        per_layer = costs.prefill_s + costs.decode_steps * costs.decode_s[:, :, index]
+        head_s = costs.head_s[:, :, index]
         split = _split(per_layer, head_s, _capacity(costs, sequence_bytes), costs.is_stage, layers)
         slowest = np.where(costs.is_stage, split * per_layer + head_s, 0.0).max(axis=1)
         better = rows & (split.sum(axis=1) == layers) & (slowest < best_s)

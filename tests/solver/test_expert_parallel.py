@@ -178,7 +178,7 @@ def test_what_cannot_be_spread_says_why(model: str, degree: int, ranks: int, rea
     layouts = on_h200(degree, ranks)
     rates = Roofline().rates(asked, layouts)
     assert rates.rps[0, 0] == 0
-    assert re.search(reason, Roofline().detail(asked, layouts, rates, 0, 0))
+    assert re.search(reason, Roofline().basis(asked, layouts, rates, 0, 0).detail)
 
 
 @pytest.fixture(scope="module")

@@ -138,4 +138,4 @@ def most_of_mix(points: Points, layouts: int, mix: Sequence[float]) -> FloatArra
 
 def detail_of(model: ServedModel, layouts: Layouts) -> str:
     """Evidence for the first workload on the first layout."""
-    return Roofline().detail(model, layouts, rates_of(model, layouts), 0, 0)
+    return Roofline().basis(model, layouts, rates_of(model, layouts), 0, 0).detail

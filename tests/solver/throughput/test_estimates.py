@@ -30,7 +30,8 @@ def asked(estimates: Estimates, layouts: Layouts, model: ServedModel | None = No
     """Source, rates and detail of the first workload on the first layout."""
     model, roofline = model or served("qwen3-8b"), Roofline(estimates=estimates)
     rates = roofline.rates(model, layouts)
-    return roofline.source_of(model, layouts, rates, 0, 0)[0], rates, roofline.detail(model, layouts, rates, 0, 0)
+    basis = roofline.basis(model, layouts, rates, 0, 0)
+    return basis.source, rates, basis.detail
 
 
 @needs_database
@@ -77,7 +78,7 @@ def test_a_users_runs_on_a_gpu_win_over_its_operators() -> None:
     model, layouts = served("qwen3-8b", (1024, 256)), pipelines_of((("l40s", 1),))
     rates = roofline.rates(model, layouts)
     shipped = Roofline(estimates="roofline").rates(model, layouts)
-    assert roofline.source_of(model, layouts, rates, 0, 0)[0] == "profiles"
+    assert roofline.basis(model, layouts, rates, 0, 0).source == "profiles"
     assert rates.rps[0, 0] == pytest.approx(0.6 * shipped.rps[0, 0], rel=0.1)
 
 

@@ -81,7 +81,6 @@ def test_measured_rates_win_over_estimates_and_leave_the_others() -> None:
     assert known.tolist() == [True, False]
     assert rates.rps[0, 0] == rates.low_rps[0, 0] == rates.high_rps[0, 0] == 123.0
     assert rates.batch[0, 0] == 0
-    assert np.isnan(rates.ttft_s[0, 0])
     assert rates.rps[1, 0] == estimate.rps[1, 0]
     assert rates.layers.tolist() == estimate.layers.tolist() == [[80], [80]]
 

@@ -196,8 +196,9 @@ def test_a_plan_counts_on_what_was_measured_in_a_narrower_band() -> None:
     assert after.high_rps[0, 0] / after.rps[0, 0] < before.high_rps[0, 0] / before.rps[0, 0]
     assert after.low_rps[0, 0] < after.rps[0, 0]
     roofline = Roofline(calibration, estimates="roofline")
-    assert roofline.source_of(model, layouts, after, 0, 0)[0] == "profiles"
-    assert "3 runs of calibration mine" in roofline.detail(model, layouts, after, 0, 0)
+    basis = roofline.basis(model, layouts, after, 0, 0)
+    assert basis.source == "profiles"
+    assert "3 runs of calibration mine" in basis.detail
 
 
 def test_an_estimate_meets_the_run_it_was_calibrated_on() -> None:
