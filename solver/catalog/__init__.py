@@ -25,7 +25,6 @@ __all__ = [
     "Precision",
     "gpu_facts",
     "gpu_title",
-    "list_prices_usd_per_hour",
     "load_gpus",
     "load_models",
     "model_aliases",
@@ -57,12 +56,6 @@ def gpu_facts(slug: str, catalog: str = "default") -> tuple[Fact, ...]:
 def gpu_title(slug: str, catalog: str = "default") -> str:
     """The vendor's name of one GPU; raises UnknownNameError."""
     return gpu_catalog(catalog).gpus[resolve_gpu(slug, catalog).slug].title
-
-
-def list_prices_usd_per_hour(catalog: str = "paper_table1") -> Mapping[str, float]:
-    """Prices per GPU by slug, where the catalogue file states them: only the paper's does."""
-    prices = {slug: entry.price_usd_per_hour for slug, entry in gpu_catalog(catalog).gpus.items()}
-    return {slug: price for slug, price in prices.items() if price is not None}
 
 
 def model_facts(model: str) -> tuple[Fact, ...]:

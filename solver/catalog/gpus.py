@@ -29,13 +29,12 @@ class GpuNames:
 
 @dataclass(frozen=True, slots=True)
 class CatalogGpu:
-    """One GPU of a file, with the vendor's name of it; `price_usd_per_hour` where the file states one."""
+    """One GPU of a file, with the vendor's name of it."""
 
     gpu: Gpu
     title: str
     names: GpuNames
     facts: tuple[Fact, ...]
-    price_usd_per_hour: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _read_gpu(slug: str, entry: Table, *, defaults: Mapping[str, str], as_of: st
     entry.close()
     stated = {**figures, **({} if price is None else {"price_usd_per_hour": price})}
     facts = tuple(provenance.fact(slug, figure, value) for figure, value in stated.items())
-    return CatalogGpu(gpu, title, names, facts, price)
+    return CatalogGpu(gpu, title, names, facts)
 
 
 def _read_figures(entry: Table) -> dict[str, float]:

@@ -12,7 +12,7 @@ from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import Plan, solve
-from sutler.solver.catalog import list_prices_usd_per_hour
+from sutler.solver.catalog import gpu_facts
 from tests.service.builders import NOW
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -43,12 +43,12 @@ def planned(name: str, **search: Any) -> Plan:
 
 
 def test_the_papers_market_has_its_prices_and_counts() -> None:
-    prices = list_prices_usd_per_hour("paper_table1")
     gpus: Counter[str] = Counter()
     for offer in document("paper_market.json")["offers"]:
         gpus[offer["gpu"]] += offer["gpus"] * offer["available"]
         assert offer["gpus"] <= 8
-        assert offer["price_usd_per_hour"] == pytest.approx(offer["gpus"] * prices[offer["gpu"]])
+        [price] = (f.value for f in gpu_facts(offer["gpu"], "paper_table1") if f.figure == "price_usd_per_hour")
+        assert offer["price_usd_per_hour"] == pytest.approx(offer["gpus"] * float(price))
     assert gpus == AVAILABILITY_1
 
 
