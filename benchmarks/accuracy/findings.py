@@ -9,6 +9,7 @@ from benchmarks.accuracy.calibrated import Recalibrated, after_runs, starts
 from benchmarks.accuracy.correlation import fitted_correlation
 from benchmarks.accuracy.coverage import Covered, Score, conformal_band, coverage, covered, rounded_outwards, scores
 from benchmarks.accuracy.errors import Answers, closed_form
+from benchmarks.accuracy.fitting import fit
 from benchmarks.accuracy.held_out import KEYS, Fold, answers, leave_out, prior_calibration, with_uncertainty
 from benchmarks.accuracy.other_tables import LayerErrors, StaticErrors, layer_errors, static_errors
 from benchmarks.accuracy.simulated import by_operators, simulated
@@ -22,7 +23,6 @@ from sutler.solver.calibration.factors import (
     calibration_from_toml,
     shipped_calibration,
 )
-from sutler.solver.throughput.calibrate import fit
 from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.errors import Answers
+from benchmarks.accuracy.fitting import fit
 from sutler.solver.calibration.corrections import Correlation
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml
-from sutler.solver.throughput.calibrate import fit
 from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
 

@@ -4,13 +4,14 @@ It is what `sutler estimate` answers with, by the roofline or by the operator da
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from sutler.solver.calibration.factors import Calibration
 from sutler.solver.estimate import one_layout
 from sutler.solver.problem import ServedModel, Workload
-from sutler.solver.simulation.benchmark import Benchmarked, benchmarked, with_all_layers
+from sutler.solver.simulation.benchmark import Benchmarked, benchmarked
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.latency import ClosedLoop
@@ -51,7 +52,7 @@ def _by_operators(run: ServingRun, calibration: Calibration) -> Benchmarked:
 
 
 def _benchmarked(run: ServingRun, roofline: Roofline) -> Benchmarked:
-    layouts = with_all_layers(_layouts(run), run.spec.layers)
+    layouts = replace(_layouts(run), layers=np.array([[run.spec.layers]]))
     return benchmarked(roofline, _model(run), layouts, concurrency=max(1, round(run.concurrency)))
 
 

@@ -1,13 +1,11 @@
-"""Fits the roofline's factors to all the runs at hand, from prior means that were only reasoned about.
+"""Moves the roofline's factors to where errors and moves together are least.
 
-Flow: runs -> fit (here) -> Calibration; benchmarks/accuracy writes it to calibration.toml. A user's few
-runs move what came out of it in refit.py.
+Flow: prior means and runs -> parameters, fitted (here) -> Calibration: refit.py moves the shipped one to a user's own
+few runs; benchmarks/accuracy moves what was only reasoned about to all the runs at hand.
 
-Least squares on logarithms (scipy.optimize.least_squares, soft-L1) of requests/s, TTFT, TPOT and layer times, with
-a normal prior on the logarithm of every factor. GPU classes and engines are deviations from the shared factors with
-priors centred on zero, so that a class with few rows stays close to the others and one without rows equals them
-(partial pooling, Gelman & Hill 2007 ch. 12). Rows of one (GPU, model, precision, TP, engine) weigh as 15 together,
-or a long sweep of one configuration would outvote the rest.
+Least squares (scipy.optimize.least_squares, soft-L1) with a normal prior on the logarithm of every factor. GPU
+classes and engines are deviations from the shared factors with priors centred on zero, so that a class with few rows
+stays close to the others and one without rows equals them (partial pooling, Gelman & Hill 2007 ch. 12).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +17,7 @@ from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass
-from sutler.solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
+from sutler.solver.throughput.runs import LayerRun, ServingRun
 
 # Standard deviations of the priors, as logarithms: how far a factor may plausibly be from its prior mean.
 FACTOR_SPREAD: Final = {
@@ -49,15 +47,10 @@ ENGINE_SPREAD: Final = {
     "first_token_prefills": 0.5,
     "first_token_wave": 0.5,
 }
-# Chosen: rates count most, since plans rest on them; first tokens least, since they depend on how clients meet; and
-# the many layer times no more than a hint.
-WEIGHTS: Final = {"req_per_s": 3.0, "ttft_s": 0.5, "tpot_s": 1.5}
-LAYER_WEIGHT: Final = 0.3
 # Chosen: with more, a long sweep of one configuration outvotes the rest; with fewer, its detail is lost.
 ROWS_PER_GROUP: Final = 15.0
 # Errors beyond a factor e are queues or failed runs, not speeds.
 LARGEST_LOG_ERROR: Final = 1.0
-SOFT_L1_SCALE: Final = 0.3  # chosen: weighted errors beyond it count by their size, not its square
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +74,6 @@ def parameters(
     return (*shared, *by_class, *by_engine)
 
 
-def fit(
-    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], prior: Calibration, reference_engine: str
-) -> Calibration:
-    """`prior` with its factors, and the classes and engines that have runs, moved to fit them."""
-    fitted_engines = prior.engines.keys() - {reference_engine}
-    engines = dict.fromkeys(run.engine for run in runs if run.engine in fitted_engines)
-    groups, weights = run_groups(runs), _row_weights(runs)
-    observed = {name: np.log(np.array([getattr(run, name) for run in runs])) for name in WEIGHTS}
-    layer_observed = np.log(np.array([run.seconds for run in layer_runs]))
-
-    def errors(calibration: Calibration) -> FloatArray:
-        predicted = predict(groups, calibration)
-        parts = [
-            weight * weights * _log_error(getattr(predicted, name), observed[name])
-            for name, weight in WEIGHTS.items()
-        ]
-        layers = LAYER_WEIGHT * (np.log(predict_layers(layer_runs, calibration)) - layer_observed)
-        return np.concatenate([*parts, layers])
-
-    chosen = parameters(prior, runs, layer_runs, engines)
-    return fitted(prior, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=40, tolerance=1e-5)
-
-
 def fitted(
     prior: Calibration,
     chosen: Sequence[Parameter],
@@ -125,17 +95,6 @@ def fitted(
         ftol=tolerance,
     )
     return moved(prior, chosen, solution.x)
-
-
-def _row_weights(runs: Sequence[ServingRun]) -> FloatArray:
-    keys = [(run.gpu.slug, run.spec.id, run.precision, run.tensor_parallel, run.engine) for run in runs]
-    counts = {key: keys.count(key) for key in dict.fromkeys(keys)}
-    return np.sqrt([ROWS_PER_GROUP / counts[key] for key in keys])
-
-
-def _log_error(predicted: FloatArray, observed: FloatArray) -> FloatArray:
-    error = np.log(np.maximum(predicted, 1e-12)) - observed
-    return np.asarray(np.clip(error, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR))
 
 
 def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) -> Calibration:

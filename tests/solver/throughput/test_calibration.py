@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.fitting import fit
 from benchmarks.accuracy.held_out import prior_calibration
 from benchmarks.calibration_file import calibration_toml
 from sutler.solver.calibration.factors import (
@@ -18,7 +19,6 @@ from sutler.solver.calibration.factors import (
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.estimate import estimate, one_layout
 from sutler.solver.problem import ServedModel, Workload
-from sutler.solver.throughput.calibrate import fit
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.runs import ServingRun, predict, run_groups, with_room
 
