@@ -2,8 +2,11 @@
 
 import typer
 
-from sutler.service.cli.offline.applications import compare, plan
-from sutler.service.cli.offline.plans import adjust, run_plan, simulate
+from sutler.service.cli.offline.adjust import adjust
+from sutler.service.cli.offline.compare import compare
+from sutler.service.cli.offline.plan import plan
+from sutler.service.cli.offline.run_plan import run_plan
+from sutler.service.cli.offline.simulate import simulate
 
 offline = typer.Typer(
     no_args_is_help=True,

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sutler.service.cli.offline.plans import run_plan
+from sutler.service.cli.offline.run_plan import run_plan
 from sutler.service.documents.errors import DocumentError
 from sutler.service.export import NothingToRunError
 from sutler.service.json_schemas import json_schema
