@@ -72,9 +72,9 @@ def compare(
     names = _names(only or ())
     document = read_problem(problem, solver={"time_limit_s": time_limit_s, "alternatives": False})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
+    deliver(compared, comparison_view(compared), as_json=as_json, out=out)
     if plot is not None:
         write_file(plot, drawn(compared, plot))
-    deliver(compared, comparison_view(compared), as_json=as_json, out=out)
     raise typer.Exit(exit_of(compared))
 
 

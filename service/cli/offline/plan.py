@@ -46,11 +46,11 @@ def plan(
         lambda: planned(translation, market=market, plan_id=uuid4(), created_at=datetime.now(UTC), strategy=strategy),
         lambda seconds: f"{seconds:.1f} s · planning {translation.application.name}",
     )
+    deliver(made, plan_view(made), as_json=as_json, out=out)
     if plot is not None and made.stages:
         write_file(plot, plan_plot(made, plot))
     elif plot is not None:
         say(f"{plot} is not written: a plan that is {made.status} has nothing to draw")
-    deliver(made, plan_view(made), as_json=as_json, out=out)
     raise typer.Exit(exit_of_plan(made.status))
 
 
