@@ -77,7 +77,7 @@ def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS[:30])
+@for_each("seed", SEEDS[:30], quick=10)
 def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     plan = solve(problem)
