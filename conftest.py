@@ -20,16 +20,19 @@ _numbers = count(1)
 ROOT: Final = Path(__file__).parent
 # Second tier whole (`make test-all`): processes that die, connections that break, benchmarks that run.
 SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
+SERVED_FOLDER: Final = ROOT / "tests/service/api"  # its files ask one service; all others start their own
 
 # Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what stands in the folders of the second tier."""
+    """Mark what stands in the folders of the second tier, and have one worker run what shares a service."""
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in SLOW_FOLDERS):
             item.add_marker("slow")
+        served = item.path.is_relative_to(SERVED_FOLDER)
+        item.add_marker(pytest.mark.xdist_group(str((SERVED_FOLDER if served else item.path).relative_to(ROOT))))
 
 
 @pytest.fixture(scope="session")

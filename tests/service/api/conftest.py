@@ -1,4 +1,4 @@
-"""One running service for the tests of a process; each test uses names of its own."""
+"""One running service for the tests of this folder; each test uses names of its own."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ MOST_BODY_BYTES: Final = 16_000_000  # more than is generated: a 413 does not co
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(postgres: Server) -> Iterator[Running]:
     """All roles on a database of their own."""
     postgres.run("CREATE DATABASE service")
@@ -55,7 +55,7 @@ def guarding(postgres: Server, database: str, **others: str) -> Iterator[Guarded
             yield Guarded(running, keys)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def guarded(postgres: Server) -> Iterator[Guarded]:
     """Solves and waits are short, bodies small."""
     others = {
