@@ -52,8 +52,9 @@ UNSTEADY_KEYS: Final = frozenset(
     )
 )
 BLOTS: Final = (
-    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "ID"),
+    (re.compile(r'\\?"?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\?"?'), "ID"),  # YAML quotes some
     (re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00| UTC)?"), "TIME"),
+    (re.compile(r"\b\d\d-\d\d \d\d:\d\d\b"), "TIME"),
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
     (re.compile(r"\b\d+(\.\d+)? (s|ms|seconds|minutes?)\b( ago)?"), "N s"),
     (re.compile(r"\d+ days? old"), "N days old"),
