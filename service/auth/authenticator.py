@@ -1,23 +1,24 @@
 """From an `Authorization` header to who that is, and how much more of it is taken now.
 
 Checked keys are remembered for a few seconds, so that most requests need no database. A process hears at once of a
-key that is revoked (`Notices`); while it might not hear, it remembers nothing. What is remembered is bounded:
-requests must not be able to fill memory. Reads are counted in this process, changes in the database.
+key that is revoked (`Notices`); while it might not hear, it remembers nothing.
+Reads are counted in this process (limits.py), changes in the database.
 """
 
 import asyncio
 import hmac
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.auth import repository
 from sutler.service.auth.keys import NO_DIGEST, REMEDY, ShownKey, key_in
+from sutler.service.auth.limits import ReadLimits
+from sutler.service.auth.memory import ShortMemory
 from sutler.service.auth.repository import USE_NOTED_EVERY, StoredKey
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.errors import DatabaseError
@@ -32,10 +33,6 @@ MOST_REMEMBERED: Final = 10_000  # chosen: far more than keys in use, and a boun
 LOOKUPS_AT_ONCE: Final = 8  # a flood of wrong keys leaves connections to those who have one
 logger = logging.getLogger("sutler.auth")
 _UNKNOWN: Final = "Authorization: there is no such key: check it, or make one with `sutler keys create`"
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-BURST_S: Final = 2.0  # chosen: a page that loads several lists at once is no flood
-MOST_BUCKETS: Final = 10_000  # chosen: as many keys as the authenticator remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,59 +156,3 @@ class Authenticator:
                 await repository.note_use(connection, key_id)
         except DatabaseError as error:
             logger.warning("the use of key %s is not noted: %s", key_id, error)
-
-
-class ShortMemory(Generic[K, V]):
-    """Keeps at most `most` things, each until its time; where there are more, the oldest go."""
-
-    def __init__(self, *, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, key: K, *, now_s: float) -> V | None:
-        """Returns what is kept, None where nothing is or its time is over."""
-        until_s, value = self._kept.get(key, (now_s, None))
-        return value if now_s < until_s else None
-
-    def keep(self, key: K, value: V, *, until_s: float) -> None:
-        self._kept[key] = until_s, value
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    def drop(self, key: K) -> None:
-        self._kept.pop(key, None)
-
-    def clear(self) -> None:
-        self._kept.clear()
-
-
-class ReadLimits:
-    """A token bucket for each actor: `per_second` reads, and a burst of twice that after a pause."""
-
-    def __init__(self, per_second: float) -> None:
-        self._per_second = per_second
-        self._most = max(1.0, per_second * BURST_S)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def take(self, actor: str, *, now_s: float) -> None:
-        """Counts one read; `now_s` is a monotonic clock's. Raises TooManyRequestsError."""
-        left, at_s = self._buckets.get(actor, (self._most, now_s))
-        left = min(self._most, left + (now_s - at_s) * self._per_second)
-        allowed = left >= 1.0
-        self._buckets[actor] = left - allowed, now_s
-        self._buckets.move_to_end(actor)
-        while len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)  # unused for longest: most likely full again
-        if not allowed:
-            raise TooManyRequestsError(
-                f"this key may read {self._per_second:g} times per second: slow down, or raise "
-                "SUTLER_READS_PER_SECOND",
-                retry_after_s=(1.0 - left) / self._per_second,
-            )

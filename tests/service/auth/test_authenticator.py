@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from sutler.service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S, ShortMemory
+from sutler.service.auth.authenticator import LOOKUPS_AT_ONCE, REFUSAL_REMEMBERED_S, REMEMBERED_S
 from sutler.service.auth.keys import NO_DIGEST, make_key
+from sutler.service.auth.memory import ShortMemory
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import key_topic

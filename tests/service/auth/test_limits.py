@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit, repository
-from sutler.service.auth.authenticator import MOST_BUCKETS, ReadLimits
+from sutler.service.auth.limits import MOST_BUCKETS, ReadLimits
 from sutler.service.db.asynchronous import begun
 from sutler.service.web.caller import LOCAL, Caller, Principal
 from sutler.service.web.errors import TooManyRequestsError
