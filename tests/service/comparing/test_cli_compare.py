@@ -152,6 +152,18 @@ def test_a_figure_that_cannot_be_drawn_is_refused_at_once(tmp_path: Path, target
     assert reason in result.stderr
 
 
+def test_a_figure_that_fails_costs_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> bytes:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr("sutler.service.comparing.figures.drawn", failing)
+    out, plot = tmp_path / "comparison.json", tmp_path / "figure.svg"
+    result = sutler("compare", written(tmp_path), "--only", "homogeneous", "--out", out, "--plot", plot)
+    assert result.exit_code == 1
+    assert json.loads(out.read_bytes())["schema"] == "sutler/comparison/v1"
+    assert not plot.exists()
+
+
 def test_out_refuses_at_once_what_it_cannot_write(tmp_path: Path) -> None:
     result = sutler("compare", written(tmp_path), "--out", tmp_path / "nowhere" / "x.json")
     assert (result.exit_code, result.stdout) == (2, "")
