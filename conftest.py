@@ -8,8 +8,6 @@ from typing import Final
 
 import pytest
 from sqlalchemy import Engine
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from sutler.service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from sutler.service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
@@ -22,7 +20,6 @@ _numbers = count(1)
 ROOT: Final = Path(__file__).parent
 # Second tier whole (`make test-all`): processes that die, connections that break, benchmarks that run.
 SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
-SERVED_FOLDER: Final = "tests/service/api"  # its files ask one service; all others start their own
 
 # Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -33,20 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in SLOW_FOLDERS):
             item.add_marker("slow")
-
-
-class ByService(LoadScopeScheduling):  # type: ignore[misc]
-    """Sends the tests of a file, or of all files that ask one service, to one worker: the service is started once."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return SERVED_FOLDER if file.startswith(SERVED_FOLDER) else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByService:
-    """Divide tests among workers by what they share."""
-    return ByService(config, log)
 
 
 @pytest.fixture(scope="session")

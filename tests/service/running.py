@@ -23,16 +23,18 @@ ROOT: Final = Path(__file__).parents[2]
 PATIENCE_S: Final = 40.0
 LONGEST_WAIT_S: Final = 30
 ANNOUNCED: Final = re.compile(r"sutler answers on (http://[\w.\[\]:]+)")
-QUICK: Final = {"SUTLER_WORKER_SILENT_S": "2", "SUTLER_LONGEST_SOLVE_S": "60", "SUTLER_SOLVES_AT_ONCE": "1"}
+DEAD_SOON: Final = {"SUTLER_WORKER_SILENT_S": "2"}  # for tests that wait until a silent worker is given up
+QUICK: Final = {"SUTLER_LONGEST_SOLVE_S": "60", "SUTLER_SOLVES_AT_ONCE": "1"}
 
 
 @dataclass
 class Running:
-    """A service, or one role of it. `log` is what it said on stderr."""
+    """A service, or one role of it. `log` is what it said on stderr; `key` goes along with every request."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
     session: requests.Session = field(default_factory=requests.Session)
+    key: str = ""
     _url: str | None = None
 
     @property
@@ -43,6 +45,11 @@ class Running:
             assert found is not True, self.said()
             self._url = str(found[1])
         return self._url
+
+    def with_key(self, key: str) -> "Running":
+        """Itself, asking with this key from now on."""
+        self.key, self.session.headers["Authorization"] = key, f"Bearer {key}"
+        return self
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -115,6 +122,13 @@ def settings(folder: Path, **others: str) -> dict[str, str]:
         **given,
         **others,
     }
+
+
+def made_key(environment: Mapping[str, str], folder: Path, scope: str) -> str:
+    """As an operator makes one."""
+    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope]
+    made = subprocess.run(command, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=True)
+    return made.stdout.strip()
 
 
 def a_market() -> dict[str, Any]:

@@ -1,12 +1,9 @@
-"""One running service for the tests of this folder; each test uses names of its own."""
+"""A service with short limits and a key of each scope, for the tests of this folder."""
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -14,20 +11,10 @@ from requests import Response
 
 from sutler.service.web.caller import SCOPES
 from tests.postgres import Server, a_folder
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running, made_key, serving, settings
 
 MOST_BODY_BYTES: Final = 16_000_000  # more than is generated: a 413 does not count as a rejection there
 _numbers = count(1)
-
-
-@pytest.fixture(scope="package")
-def service(postgres: Server) -> Iterator[Running]:
-    """All roles on a database of their own."""
-    postgres.run("CREATE DATABASE service")
-    with a_folder() as folder:
-        environment = settings(folder, SUTLER_DATABASE_URL=postgres.url("service"))
-        with serving(folder, environment) as running:
-            yield running
 
 
 @dataclass(frozen=True)
@@ -66,13 +53,6 @@ def guarded(postgres: Server) -> Iterator[Guarded]:
     }
     with guarding(postgres, "guarded", **others) as service:
         yield service
-
-
-def made_key(environment: Mapping[str, str], folder: Path, scope: str) -> str:
-    """As an operator makes one."""
-    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope]
-    made = subprocess.run(command, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=True)
-    return made.stdout.strip()
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def test_who_leaves_while_waiting_is_not_waited_for(service: Running, name: str)
     current(service, name)
     before = long_polls(service)
     with pytest.raises(requests.Timeout):
-        requests.get(f"{service.url}/v1/deployments/{name}/plan?after=1&wait_s=60", timeout=1)
+        service.ask("GET", f"/v1/deployments/{name}/plan?after=1&wait_s=60", timeout=1)
     until(lambda: long_polls(service) <= before)
 
 

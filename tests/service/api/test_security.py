@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -9,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from sutler.service.documents.examples import CHAT
+from tests.postgres import Server, a_folder
 from tests.service.api.conftest import MOST_BODY_BYTES, Guarded
-from tests.service.running import Running, until
+from tests.service.running import Running, serving, settings, until
 
 OPEN: Final = {"/healthz", "/readyz"}
 OF_ADMINS: Final = ("/v1/webhooks", "/v1/deliveries", "/v1/audit")
@@ -226,18 +228,27 @@ def test_headers_of_proxies_and_of_other_methods_change_nothing(guarded: Guarded
     assert "evil" not in answer.text
 
 
-def test_without_keys_only_names_of_this_machine_are_answered(service: Running) -> None:
+@pytest.fixture(scope="module")
+def keyless(service: Running, postgres: Server) -> Iterator[Running]:
+    """An API that asks nobody on loopback for a key, on the database of the service."""
+    with a_folder() as folder:
+        environment = settings(folder, SUTLER_DATABASE_URL=postgres.url("service"))
+        with serving(folder, environment, "--role", "api") as running:
+            yield running
+
+
+def test_without_keys_only_names_of_this_machine_are_answered(keyless: Running) -> None:
     """A page of anybody's can have a name of its own resolve to loopback."""
     for host in ("evil.example", "evil.example:8400", "127.0.0.1.evil.example", "localhost.evil.example", ""):
-        answer = service.get("/v1/plans", headers={"Host": host})
+        answer = keyless.get("/v1/plans", headers={"Host": host})
         assert (answer.status_code, answer.json()["type"]) == (421, "urn:sutler:problem:wrong-host")
     for host in ("localhost", "127.0.0.1:8400", "LOCALHOST:1", "[::1]:8400"):
-        assert service.get("/v1/plans", headers={"Host": host}).status_code == 200
+        assert keyless.get("/v1/plans", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
-def test_without_keys_no_proxy_lends_its_address_to_its_callers(service: Running, header: str) -> None:
-    answer = service.get("/v1/plans", headers={header: "203.0.113.9"})
+def test_without_keys_no_proxy_lends_its_address_to_its_callers(keyless: Running, header: str) -> None:
+    answer = keyless.get("/v1/plans", headers={header: "203.0.113.9"})
     assert (answer.status_code, "--require-key" in answer.text) == (421, True)
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -21,10 +20,8 @@ from typer.testing import CliRunner, Result
 from sutler.service.cli.app import app
 from sutler.service.documents.examples import CHAT
 from tests.adapters.server import Reply, ScriptedServer, json_reply
-from tests.postgres import Server, a_folder
-from tests.service.api.conftest import made_key
 from tests.service.builders import changed
-from tests.service.running import ROOT, Running, serving, settings, until
+from tests.service.running import ROOT, Running, until
 
 BUSIER = changed(CHAT, ("models", 0, "workloads", 0, "rate_rps"), 45)
 IMPOSSIBLE = {**CHAT, "limits": {"max_gpus": {"h100-sxm": 0, "rtx-4090": 0}}}
@@ -35,26 +32,12 @@ MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def service(postgres: Server) -> Iterator[tuple[Running, str]]:
-    """All roles on a database of their own, and a key of scope plan, which they ask for."""
-    postgres.run("CREATE DATABASE deployments")
-    with a_folder() as folder:
-        database, loopback = postgres.url("deployments"), "127.0.0.0/8"
-        environment = settings(folder, SUTLER_DATABASE_URL=database, SUTLER_OUTGOING_NETWORKS=loopback)
-        key = made_key(environment, folder, "plan")
-        with serving(folder, environment, "--require-key") as running:
-            running.session.headers["Authorization"] = f"Bearer {key}"
-            yield running, key
-
-
 @pytest.fixture
-def running(service: tuple[Running, str], monkeypatch: pytest.MonkeyPatch) -> Running:
+def running(service: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
     """The service, as the environment of the commands names it."""
-    found, key = service
-    monkeypatch.setenv("SUTLER_URL", found.url)
-    monkeypatch.setenv("SUTLER_KEY", key)
-    return found
+    monkeypatch.setenv("SUTLER_URL", service.url)
+    monkeypatch.setenv("SUTLER_KEY", service.key)
+    return service
 
 
 @pytest.fixture

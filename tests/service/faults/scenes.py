@@ -15,7 +15,7 @@ import psycopg
 from requests import RequestException, Response
 
 from tests.postgres import Server, a_folder
-from tests.service.running import Running, serving, settings, until
+from tests.service.running import DEAD_SOON, Running, serving, settings, until
 
 AGES_S: Final = "3600"  # a silence that no test waits for
 SOLVER: Final = "sutler.service.workers.solver_main"
@@ -62,7 +62,7 @@ def a_scene(server: Server, **others: str) -> Iterator[Scene]:
     database = f"scene_{next(_numbers)}"
     server.run(f"CREATE DATABASE {database}")
     with a_folder() as folder:
-        environment = settings(folder, SUTLER_DATABASE_URL=server.url(database), **others)
+        environment = settings(folder, **{**DEAD_SOON, "SUTLER_DATABASE_URL": server.url(database), **others})
         scene = Scene(server, database, folder, environment)
         with scene.stack:
             yield scene

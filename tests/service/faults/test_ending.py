@@ -12,7 +12,7 @@ from sutler.service.db import embedded
 from tests.postgres import Server, a_folder
 from tests.service.builders import a_slow_problem
 from tests.service.faults.scenes import asked, has_gone, kill, of, until_solving
-from tests.service.running import Running, serving, settings, until
+from tests.service.running import DEAD_SOON, Running, serving, settings, until
 
 ENDLESS: Final = a_slow_problem(time_limit_s=60)
 
@@ -42,7 +42,7 @@ def terminate(family: Running) -> None:
 def test_whatever_ends_a_family_the_next_one_goes_on_with_its_plan() -> None:
     """Killed, its processes find out and end by themselves; interrupted and told to end, it hands its plan back."""
     with a_folder() as folder:
-        environment = settings(folder)
+        environment = settings(folder, **DEAD_SOON)
         with serving(folder, environment) as family:
             url = asked(family, ENDLESS)
             until_solving(family, url)

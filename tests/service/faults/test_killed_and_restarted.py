@@ -20,7 +20,7 @@ import requests
 from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
 from tests.postgres import Server, a_folder, a_server
 from tests.service.builders import a_slow_problem, changed
-from tests.service.running import Running, a_market, finished, serving, settings, until
+from tests.service.running import DEAD_SOON, Running, a_market, finished, serving, settings, until
 
 _numbers = count(1)
 SOLVE_S = 4.0
@@ -33,7 +33,7 @@ class Site:
         self.name = f"faults_{next(_numbers)}"
         server.run(f"CREATE DATABASE {self.name}")
         self.server, self.folder, self._stack = server, folder, stack
-        self.environment = settings(folder, SUTLER_DATABASE_URL=server.url(self.name), **others)
+        self.environment = settings(folder, **{**DEAD_SOON, "SUTLER_DATABASE_URL": server.url(self.name), **others})
 
     def start(self, *arguments: str) -> Running:
         answers = "--role" not in arguments or "api" in arguments
@@ -197,7 +197,7 @@ def _found(answer: requests.Response) -> dict[str, Any] | None:
 
 def test_all_processes_end_together_and_what_was_stored_is_there_again() -> None:
     with a_folder() as folder:
-        environment = settings(folder)
+        environment = settings(folder, **DEAD_SOON)
         with serving(folder, environment) as service:
             plan = service.post("/v1/plans", CHAT).json()
             family = service.children()

@@ -1,7 +1,6 @@
 """`/v1/deployments/{name}/plans/{revision}/diff` of a running service."""
 
 import json
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -10,21 +9,13 @@ import pytest
 
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.documents.examples import CHAT
-from tests.postgres import Server, a_folder
+from tests.postgres import Server
 from tests.service.builders import changed
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running
 
 BUSIER = changed(CHAT, ("models", 0, "workloads", 0, "rate_rps"), 45)
 IMPOSSIBLE = {**CHAT, "limits": {"max_gpus": {"h100-sxm": 0, "rtx-4090": 0}}}
 _numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def service(postgres: Server) -> Iterator[Running]:
-    postgres.run("CREATE DATABASE diffs")
-    url = postgres.url("diffs")
-    with a_folder() as folder, serving(folder, settings(folder, SUTLER_DATABASE_URL=url)) as running:
-        yield running
 
 
 @pytest.fixture
@@ -97,7 +88,7 @@ def test_the_diff_that_was_issued_with_a_plan_is_the_answer_for_that_pair_alone(
 ) -> None:
     computed = json.loads(diff(service, name, 2).model_dump_json(by_alias=True))
     issued = json.dumps({**computed, "reason": "as issued"})
-    conninfo = postgres.url("diffs").replace("postgresql+psycopg://", "postgresql://")
+    conninfo = postgres.url("service").replace("postgresql+psycopg://", "postgresql://")
     with psycopg.connect(conninfo) as connection:
         connection.execute(
             "UPDATE plan SET diff = %s, reason = 'more traffic' WHERE deployment_name = %s AND revision = 2",

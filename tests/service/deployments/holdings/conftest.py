@@ -1,25 +1,15 @@
-"""A running service of its own for the holdings' tests; each test uses a deployment that no other has."""
+"""Each test of holdings uses a deployment that no other has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
 from sutler.service.documents.examples import CHAT
-from tests.postgres import Server, a_folder
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="package")
-def service(postgres: Server) -> Iterator[Running]:
-    """All roles on a database of their own."""
-    postgres.run("CREATE DATABASE holdings")
-    url = postgres.url("holdings")
-    with a_folder() as folder, serving(folder, settings(folder, SUTLER_DATABASE_URL=url)) as running:
-        yield running
 
 
 @pytest.fixture

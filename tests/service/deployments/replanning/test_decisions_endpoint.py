@@ -1,7 +1,7 @@
 """`/v1/deployments/{name}/decisions` and what the deployment says of its watch, of a running service."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -11,22 +11,14 @@ import psycopg
 import pytest
 
 from sutler.service.documents.examples import CHAT
-from tests.postgres import Server, a_folder
+from tests.postgres import Server
 from tests.service.deployments.replanning.builders import STEADY
-from tests.service.running import Running, serving, settings, until
+from tests.service.running import Running, until
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _numbers = count(1)
 EAGER = {**STEADY, "cooldown_s": 0.0, "window_s": 60.0, "shrink_after_s": 0.0}
 Deploys = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def service(postgres: Server) -> Iterator[Running]:
-    postgres.run("CREATE DATABASE decisions")
-    url = postgres.url("decisions")
-    with a_folder() as folder, serving(folder, settings(folder, SUTLER_DATABASE_URL=url)) as running:
-        yield running
 
 
 @pytest.fixture
@@ -81,7 +73,7 @@ def tell(service: Running, name: str, factor: float) -> None:
 
 def logged(postgres: Server, name: str, at: datetime, reason: str) -> None:
     """A decision that nobody had to wait for."""
-    conninfo = postgres.url("decisions").replace("postgresql+psycopg://", "postgresql://")
+    conninfo = postgres.url("service").replace("postgresql+psycopg://", "postgresql://")
     drifts = [{"kind": "mix", "detail": "other requests", "value": 0.3, "threshold": 0.2}]
     with psycopg.connect(conninfo) as connection:
         connection.execute(

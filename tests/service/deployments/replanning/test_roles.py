@@ -3,7 +3,6 @@
 At a worker's looks with the real solver, and through the API and PostgreSQL of a running service.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.translation.to_plan import solver_plan
 from sutler.solver.replanning import holdings_of
-from tests.postgres import Server, a_folder
 from tests.service.deployments.replanning.builders import STEADY, a_holding, a_problem, an_offer, traffic
 from tests.service.deployments.replanning.worlds import World, a_world, machines
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running
 
 NETWORK: dict[str, Any] = {"site": "acme/s", "inter_machine_gb_per_s": 50.0}
 
@@ -178,14 +176,6 @@ def test_caps_are_read_back_as_they_were_planned() -> None:
 def a_capped_problem() -> ProblemDocument:
     plain = a_problem(2.0, 0.2, objective={"kind": "min_power"}).model_dump(mode="json", exclude_unset=True)
     return validate(ProblemDocument, {**plain, "throughput": {}, "search": {"power_caps_fraction": [0.5, 0.7]}})
-
-
-@pytest.fixture(scope="module")
-def service(postgres: Server) -> Iterator[Running]:
-    postgres.run("CREATE DATABASE roles")
-    url = postgres.url("roles")
-    with a_folder() as folder, serving(folder, settings(folder, SUTLER_DATABASE_URL=url)) as running:
-        yield running
 
 
 def deployed(service: Running, name: str, mode: str, table: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A running service that may read engines on this machine; each test has a deployment and engines of its own."""
+"""Each test of feeds has a deployment and engines of its own."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.examples import CHAT
-from tests.postgres import Server, a_folder
 from tests.service.deployments.traffic.feeds.engines import Engine, Site
-from tests.service.running import Running, serving, settings
+from tests.service.running import Running
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="package")
-def service(postgres: Server) -> Iterator[Running]:
-    """All roles on a database of their own."""
-    postgres.run("CREATE DATABASE feeds")
-    extra = {"SUTLER_DATABASE_URL": postgres.url("feeds"), "SUTLER_OUTGOING_NETWORKS": "127.0.0.0/8"}
-    with a_folder() as folder, serving(folder, settings(folder, **extra)) as running:
-        yield running
 
 
 @pytest.fixture
