@@ -31,22 +31,21 @@ def plans_by_mode(problem: Problem) -> dict[str, Plan]:
     return {mode: solve(with_mode(problem, mode)) for mode in MODES}
 
 
-@for_each("first", range(2000, 2120, 20), quick=2)
+@for_each("first", range(2000, 2080, 10), quick=2)
 def test_auto_is_never_worse_than_off_or_only(first: int) -> None:
     """Every one of the plans verifies, else solve raises."""
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         plans = plans_by_mode(drawn(seed))
         assert is_no_worse(plans["auto"], plans["off"]), seed
         assert is_no_worse(plans["auto"], plans["only"]), seed
 
 
 @pytest.mark.slow
-@for_each("first", range(0, 20, 10))
-def test_auto_is_never_worse_on_estimated_rates(first: int) -> None:
-    for seed in range(first, first + 10):
-        plans = plans_by_mode(drawn(seed, is_estimated=True))
-        assert is_no_worse(plans["auto"], plans["off"]), seed
-        assert is_no_worse(plans["auto"], plans["only"]), seed
+@for_each("seed", range(1, 13))
+def test_auto_is_never_worse_on_estimated_rates(seed: int) -> None:
+    plans = plans_by_mode(drawn(seed, is_estimated=True))
+    assert is_no_worse(plans["auto"], plans["off"])
+    assert is_no_worse(plans["auto"], plans["only"])
 
 
 @for_each("seed", range(1, 13), quick=4)
@@ -55,14 +54,14 @@ def test_plans_with_alternatives_and_robustness_verify_too(seed: int) -> None:
     assert verify(problem, solve(problem)) == ()
 
 
-@for_each("seed", range(32), quick=12)
+@for_each("seed", range(24), quick=8)
 def test_more_budget_is_never_worse(seed: int) -> None:
     problem = drawn(seed)
     richer = replace(problem, budget_usd_per_hour=(problem.budget_usd_per_hour or 1e6) * Random(seed).uniform(1.1, 2))
     assert is_no_worse(solve(richer), solve(problem))
 
 
-@for_each("seed", range(1, 17), quick=4)
+@for_each("seed", range(1, 13), quick=3)
 def test_more_bandwidth_between_machines_is_never_worse(seed: int) -> None:
     problem = drawn(seed, is_estimated=True)
     wider = [
@@ -72,13 +71,13 @@ def test_more_bandwidth_between_machines_is_never_worse(seed: int) -> None:
     assert is_no_worse(solve(replace(problem, offers=tuple(wider))), solve(problem))
 
 
-@for_each("seed", range(32), quick=12)
+@for_each("seed", range(24), quick=8)
 def test_a_further_row_is_never_worse(seed: int) -> None:
     problem = drawn(seed)
     assert is_no_worse(solve(problem), solve(replace(problem, measured=problem.measured[:-1])))
 
 
-@for_each("seed", range(32), quick=12)
+@for_each("seed", range(24), quick=8)
 def test_order_does_not_matter(seed: int) -> None:
     problem, draw = drawn(seed), Random(seed)
 
@@ -92,7 +91,7 @@ def test_order_does_not_matter(seed: int) -> None:
     assert are_equal(solve(other), solve(problem))
 
 
-@for_each("seed", range(32), quick=12)
+@for_each("seed", range(24), quick=8)
 def test_names_do_not_matter(seed: int) -> None:
     """GPUs, providers and sites sort the other way round."""
     problem = drawn(seed)
@@ -117,7 +116,7 @@ def test_names_do_not_matter(seed: int) -> None:
 
 
 @pytest.mark.slow
-@for_each("seed", range(16))
+@for_each("seed", range(1, 13))
 def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     problem = drawn(seed, is_estimated=seed % 4 == 0)
 
@@ -127,7 +126,7 @@ def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     assert repr(without_times(solve(problem))) == repr(without_times(solve(problem)))
 
 
-@for_each("seed", range(100, 140))
+@for_each("seed", range(100, 124))
 def test_exact_and_binary_search_agree(seed: int) -> None:
     problem = replace(random_roles_problem(seed, OBJECTIVES[seed % 2]), options=PLAIN)
     searched = solve(replace(problem, options=replace(PLAIN, method="binary_search")))
@@ -136,7 +135,7 @@ def test_exact_and_binary_search_agree(seed: int) -> None:
     assert are_equal(exact, searched)
 
 
-@for_each("seed", range(2, 80, 4))
+@for_each("seed", range(2, 66, 4))
 def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     problem = drawn(seed)
     assert problem.objective.kind == "min_cost"
@@ -150,7 +149,7 @@ def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     assert bought.bound >= demand * (1 + problem.objective.headroom_fraction) * (1 - 1e-6)
 
 
-@for_each("seed", range(30))
+@for_each("seed", range(16))
 def test_a_fleet_with_roles_is_considered_anew_after_a_machine_is_lost(seed: int) -> None:
     """Every option is verified, else considering raises; what is left of a pair may be idle."""
     problem = replace(random_roles_problem(seed), options=PLAIN)

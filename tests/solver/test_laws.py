@@ -30,6 +30,7 @@ from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     OBJECTIVES,
     appendix_c,
+    estimated_seeds,
     melange,
     random_estimated_problem,
     random_problem,
@@ -40,7 +41,7 @@ objectives = st.sampled_from(OBJECTIVES)
 TOLERANCE = 1e-6
 
 law = settings(
-    derandomize=True, deadline=None, max_examples=20, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=14, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 long_law = settings(law, max_examples=8)
@@ -73,7 +74,7 @@ def test_every_plan_verifies(seed: int, objective: ObjectiveKind) -> None:
 
 
 @pytest.mark.slow
-@given(seeds, objectives)
+@given(estimated_seeds, objectives)
 @long_law
 def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_problem(seed, objective)
@@ -83,7 +84,7 @@ def test_every_plan_on_estimated_rates_verifies(seed: int, objective: ObjectiveK
 
 
 @pytest.mark.slow
-@given(seeds, st.sampled_from(["max_throughput", "min_cost"]), st.floats(0.3, 0.9))
+@given(estimated_seeds, st.sampled_from(["max_throughput", "min_cost"]), st.floats(0.3, 0.9))
 @long_law
 def test_slower_links_and_smaller_disks_never_help(seed: int, objective: ObjectiveKind, factor: float) -> None:
     problem = random_estimated_problem(seed, objective)

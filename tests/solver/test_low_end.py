@@ -21,6 +21,7 @@ from tests.builders import (
     a_problem,
     a_workload,
     an_offer,
+    estimated_seeds,
     measured,
     random_estimated_problem,
 )
@@ -154,7 +155,7 @@ def test_on_tiny_markets_a_robust_plan_is_the_optimum_at_low_rates(seed: int, ob
 
 
 @pytest.mark.slow
-@given(seeds, st.sampled_from(OBJECTIVES), st.sampled_from([0.005, 0.05]))
+@given(estimated_seeds, st.sampled_from(OBJECTIVES), st.sampled_from([0.005, 0.05]))
 @law
 def test_what_is_given_up_is_within_the_fraction_and_never_for_less_load(
     seed: int, objective: ObjectiveKind, fraction: float

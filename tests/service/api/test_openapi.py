@@ -17,17 +17,17 @@ import pytest
 from tests.service.api.conftest import Guarded
 from tests.service.running import Running
 
-LEAST_CASES: Final = 1_000
+LEAST_CASES: Final = 300
 # Rules that several fields break together cannot be said in a schema, so not all that it allows is accepted.
 NOT_CHECKED: Final = "positive_data_acceptance"
-# Tags of a group, and examples per operation so that the group gets its thousand cases: groups differ in parameters.
+# Tags of a group, and examples per operation so that the group gets its hundreds of cases: groups differ in parameters.
 GROUPS: Final = {
-    "plans": (("plans",), 25),
-    "offline": (("offline plans",), 25),
-    "deployments": (("deployments",), 12),
-    "traffic": (("traffic",), 140),
-    "market": (("market",), 400),
-    "administration": (("webhooks", "audit", "operation", "profiles"), 105),
+    "plans": (("plans",), 6),
+    "offline": (("offline plans",), 6),
+    "deployments": (("deployments",), 3),
+    "traffic": (("traffic",), 35),
+    "market": (("market",), 100),
+    "administration": (("webhooks", "audit", "operation", "profiles"), 25),
 }
 # A deployment's problem is a plan's, which may be wrong in thousands of places. Of the two calls that take it, one
 # gets them as JSON, the other as YAML. A plan's own call gets both.
@@ -63,7 +63,7 @@ def each_problem_once(guarded: Guarded) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", sorted(GROUPS))
-def test_a_thousand_requests_of_every_kind_get_documented_answers(
+def test_hundreds_of_requests_of_every_kind_get_documented_answers(
     guarded: Guarded, group: str, tmp_path: Path
 ) -> None:
     running, key = guarded.running, guarded.keys["admin"]

@@ -15,10 +15,9 @@ from requests import Response
 from sutler.service.documents.examples import CHAT
 from tests.adapters.server import Reply, ScriptedServer
 from tests.postgres import Server
-from tests.service.api.conftest import made_key
 from tests.service.builders import a_slow_problem, changed
 from tests.service.faults.scenes import Scene, a_scene, results
-from tests.service.running import Running, answers, until
+from tests.service.running import Running, answers, made_key, until
 
 RATE: Final = ("models", 0, "workloads", 0, "rate_rps")
 INTERVAL_S: Final = 5.0  # the shortest that this cloud bears

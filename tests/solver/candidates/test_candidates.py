@@ -353,7 +353,7 @@ def test_each_model_has_its_own_candidates() -> None:
 
 
 @pytest.mark.slow
-@for_each("seed", range(30))
+@for_each("seed", range(10))
 def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> None:
     problem = random_estimated_problem(seed)
     supply = build_supply(problem)

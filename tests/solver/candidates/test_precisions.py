@@ -17,7 +17,15 @@ from sutler.solver.market.supply import build_supply
 from sutler.solver.plan import Plan
 from sutler.solver.problem import ObjectiveKind, Offer, Problem, Search, ServedModel
 from sutler.solver.verify import verify
-from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_estimated_problem
+from tests.builders import (
+    a_model,
+    a_problem,
+    a_workload,
+    an_offer,
+    estimated_seeds,
+    measured,
+    random_estimated_problem,
+)
 from tests.solver.replanning.builders import considered
 from tests.solver.test_laws import is_no_worse
 
@@ -51,7 +59,7 @@ def precisions_of(plan: Plan) -> set[str | None]:
 
 
 @pytest.mark.slow
-@given(st.integers(0, 10_000), st.sampled_from(["max_throughput", "min_cost"]))
+@given(estimated_seeds, st.sampled_from(["max_throughput", "min_cost"]))
 @settings(
     derandomize=True, deadline=None, max_examples=2, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -20,9 +20,9 @@ from tests.solver.strategies.strategy_builders import (
     two_models_case,
 )
 
-MARKETS = range(6)
+MARKETS = range(5)
 ESTIMATED_MARKETS = range(1, 3)
-NETWORKED_MARKETS = range(1, 4)
+NETWORKED_MARKETS = range(1, 3)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
