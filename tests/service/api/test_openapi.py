@@ -29,9 +29,10 @@ GROUPS: Final = {
     "market": (("market",), 100),
     "administration": (("webhooks", "audit", "operation", "profiles"), 25),
 }
-# A deployment's problem is a plan's, which may be wrong in thousands of places. Of the two calls that take it, one
-# gets them as JSON, the other as YAML. A plan's own call gets both.
+# A problem may be wrong in thousands of places. Of the calls that take one, one gets it as YAML, the others as JSON.
 LEFT_OUT: Final = {
+    "/v1/plans": ("post", "application/yaml"),
+    "/v1/offline-plans": ("post", "application/yaml"),
     "/v1/deployments": ("post", "application/yaml"),
     "/v1/deployments/{name}": ("put", "application/json"),
 }
