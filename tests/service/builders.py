@@ -4,6 +4,7 @@ import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sutler.service.documents.examples import CHAT as EXAMPLE
 from sutler.solver.plan import (
     Alternative,
     Binding,
@@ -99,6 +100,22 @@ def a_slow_problem(*, time_limit_s: float = 30.0) -> dict[str, Any]:
 def a_row(gpu: str = "h100-sxm", tensor_parallel: int = 4, **others: Any) -> dict[str, Any]:
     stages = [{"gpu": gpu, "tensor_parallel": tensor_parallel}]
     return {"model": "chat", "stages": stages, "rps": {"long-short": 3.0}, **others}
+
+
+# The example of the API with measured rates alone: the same machines, in a fifth of the time.
+CHAT: Final[dict[str, Any]] = {
+    **EXAMPLE,
+    "throughput": {
+        "only": True,
+        "table": [
+            {"model": "chat", "stages": [{"gpu": gpu, "tensor_parallel": 1}], "rps": rps}
+            for gpu, rps in (
+                ("rtx-4090", {"question": 4.8, "document": 1.1}),
+                ("h100-sxm", {"question": 31.0, "document": 6.0}),
+            )
+        ],
+    },
+}
 
 
 def an_inline_model(**others: Any) -> dict[str, Any]:

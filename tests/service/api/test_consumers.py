@@ -11,13 +11,12 @@ import pytest
 import yaml
 from requests import Response
 
-from sutler.service.documents.examples import CHAT
 from tests.examples.stand_in import StandIn
 from tests.examples.test_provision import SCRIPT, Desk
 from tests.examples.test_terraform import BINARY, NO_CHANGES, Workspace
 from tests.postgres import Server
 from tests.service.api.conftest import Guarded, guarding
-from tests.service.builders import changed
+from tests.service.builders import CHAT, changed
 from tests.service.running import until
 
 pytestmark = pytest.mark.slow

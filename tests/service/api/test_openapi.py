@@ -20,7 +20,7 @@ from tests.service.running import Running
 LEAST_CASES: Final = 300
 # Rules that several fields break together cannot be said in a schema, so not all that it allows is accepted.
 NOT_CHECKED: Final = "positive_data_acceptance"
-# Tags of a group, and examples per operation so that the group gets its hundreds of cases: groups differ in parameters.
+# Tags of a group, and examples per operation, so that each group gets hundreds of cases: groups differ in parameters.
 GROUPS: Final = {
     "plans": (("plans",), 6),
     "offline": (("offline plans",), 6),

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
+from sutler.service.documents.examples import CHAT_ON_THE_STORE
 from sutler.service.documents.plan import PlanDocument
-from tests.service.builders import DELETE, a_problem, a_slow_problem, changed
+from tests.service.builders import CHAT, DELETE, a_problem, a_slow_problem, changed
 from tests.service.running import Running, finished, until
 
 

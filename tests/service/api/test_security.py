@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from sutler.service.documents.examples import CHAT
+from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
 from tests.postgres import Server, a_folder
 from tests.service.api.conftest import MOST_BODY_BYTES, Guarded
+from tests.service.builders import CHAT
 from tests.service.running import Running, serving, settings, until
 
 OPEN: Final = {"/healthz", "/readyz"}
@@ -160,7 +161,7 @@ def test_sql_in_any_field_is_text(guarded: Guarded, text: str) -> None:
         answer = guarded.ask("admin", "GET", path, params=params)
         assert answer.status_code in {200, 422}, (path, params, answer.text)
         assert answer.status_code == 422 or answer.json()["items"] == [], path
-    named = {**CHAT, "models": [{**CHAT["models"][0], "name": text}]}
+    named = {**ESTIMATED_CHAT, "models": [{**CHAT["models"][0], "name": text}]}
     planned = guarded.ask("plan", "POST", "/v1/plans", json={**named, "solver": {"time_limit_s": 1}})
     assert planned.status_code == 201
     assert guarded.ask("read", "GET", "/v1/plans").json()["items"][0]["id"] == planned.json()["id"]

@@ -18,9 +18,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
-from sutler.service.documents.examples import CHAT
+from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
 from tests.adapters.server import Reply, ScriptedServer, json_reply
-from tests.service.builders import changed
+from tests.service.builders import CHAT, changed
 from tests.service.running import ROOT, Running, until
 
 BUSIER = changed(CHAT, ("models", 0, "workloads", 0, "rate_rps"), 45)
@@ -121,7 +121,7 @@ def test_offers_and_traces_that_are_files_are_sent_along(running: Running, name:
     written(tmp_path, TRACE, "trace.csv")
     model = {key: value for key, value in CHAT["models"][0].items() if key != "workloads"}
     problem = {
-        **CHAT,
+        **ESTIMATED_CHAT,
         "models": [{**model, "trace": {"file": "trace.csv", "buckets": 4}}],
         "market": {"offers": "market.json", "filter": {"contracts": ["on_demand"]}},
     }

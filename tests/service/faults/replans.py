@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from sutler.adapters.registry import PROVIDERS
 from sutler.service.db.store import open_store
-from sutler.service.documents.examples import CHAT
 from sutler.service.market.polling import Poller
 from sutler.service.settings import market_settings, store_settings
 from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.postgres import Server
-from tests.service.builders import a_snapshot, an_offer, changed
+from tests.service.builders import CHAT, a_snapshot, an_offer, changed
 from tests.service.faults.scenes import Scene, a_scene
 from tests.service.running import Running, answers, until
 

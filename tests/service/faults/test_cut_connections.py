@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
+from tests.service.builders import CHAT
 from tests.service.faults.scenes import Scene, a_scene
 from tests.service.faults.wire import Wire
 from tests.service.running import Running, answers, finished, until

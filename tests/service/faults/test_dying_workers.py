@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
-from tests.service.builders import a_slow_problem
+from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import (
     AGES_S,
     Aside,

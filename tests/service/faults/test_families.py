@@ -10,9 +10,8 @@ import psutil
 import pytest
 from requests import Response
 
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
-from tests.service.builders import a_slow_problem
+from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, of, solvers, until_solving
 from tests.service.running import Running, finished, serving, settings, until
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 import requests
 
-from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
+from sutler.service.documents.examples import CHAT_ON_THE_STORE
 from tests.postgres import Server, a_folder, a_server
-from tests.service.builders import a_slow_problem, changed
+from tests.service.builders import CHAT, a_slow_problem, changed
 from tests.service.running import DEAD_SOON, Running, a_market, finished, serving, settings, until
 
 _numbers = count(1)

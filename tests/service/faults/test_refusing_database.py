@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 from requests import Response
 
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server, a_folder
-from tests.service.builders import a_snapshot, an_offer
+from tests.service.builders import CHAT, a_snapshot, an_offer
 from tests.service.faults.scenes import Scene, a_scene
 from tests.service.market.test_lost_database import a_small_disk, fill
 from tests.service.running import Running, answers, until

@@ -12,10 +12,9 @@ from uuid import uuid4
 import pytest
 from requests import Response
 
-from sutler.service.documents.examples import CHAT
 from tests.adapters.server import Reply, ScriptedServer
 from tests.postgres import Server
-from tests.service.builders import a_slow_problem, changed
+from tests.service.builders import CHAT, a_slow_problem, changed
 from tests.service.faults.scenes import Scene, a_scene, results
 from tests.service.running import Running, answers, made_key, until
 

@@ -26,7 +26,7 @@ from tests.looped import for_each
 from tests.solver.brute_force import optimum
 from tests.solver.test_brute_force import defects
 
-SEEDS = range(24)
+SEEDS = range(16)
 
 
 def with_free_offers(problem: Problem, seed: int) -> Problem:

@@ -58,7 +58,7 @@ def test_groups_fit_exactly_where_some_assignment_of_gpus_exists(part: int) -> N
 def test_no_assignment_of_gpus_moves_less(part: int) -> None:
     random = Random(100 + part)
     costs = []
-    for _ in range(120):
+    for _ in range(60):
         hardware = random_hardware(random, 8 if random.random() < 0.15 else 6)
         groups = random_groups(random, hardware)
         least_s = least_moves_s(hardware, [groups])
@@ -71,7 +71,7 @@ def test_no_assignment_of_gpus_moves_less(part: int) -> None:
         assert moves_s(groups, placed.gpus) == pytest.approx(least_s)
         assert_valid(hardware, groups, placed.gpus)
         costs.append(placed.reload_s)
-    assert sum(cost_s > 0 for cost_s in costs) >= 5
+    assert sum(cost_s > 0 for cost_s in costs) >= 3
 
 
 SMALL = ([[2, 2]], [[2], [2]], [[2, 2, 1]], [[1, 1, 2]], [[1, 3]], [[1, 1, 1, 1]], [[1, 1], [1, 1]])
@@ -80,7 +80,7 @@ SMALL = ([[2, 2]], [[2], [2]], [[2, 2, 1]], [[1, 1, 2]], [[1, 3]], [[1, 1, 1, 1]
 def test_no_assignment_of_gpus_in_all_stages_moves_less() -> None:
     random = Random(200)
     moved, spared = 0, 0
-    for _ in range(300):
+    for _ in range(200):
         hardware = some_hardware(*random.choice(SMALL))
         first = random_groups(random, hardware)
         stages = [first if random.random() < 0.5 else [replace(group, on=()) for group in first]]

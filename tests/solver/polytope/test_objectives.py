@@ -205,7 +205,7 @@ def test_every_objective_is_finished(kind: ObjectiveKind, then: list[str]) -> No
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(1, 80, 4))
+@for_each("seed", range(1, 80, 8))
 def test_the_first_objective_is_the_integer_optimum(seed: int, objective: ObjectiveKind) -> None:
     """One MILP over every candidate, with neither bounds nor fixing nor finish."""
     problem = random_problem(seed, objective, most_gpus=16)

@@ -39,7 +39,7 @@ TWO_GAPS = 0.004
 seeds = st.integers(min_value=0, max_value=24) | st.integers(min_value=ROLES_FROM, max_value=ROLES_FROM + 24)
 objectives = st.sampled_from(OBJECTIVES)
 law = settings(
-    derandomize=True, deadline=None, max_examples=16, database=None, suppress_health_check=list(HealthCheck)
+    derandomize=True, deadline=None, max_examples=10, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

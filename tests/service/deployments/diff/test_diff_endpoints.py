@@ -8,9 +8,8 @@ import psycopg
 import pytest
 
 from sutler.service.deployments.diff.schema import DiffDocument
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
-from tests.service.builders import changed
+from tests.service.builders import CHAT, changed
 from tests.service.running import Running
 
 BUSIER = changed(CHAT, ("models", 0, "workloads", 0, "rate_rps"), 45)

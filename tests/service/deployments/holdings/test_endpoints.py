@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import requests
 
-from sutler.service.documents.examples import CHAT
-from tests.service.builders import a_slow_problem, changed
+from tests.service.builders import CHAT, a_slow_problem, changed
 from tests.service.running import Running, until
 
 Deployed = Callable[..., str]

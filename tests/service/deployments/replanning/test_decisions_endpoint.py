@@ -10,8 +10,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from sutler.service.documents.examples import CHAT
 from tests.postgres import Server
+from tests.service.builders import CHAT
 from tests.service.deployments.replanning.builders import STEADY
 from tests.service.running import Running, until
 

@@ -9,7 +9,7 @@ import httpx
 from sqlalchemy import select
 
 from sutler.service.db.watch_tables import ObservationRow, WatchRow
-from sutler.service.documents.examples import CHAT
+from tests.service.builders import CHAT
 from tests.service.webhooks.api import Api
 
 QUESTION: Final = {"input_tokens": 480, "output_tokens": 210}

@@ -8,10 +8,10 @@ import pytest
 
 from sutler.service.deployments.replanning.load import lasting_rps, load_factor, seen
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, WorkloadShape, model_traffic
-from sutler.service.documents.examples import CHAT
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 from sutler.service.documents.validation import validate
+from tests.service.builders import CHAT
 from tests.service.deployments.traffic.builders import peak_factor
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sutler.service.documents.examples import CHAT
-from tests.service.builders import changed
+from tests.service.builders import CHAT, changed
 from tests.service.deployments.traffic.site import DOCUMENT, QUESTION, Deployed, a_window, before_now, requests_at
 from tests.service.webhooks.api import Api
 

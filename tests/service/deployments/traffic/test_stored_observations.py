@@ -16,8 +16,8 @@ from sutler.service.deployments.traffic import repository, schemas, service, sli
 from sutler.service.deployments.traffic.schemas import ModelTrafficResource, ObservationDocument
 from sutler.service.deployments.traffic.window import Observation
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.examples import CHAT
 from sutler.service.documents.validation import validate
+from tests.service.builders import CHAT
 from tests.service.deployments.traffic.builders import NOW, ago, an_observation
 from tests.service.deployments.traffic.site import Deployed, a_window, requests_at
 from tests.service.webhooks.api import Api

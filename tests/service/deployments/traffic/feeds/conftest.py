@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sutler.service.documents.examples import CHAT
+from tests.service.builders import CHAT
 from tests.service.deployments.traffic.feeds.engines import Engine, Site
 from tests.service.running import Running
 

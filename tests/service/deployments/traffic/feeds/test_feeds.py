@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import requests
 
+from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
+from tests.service.builders import CHAT
 from tests.service.deployments.traffic.feeds.engines import Engine, Site
 from tests.service.running import Running, until
 
@@ -175,12 +177,11 @@ def test_the_same_url_twice_would_count_twice_and_is_refused(
 def test_a_model_that_is_gone_from_the_problem_is_said_by_its_feed(
     service: Running, deployed: Deployed, engine: Engine
 ) -> None:
-    from sutler.service.documents.examples import CHAT
 
     name = deployed()
     put(service, name, reading(engine))
     was_read(service, name, 1, engine)
-    renamed = {**CHAT, "models": [{**CHAT["models"][0], "name": "chat-2"}]}
+    renamed = {**ESTIMATED_CHAT, "models": [{**CHAT["models"][0], "name": "chat-2"}]}
     version = service.get(f"/v1/deployments/{name}").headers["ETag"]
     answer = service.put(f"/v1/deployments/{name}", {"problem": renamed}, headers={"If-Match": version})
     assert answer.status_code == 200, answer.text
