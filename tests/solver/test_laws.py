@@ -44,7 +44,7 @@ law = settings(
     derandomize=True, deadline=None, max_examples=14, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
-long_law = settings(law, max_examples=8)
+long_law = settings(law, max_examples=4)
 
 
 def goodness(plan: Plan, figure: float | None) -> float:
