@@ -100,9 +100,11 @@ export-check: $(STAMP)
 	@$(BIN)/python -m tests.service.export.random_plans $(PROBLEMS) build/vllm/commands.jsonl
 	@build/vllm/bin/python tests/service/export/check_vllm.py build/vllm/commands.jsonl
 
+# Beside what $(VENV) has, which it sees.
 extras-check: $(STAMP)
-	@$(PYTHON) -m venv build/extras
-	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PYTHON) -m venv --without-pip build/extras
+	@cd build/extras/lib/python3.*/site-packages && $(CURDIR)/$(BIN)/python -c \
+		'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' > of_sutler.pth
 	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
 	@build/extras/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
