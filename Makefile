@@ -53,10 +53,10 @@ replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile -m 'not slow' $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m 'not slow' $(ARGS)
 
 test-all: test
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile -m slow $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import pytest
 from sqlalchemy import Engine
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from sutler.service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from sutler.service.db.queue_schema import QUEUE_SCHEMA, SEARCH_PATH
@@ -18,11 +21,38 @@ from tests.postgres import Server, a_server
 
 _numbers = count(1)
 ROOT: Final = Path(__file__).parent
+MOST_WORKERS: Final = 8
 # Second tier whole (`make test-all`): processes that die, connections that break, benchmarks that run.
 SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
 
 # Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+class ByService(LoadScopeScheduling):  # type: ignore[misc]
+    """Sends the tests of a file, or of all files that ask the service, to one worker: the service is started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "served" if _asks_the_service(file) else file
+
+
+@cache
+def _asks_the_service(file: str) -> bool:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return "service: Running" in text or "guarded: Guarded" in text
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByService:
+    """Divide tests among workers by what they share."""
+    return ByService(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests that wait for processes leave theirs to others."""
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

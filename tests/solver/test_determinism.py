@@ -120,7 +120,7 @@ def shuffled(problem: Problem, seed: int) -> Problem:
     return replace(problem, offers=tuple(Random(seed).sample(problem.offers, len(problem.offers))))
 
 
-@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("make", [*PROBLEMS[:-1], pytest.param(hundreds_of_offers, marks=pytest.mark.slow)])
 def test_the_order_of_offers_does_not_change_the_value(make: Callable[[], Problem]) -> None:
     """Within the gap: the true optimum lies between value and bound of both."""
     problem = make()

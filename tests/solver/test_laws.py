@@ -44,6 +44,7 @@ law = settings(
     derandomize=True, deadline=None, max_examples=14, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
+short_law = settings(law, max_examples=6)
 long_law = settings(law, max_examples=4)
 
 
@@ -123,7 +124,7 @@ def test_more_supply_is_never_worse(seed: int, objective: ObjectiveKind) -> None
 
 
 @given(seeds, objectives)
-@law
+@short_law
 def test_a_cap_never_helps(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_problem(seed, objective), limits=Limits())
     free = solve(problem)

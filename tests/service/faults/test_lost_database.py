@@ -9,9 +9,9 @@ import pytest
 from tests.postgres import Server, a_server
 from tests.service.builders import a_slow_problem
 from tests.service.faults.scenes import Scene, a_scene, asked, until_solving
-from tests.service.running import QUICK, Running, finished, until
+from tests.service.running import DEAD_SOON, Running, finished, until
 
-SILENT_S: Final = float(QUICK["SUTLER_WORKER_SILENT_S"])
+SILENT_S: Final = float(DEAD_SOON["SUTLER_WORKER_SILENT_S"])
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def check_front(found: Rented) -> None:
 
 
 def test_two_slow_machines_are_rented_where_one_is_too_late() -> None:
-    application, offers = two_models(1000), [an_l40s(1, price=1.0, available=2)]
+    application, offers = two_models(600), [an_l40s(1, price=1.0, available=2)]
     one, two = tried(application, offers, AT_LEAST_ONE_SET)
     assert one.makespan_s > two.makespan_s
     patient = rented(application, offers, RentalGoal("min_cost", deadline_s=2 * one.makespan_s))
