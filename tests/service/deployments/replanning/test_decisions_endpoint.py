@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
 from tests.postgres import Server
 from tests.service.builders import CHAT
 from tests.service.deployments.replanning.builders import STEADY
@@ -25,9 +26,9 @@ Deploys = Callable[..., str]
 def deploy(service: Running) -> Deploys:
     """Makes a deployment, and waits for its first plan unless told otherwise."""
 
-    def make(*, planned: bool = True, policy: dict[str, Any] | None = None) -> str:
+    def make(*, planned: bool = True, policy: dict[str, Any] | None = None, problem: dict[str, Any] = CHAT) -> str:
         name = f"decided-{next(_numbers)}"
-        body = {"name": name, "problem": CHAT, "policy": {**EAGER, **(policy or {})}}
+        body = {"name": name, "problem": problem, "policy": {**EAGER, **(policy or {})}}
         made = service.post("/v1/deployments", body)
         assert made.status_code == 201, made.text
         if planned:
@@ -211,7 +212,7 @@ def test_pages_that_are_none_are_refused(service: Running, deploy: Deploys, para
 def test_every_plan_of_a_policy_that_validates_says_what_a_replay_of_it_found(
     service: Running, deploy: Deploys
 ) -> None:
-    name = deploy(policy={"validate_plans": True})
+    name = deploy(policy={"validate_plans": True}, problem=ESTIMATED_CHAT)
     path = f"/v1/deployments/{name}"
     tell(service, name, 2.0)
     moved = service.get(f"{path}/plan", params={"after": 1, "wait_s": 30}).json()
