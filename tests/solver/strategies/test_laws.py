@@ -21,8 +21,8 @@ from tests.solver.strategies.strategy_builders import (
 )
 
 MARKETS = range(5)
-ESTIMATED_MARKETS = range(1, 3)
 NETWORKED_MARKETS = range(1, 3)
+TWO_WAYS: tuple[ObjectiveKind, ...] = ("max_throughput", "min_cost")  # a budget, a demand: what takes longest
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -33,13 +33,12 @@ def test_no_strategy_beats_sutler_on_a_measured_market(seed: int, objective: Obj
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", ESTIMATED_MARKETS)
-def test_no_strategy_beats_sutler_on_an_estimated_market(seed: int, objective: ObjectiveKind) -> None:
-    _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(seed, objective))))
+def test_no_strategy_beats_sutler_on_an_estimated_market(objective: ObjectiveKind) -> None:
+    _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(1, objective))))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", TWO_WAYS)
 def test_no_strategy_beats_sutler_where_providers_have_limited_shares(objective: ObjectiveKind) -> None:
     problem = random_estimated_problem(2, objective)
     assert problem.limits.max_share_per_provider_fraction < 1
@@ -60,7 +59,7 @@ def test_no_strategy_beats_sutler_on_the_cases_from_the_literature(objective: Ob
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", TWO_WAYS)
 @for_each("seed", NETWORKED_MARKETS)
 def test_no_combos_or_pools_beat_sutler_on_networks(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_case(seed, objective)
