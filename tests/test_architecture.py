@@ -55,7 +55,7 @@ FLOORS = {
 
 # What a package may import beside the standard library and itself.
 ALLOWED_IMPORTS = {
-    "solver": {"numpy", "scipy", "ortools"},
+    "solver": {"highspy", "numpy", "scipy", "ortools"},
     "adapters": {"requests", "pydantic"},
 }
 # Optional dependencies, imported lazily in one file each.

@@ -7,13 +7,14 @@ MILP solvers return shares within their tolerances; the plan's numbers come from
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.relaxation import demand_matrix, lam_column
+from sutler.solver.polytope.relaxation import demand_entries, lam_column
 from sutler.solver.polytope.rows import Polytope
+from sutler.solver.polytope.sparse import column_of, ones, stacked
 
 _LEAST_FRACTION = 1e-7  # of a demand: HiGHS's tolerance
 _IDLE_SHARE = 1e-9  # of a replica's time, or of lam: what sums of floats may be off by
@@ -39,24 +40,18 @@ def route(polytope: Polytope, allocation: Allocation) -> Routing:
     """The routing of a fleet that carries the most."""
     candidate = allocation.candidate
     part, column = np.nonzero(polytope.rate[candidate] > 0)
-    demand = demand_matrix(polytope, candidate[part], column)
+    demand = demand_entries(polytope, candidate[part], column)
     pairs, fleet = len(part), len(candidate)
-    capacity = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
     program = LinearProgram(
         cost=np.concatenate([[-1.0], np.zeros(pairs)]),
-        matrix=csr_array(
-            vstack(
-                [
-                    hstack([csr_array(lam_column(polytope)[:, None]), demand]),
-                    hstack([csr_array((fleet, 1)), capacity]),
-                ],
-                format="csr",
-            )
+        matrix=stacked(
+            (1, pairs),
+            [[column_of(lam_column(polytope)), demand], [None, ones(part, np.arange(pairs), fleet)]],
         ),
         row_lower=np.concatenate(
-            [np.zeros(len(polytope.demands)), np.full(demand.shape[0] - len(polytope.demands) + fleet, -np.inf)]
+            [np.zeros(len(polytope.demands)), np.full(demand.height - len(polytope.demands) + fleet, -np.inf)]
         ),
-        row_upper=np.concatenate([np.zeros(demand.shape[0]), allocation.replicas.astype(np.float64)]),
+        row_upper=np.concatenate([np.zeros(demand.height), allocation.replicas.astype(np.float64)]),
         lower=np.zeros(1 + pairs),
         upper=np.full(1 + pairs, np.inf),
         integer=np.zeros(1 + pairs, dtype=np.bool_),

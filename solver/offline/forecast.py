@@ -86,7 +86,8 @@ class Forecaster:
             stage = ScheduleStage(plans, stage.until_node, stage.until_fraction)
             now, placement = self._placed(now, plans)
             after = self.stage(now, stage)
-            now = replace(after, placement={node: placement[node] for node in after.running})
+            on = {node: placement[node] for node in after.running}
+            now = RunState(after.at_s, after.progress, after.running, after.ready_s, on)
             stages.append(stage)
             standings.append(now)
         return Forecast(begin, tuple(stages), tuple(standings))
@@ -108,14 +109,16 @@ class Forecaster:
         if placed is None:
             placed = self._places[key] = place(self.costs.hardware, groups) or ()
         placement: dict[int, list[tuple[GpuNumber, ...]]] = {node: [] for node in plans}
-        running = dict(now.running)
+        running = None
         for group, gpus in zip(groups, placed, strict=True):
             placement[group.node].append(gpus)
             if group.on and set(group.on) != set(gpus):
+                running = running or dict(now.running)
                 left = running[group.node].data_parallel - 1
                 running[group.node] = ExecutionPlan(left, group.tensor_parallel)
-        moved = {node: plan for node, plan in running.items() if plan.data_parallel}
-        return replace(now, running=moved), {node: tuple(gpus) for node, gpus in placement.items()}
+        if running is not None:
+            now = replace(now, running={node: plan for node, plan in running.items() if plan.data_parallel})
+        return now, {node: tuple(gpus) for node, gpus in placement.items()}
 
     def _stays(self, now: RunState, node: int, plan: ExecutionPlan) -> tuple[tuple[GpuNumber, ...], ...]:
         """Returns where the replicas are that the plan keeps."""

@@ -150,7 +150,8 @@ _CHANGES: Final = (_other_plan, _one_more, _one_less, _exchange, _split, _shift,
 
 
 def _with(stage: ScheduleStage, node: int, plan: ExecutionPlan) -> ScheduleStage:
-    return replace(stage, plans={node: plan, **{other: kept for other, kept in stage.plans.items() if other != node}})
+    others = {other: kept for other, kept in stage.plans.items() if other != node}
+    return ScheduleStage({node: plan, **others}, stage.until_node, stage.until_fraction)
 
 
 def _one(draw: np.random.Generator, among: Sequence[Choice]) -> Choice:

@@ -17,12 +17,13 @@ equal.
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
-from sutler.solver.polytope.relaxation import Relaxation, demand_matrix, gains
+from sutler.solver.polytope.relaxation import Relaxation, demand_entries, gains
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.polytope.sparse import Entries, column_of, entries_of, stacked
 
 _NEW_PRICES = 1e-7  # relative: HiGHS's tolerance; prices that cut off less are those that are known
 _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
@@ -107,19 +108,16 @@ class FleetBounds:
         """The MILP over lam, u [K] and y [chosen], with the inequalities in place of routing."""
         polytope = self.polytope
         num_rent, num_rows = len(polytope.cost_rent), len(self.earned)
-        earned = csr_array(np.array(self.earned)[:, chosen])
-        matrix = vstack(
-            [
-                hstack([csr_array(np.ones((num_rows, 1))), csr_array((num_rows, num_rent)), -earned]),
-                hstack([csr_array((len(polytope.limit), 1)), polytope.rent, polytope.use[:, chosen]]),
-            ],
-            format="csr",
+        earned = entries_of(csr_array(-np.array(self.earned)[:, chosen]))
+        used, rented = entries_of(polytope.use[:, chosen]), entries_of(polytope.rent)
+        matrix = stacked(
+            (1, num_rent, len(chosen)), [[column_of(np.ones(num_rows)), None, earned], [None, rented, used]]
         )
         lower = np.zeros(num_rent) if rent_lower is None else rent_lower
         upper = polytope.rent_upper if rent_upper is None else rent_upper
         return LinearProgram(
             cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[chosen]]),
-            matrix=csr_array(matrix),
+            matrix=matrix,
             row_lower=np.full(matrix.shape[0], -np.inf),
             row_upper=np.concatenate([np.zeros(num_rows), polytope.limit]),
             lower=np.concatenate([[goal.lam_lower], lower, np.zeros(len(chosen))]),
@@ -142,24 +140,17 @@ def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: Floa
     own = candidate[np.flatnonzero(polytope.candidates.model[candidate] == model)]
     weights = replicas[np.flatnonzero(polytope.candidates.model[candidate] == model)]
     part, column = np.nonzero(polytope.rate[own] > 0)
-    columns = demand_matrix(polytope, own[part], column)
-    demands = _demands_by_model(polytope)[model]
-    fraction = csr_array(
-        (
-            [polytope.demands[d].fraction for d in demands],
-            (np.zeros(len(demands), dtype=np.int64), demands),
-        ),
-        shape=(1, columns.shape[0]),
-    )
-    pairs, prices, fleet = len(part), columns.shape[0], len(own)
-    spent = csr_array((np.full(pairs, -1.0), (np.arange(pairs), part)), shape=(pairs, fleet))
-    earning, normalised = hstack([columns.T, spent]), hstack([fraction, csr_array((1, fleet))])
+    demand, asked = demand_entries(polytope, own[part], column), _demands_by_model(polytope)[model]
+    pairs, prices, fleet = len(part), polytope.num_rate_rows, len(own)
+    fractions = np.array([polytope.demands[d].fraction for d in asked])
+    normalised = Entries(fractions, np.zeros(len(asked), dtype=np.int64), asked, 1)
+    spent = Entries(np.full(pairs, -1.0), np.arange(pairs), part, pairs)
     num_demands, num_shares = len(polytope.demands), len(polytope.limited_providers)
     of_demands = np.full(num_demands, -np.inf if (polytope.members[model] > 1).any() else 0.0)
     of_prompts = np.full(polytope.num_flows, -np.inf)
     program = LinearProgram(
         cost=np.concatenate([np.zeros(prices), weights]),
-        matrix=csr_array(vstack([earning, normalised], format="csr")),
+        matrix=stacked((prices, fleet), [[demand.transposed(pairs), spent], [normalised, None]]),
         row_lower=np.append(np.full(pairs, -np.inf), 1.0),
         row_upper=np.append(np.zeros(pairs), 1.0),
         lower=np.concatenate([of_demands, np.zeros(num_shares), of_prompts, np.zeros(fleet)]),

@@ -1,7 +1,7 @@
 """Linear and mixed-integer programs as sparse arrays, and the two solvers behind them.
 
-LPs go to HiGHS through SciPy, which takes sparse arrays as they are and returns all duals; MILPs go to HiGHS
-through OR-Tools MathOpt, fed as one protocol buffer, since its Python builder is slow above some 10^5 terms.
+LPs go to HiGHS through its own package, which takes sparse arrays as they are and returns all duals; MILPs go to
+HiGHS through OR-Tools MathOpt, fed as one protocol buffer, since its Python builder is slow above some 10^5 terms.
 Both are deterministic: one thread, a fixed seed, and limits on nodes; the clock only stops what hangs.
 """
 
@@ -11,19 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from typing import Literal
 
+import highspy
 import numpy as np
 from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
 from ortools.math_opt.solvers import highs_pb2
-from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.errors import EngineError
 
 _LARGE = 100.0  # coefficients up to this, or down to its inverse, leave HiGHS's tolerances (1e-7) their meaning
+
+_NO_SOLUTION = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 
 MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -100,37 +103,50 @@ def _scaled(program: LinearProgram) -> tuple[LinearProgram, FloatArray, float]:
 
 
 def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
+    """Each side of a row that has two is a row of its own, `<=` before `=`, so that HiGHS tells their duals apart."""
     equal = program.row_lower == program.row_upper
-    upper = np.isfinite(program.row_upper) & ~equal
-    lower = np.isfinite(program.row_lower) & ~equal
-    matrix = program.matrix
-    result = linprog(
-        program.cost,
-        A_ub=_stack(matrix[upper], -matrix[lower]),
-        b_ub=np.concatenate([program.row_upper[upper], -program.row_lower[lower]]),
-        A_eq=matrix[equal],
-        b_eq=program.row_lower[equal],
-        bounds=np.column_stack([program.lower, program.upper]),
-        method="highs-ds",
-    )
-    if result.status == 2 or result.x is None:
+    upper = np.flatnonzero(np.isfinite(program.row_upper) & ~equal)
+    lower = np.flatnonzero(np.isfinite(program.row_lower) & ~equal)
+    both = np.flatnonzero(equal)
+    sign = np.repeat([1.0, -1.0, 1.0], [len(upper), len(lower), len(both)])
+    matrix = program.matrix[np.concatenate([upper, lower, both])]
+    row_upper = np.concatenate([program.row_upper[upper], -program.row_lower[lower], program.row_upper[both]])
+
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = matrix.shape
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
+    lp.a_matrix_.value_ = matrix.data * np.repeat(sign, np.diff(matrix.indptr))
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
+    lp.row_lower_ = np.concatenate([np.full(len(upper) + len(lower), -np.inf), program.row_lower[both]])
+    lp.row_upper_ = row_upper
+
+    solver = highspy.Highs()
+    solver.passOptions(_lp_options())
+    solver.passModel(lp)
+    solver.run()
+    status = solver.getModelStatus()
+    if status in _NO_SOLUTION:
         return LpSolution(None, np.inf, np.zeros(0))
-    duals = np.zeros(matrix.shape[0])
-    num_upper = int(upper.sum())
-    duals[upper] += result.ineqlin.marginals[:num_upper]
-    duals[lower] -= result.ineqlin.marginals[num_upper:]
-    duals[equal] = result.eqlin.marginals
-    return LpSolution(result.x, float(result.fun), duals)
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise EngineError(f"HiGHS ended a linear program with: {solver.modelStatusToString(status)}")
+    solution, duals = solver.getSolution(), np.zeros(program.matrix.shape[0])
+    of_upper, of_lower, of_both = np.split(np.array(solution.row_dual), [len(upper), len(upper) + len(lower)])
+    duals[upper] += of_upper
+    duals[lower] -= of_lower
+    duals[both] = of_both
+    return LpSolution(np.array(solution.col_value), solver.getInfo().objective_function_value, duals)
 
 
-def _stack(first: csr_array, second: csr_array) -> csr_array:
-    if second.shape[0] == 0:
-        return first
-    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
-    return csr_array(
-        (np.concatenate([first.data, second.data]), np.concatenate([first.indices, second.indices]), indptr),
-        shape=(first.shape[0] + second.shape[0], first.shape[1]),
-    )
+@cache
+def _lp_options() -> highspy.HighsOptions:
+    """The dual simplex method on one thread, without a word on standard output."""
+    options = highspy.HighsOptions()
+    options.output_flag = False
+    options.solver = "simplex"
+    options.simplex_strategy = 1  # dual, serial
+    options.presolve = "on"
+    return options
 
 
 def solve_milp(

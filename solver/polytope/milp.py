@@ -12,16 +12,16 @@ for every whole number y, and cut off the fractions of replicas with which the r
 asked.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.linear import LinearProgram, MilpSolution
-from sutler.solver.polytope.relaxation import demand_matrix, lam_column
+from sutler.solver.polytope.relaxation import demand_entries, lam_column
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
+from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, ones, stacked
 
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
 _RARE = 0.99  # of a replica's time: less than this is worth a row
@@ -81,12 +81,12 @@ class Milp:
     ) -> "Milp":
         """Adds further columns, and rows over all of them that are at most 0."""
         program = self.program
-        known = hstack([program.matrix, csr_array((program.matrix.shape[0], len(cost)))], format="csr")
+        width = program.matrix.shape[1] + len(cost)
         return replace(
             self,
             program=LinearProgram(
                 cost=np.concatenate([program.cost, cost]),
-                matrix=csr_array(vstack([known, rows], format="csr")),
+                matrix=stacked((width,), [[entries_of(program.matrix)], [entries_of(rows)]]),
                 row_lower=np.concatenate([program.row_lower, row_lower]),
                 row_upper=np.concatenate([program.row_upper, np.zeros(len(row_lower))]),
                 lower=np.concatenate([program.lower, lower]),
@@ -123,34 +123,27 @@ def build_milp(
     rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
     num_groups, num_curves = int(groups.max(initial=-1)) + 1, int(curves.max(initial=-1)) + 1
     supply = np.array([name.startswith("supply/") for name in polytope.resources])
-    use = polytope.use[:, chosen]
-    own_use = use.multiply(np.where(supply[:, None], (groups < 0)[None, :], True)).tocsr()
-    first = np.array([int(np.flatnonzero(groups == g)[0]) for g in range(num_groups)], dtype=np.int64)
-    group_use = csr_array(use[:, first].multiply(supply[:, None]))
-    own_rent = polytope.rent.multiply(np.where(supply[:, None], (curves < 0)[None, :], True)).tocsr()
-    step = np.array([int(np.flatnonzero(curves == c)[0]) for c in range(num_curves)], dtype=np.int64)
-    curve_rent = csr_array(polytope.rent[:, step].multiply(supply[:, None]))
-    demand = demand_matrix(_with_shares_that_count(polytope), chosen[part], column)
-    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
-    top, resources = demand.shape[0], len(polytope.limit)
+    own_use, group_use = _grouped(polytope.use[:, chosen], groups, supply)
+    own_rent, curve_rent = _grouped(polytope.rent, curves, supply)
+    demand = demand_entries(_with_shares_that_count(polytope), chosen[part], column)
+    top, resources = demand.height, len(polytope.limit)
     each_rare = np.arange(len(rare))
-    rarely = csr_array((np.ones(len(rare)), (each_rare, rare)), shape=(len(rare), pairs))
-    busy_with = csr_array((-busy[rare], (each_rare, part[rare])), shape=(len(rare), fleet))
-    matrix = _blocks(
+    busy_with = Entries(-busy[rare], each_rare, part[rare], len(rare))
+    matrix = stacked(
         (1, rent, pairs, fleet, num_groups, num_curves),
         [
-            [csr_array(lam_column(polytope)[:, None]), None, demand, None, None, None],
-            [None, None, of_part, -_identity(fleet), None, None],
-            [None, None, rarely, busy_with, None, None],
+            [column_of(lam_column(polytope)), None, demand, None, None, None],
+            [None, None, ones(part, np.arange(pairs), fleet), diagonal(-np.ones(fleet)), None, None],
+            [None, None, ones(each_rare, rare, len(rare)), busy_with, None, None],
             [None, own_rent, None, own_use, group_use, curve_rent],
-            [None, None, None, _members(groups, num_groups), -_identity(num_groups), None],
-            [None, _members(curves, num_curves), None, None, None, -_identity(num_curves)],
+            [None, None, None, _members(groups, num_groups), diagonal(-np.ones(num_groups)), None],
+            [None, _members(curves, num_curves), None, None, None, diagonal(-np.ones(num_curves))],
         ],
     )
     most = polytope.rent_upper if rent_upper is None else rent_upper
     least = np.zeros(rent) if rent_lower is None else rent_lower
     use_upper = polytope.use_upper[chosen]
-    sums = np.concatenate([_members(groups, num_groups) @ use_upper, _members(curves, num_curves) @ most])
+    sums = np.concatenate([_sums(use_upper, groups, num_groups), _sums(most, curves, num_curves)])
     inequalities = top - len(polytope.demands) + fleet + len(rare) + resources
     program = LinearProgram(
         cost=np.concatenate(
@@ -184,14 +177,13 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
     """
     part, column = np.nonzero(polytope.rate[milp.chosen] > 0)
     pairs, fleet, columns = len(part), len(milp.chosen), milp.program.matrix.shape[1]
-    demand = demand_matrix(_with_shares_that_count(polytope), milp.chosen[part], column)
-    top, demands = demand.shape[0], len(polytope.demands)
-    of_part = csr_array((np.ones(pairs), (part, np.arange(pairs))), shape=(fleet, pairs))
-    replicas = milp.replica_columns()
-    runs = csr_array((-np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
-    lam = csr_array(lam_column(polytope)[:, None])
+    demand = demand_entries(_with_shares_that_count(polytope), milp.chosen[part], column)
+    top, demands = demand.height, len(polytope.demands)
+    of_part = ones(part, np.arange(pairs), fleet)
+    runs = Entries(-np.ones(fleet), np.arange(fleet), milp.replica_columns(), fleet)
+    lam = column_of(lam_column(polytope))
     return milp.extended(
-        _blocks((columns, 1, pairs), [[None, lam, demand], [runs, None, of_part]]),
+        stacked((columns, 1, pairs), [[None, lam, demand], [runs, None, of_part]]),
         row_lower=np.concatenate([np.zeros(demands), np.full(top - demands + fleet, -np.inf)]),
         cost=np.concatenate([[weight], np.zeros(pairs)]),
         lower=np.concatenate([[least_lam], np.zeros(pairs)]),
@@ -210,12 +202,11 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
     rent, providers = len(names), len(set(names))
     provider = np.unique(names, return_inverse=True)[1].reshape(-1)
     replicas, upper = milp.replica_columns(), milp.program.upper
-    runs = csr_array((np.ones(fleet), (np.arange(fleet), replicas)), shape=(fleet, columns))
-    rents = csr_array((np.ones(rent), (np.arange(rent), 1 + np.arange(rent))), shape=(rent, columns))
-    most = csr_array((-upper[1 : 1 + rent], (np.arange(rent), provider)), shape=(rent, providers))
-    used = csr_array((-upper[replicas], (np.arange(fleet), np.arange(fleet))), shape=(fleet, fleet))
+    runs = ones(np.arange(fleet), replicas, fleet)
+    rents = ones(np.arange(rent), 1 + np.arange(rent), rent)
+    most = Entries(-upper[1 : 1 + rent], np.arange(rent), provider, rent)
     return milp.extended(
-        _blocks((columns, fleet, providers), [[runs, used, None], [rents, None, most]]),
+        stacked((columns, fleet, providers), [[runs, diagonal(-upper[replicas]), None], [rents, None, most]]),
         row_lower=np.full(fleet + rent, -np.inf),
         cost=np.ones(fleet + providers),
         lower=np.zeros(fleet + providers),
@@ -239,22 +230,23 @@ def _group_columns(polytope: Polytope, chosen: IntArray) -> IntArray:
     return numbers[signature] if len(chosen) else np.zeros(0, dtype=np.int64)
 
 
-def _blocks(widths: Sequence[int], rows: Sequence[Sequence[csr_array | None]]) -> csr_array:
-    """One matrix of blocks of these widths; None: nothing but zeros."""
-    stacked = []
-    for row in rows:
-        height = next(block.shape[0] for block in row if block is not None)
-        whole = (csr_array((height, width)) if b is None else b for b, width in zip(row, widths, strict=True))
-        stacked.append(hstack(list(whole), format="csr"))
-    return csr_array(vstack(stacked, format="csr"))
+def _grouped(matrix: csr_array, numbers: IntArray, supply: BoolArray) -> tuple[Entries, Entries]:
+    """What columns use by themselves, and what their groups use: in the rows of `supply` [R], a group counts once and
+    its members, which use the same, do not. `numbers` [columns]: of their groups, -1 where there is none."""
+    entries = entries_of(matrix)
+    of_groups = supply[entries.rows] & (numbers[entries.columns] >= 0)
+    is_first = np.zeros(len(numbers), dtype=np.bool_)
+    is_first[np.unique(numbers, return_index=True)[1]] = True
+    grouped = entries.where(of_groups & is_first[entries.columns])
+    return entries.where(~of_groups), replace(grouped, columns=numbers[grouped.columns])
 
 
-def _members(numbers: IntArray, count: int) -> csr_array:
+def _members(numbers: IntArray, count: int) -> Entries:
     """[count, len(numbers)] one row per number, ones at its members."""
     members = np.flatnonzero(numbers >= 0)
-    return csr_array((np.ones(len(members)), (numbers[members], members)), shape=(count, len(numbers)))
+    return ones(numbers[members], members, count)
 
 
-def _identity(size: int) -> csr_array:
-    diagonal = np.arange(size)
-    return csr_array((np.ones(size), (diagonal, diagonal)), shape=(size, size))
+def _sums(values: FloatArray, numbers: IntArray, count: int) -> FloatArray:
+    """[count] of the values with each number."""
+    return np.bincount(numbers[numbers >= 0], values[numbers >= 0], minlength=count).astype(np.float64)

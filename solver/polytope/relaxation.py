@@ -14,6 +14,7 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import ROLES
 from sutler.solver.polytope.linear import LinearProgram, LpSolution, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.polytope.sparse import Entries, column_of, entries_of, stacked
 
 # Columns of each model, role and column of rates, chosen: more make larger LPs, fewer make more of them.
 _FIRST_OF_EACH = 12
@@ -89,26 +90,9 @@ def _columns_that_carry(master: "_Master", pairs: "_Pairs", chosen: IntArray, la
     return chosen, carried
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """The entries of a sparse matrix, as arrays [entries]."""
-
-    values: FloatArray
-    rows: IntArray
-    columns: IntArray
-
-
-def demand_matrix(polytope: Polytope, candidate: IntArray, column: IntArray) -> csr_array:
+def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) -> Entries:
     """[D + providers + flows, pairs] what every pair of a candidate and a column of rates adds to the rows that it
     stands in."""
-    entries = demand_entries(polytope, candidate, column)
-    return csr_array(
-        (entries.values, (entries.rows, entries.columns)),
-        shape=(polytope.num_rate_rows, len(candidate)),
-    )
-
-
-def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) -> _Entries:
     rates = polytope.rate[candidate, column]
     columns = np.arange(len(candidate))
     serves, provider = polytope.serves[candidate], polytope.provider_of[candidate]
@@ -118,7 +102,7 @@ def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) ->
     counts = np.where(serves, np.diff(mixed.indptr)[kind], 0)
     parts = _spread(mixed.indptr[kind], counts)
     first_flow = len(polytope.demands) + len(polytope.limited_providers)
-    return _Entries(
+    return Entries(
         np.concatenate(
             [np.repeat(rates, counts) * mixed.data[parts], rates[shared], np.where(serves, rates, -rates)[flowing]]
         ),
@@ -130,6 +114,7 @@ def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) ->
             ]
         ),
         np.concatenate([np.repeat(columns, counts), columns[shared], columns[flowing]]),
+        polytope.num_rate_rows,
     )
 
 
@@ -216,28 +201,20 @@ class _Master:
 
     def __init__(self, polytope: Polytope) -> None:
         self.polytope = polytope
-        self._use = polytope.use.tocsc()
-        first_resource = polytope.num_rate_rows
-        self._num_rows, self._num_fixed = first_resource + len(polytope.limit), 1 + len(polytope.cost_rent)
-        lam, rent = lam_column(polytope), polytope.rent.tocoo()
-        filled = np.flatnonzero(lam)
-        self._fixed = _Entries(
-            np.concatenate([lam[filled], rent.data]),
-            np.concatenate([filled, first_resource + rent.row]),
-            np.concatenate([np.zeros(len(filled), dtype=np.int64), 1 + rent.col]),
-        )
-        self._first_resource = first_resource
+        self._use, self._rent = polytope.use.tocsc(), entries_of(polytope.rent)
+        self._lam = column_of(lam_column(polytope))
 
     def solve(self, goal: Goal, chosen: IntArray) -> LpSolution:
         """The optimum over these pairs; `x` None: infeasible."""
         polytope, num_pairs = self.polytope, len(chosen)
         num_demands, num_rent = len(polytope.demands), len(polytope.cost_rent)
+        num_rows = polytope.num_rate_rows + len(polytope.limit)
         candidate, column = np.divmod(chosen, polytope.rate.shape[1])
         program = LinearProgram(
             cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[candidate]]),
             matrix=self._matrix(candidate, column),
-            row_lower=np.concatenate([np.zeros(num_demands), np.full(self._num_rows - num_demands, -np.inf)]),
-            row_upper=np.concatenate([np.zeros(self._first_resource), polytope.limit]),
+            row_lower=np.concatenate([np.zeros(num_demands), np.full(num_rows - num_demands, -np.inf)]),
+            row_upper=np.concatenate([np.zeros(polytope.num_rate_rows), polytope.limit]),
             lower=np.concatenate([[goal.lam_lower], np.zeros(num_rent + num_pairs)]),
             upper=np.concatenate([[np.inf], polytope.rent_upper, np.full(num_pairs, np.inf)]),
             integer=np.zeros(1 + num_rent + num_pairs, dtype=np.bool_),
@@ -245,27 +222,14 @@ class _Master:
         return solve_lp(program)
 
     def _matrix(self, candidate: IntArray, column: IntArray) -> csr_array:
-        """All rows, assembled at once: stacking sparse blocks would take as long as the LP."""
         demand = demand_entries(self.polytope, candidate, column)
         first, counts = self._use.indptr[candidate], np.diff(self._use.indptr)[candidate]
-        used = _spread(first, counts)
-        matrix = csr_array(
-            (
-                np.concatenate([self._fixed.values, demand.values, self._use.data[used]]),
-                (
-                    np.concatenate([self._fixed.rows, demand.rows, self._first_resource + self._use.indices[used]]),
-                    np.concatenate(
-                        [
-                            self._fixed.columns,
-                            self._num_fixed + demand.columns,
-                            self._num_fixed + np.repeat(np.arange(len(candidate)), counts),
-                        ]
-                    ),
-                ),
-            ),
-            shape=(self._num_rows, self._num_fixed + len(candidate)),
+        places, of_pairs = _spread(first, counts), np.repeat(np.arange(len(candidate)), counts)
+        used = Entries(self._use.data[places], self._use.indices[places], of_pairs, self._use.shape[0])
+        return stacked(
+            (1, len(self.polytope.cost_rent), len(candidate)),
+            [[self._lam, None, demand], [None, self._rent, used]],
         )
-        return matrix
 
 
 def _split_duals(polytope: Polytope, solution: LpSolution) -> tuple[FloatArray, FloatArray]:

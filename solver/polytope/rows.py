@@ -133,8 +133,13 @@ class Polytope:
 
     def shares_of(self, row: int) -> FloatArray:
         """[V] how much of the requests of each column of its model demand number `row` is."""
-        of_models = self.mixed[:, [row]].toarray().reshape(-1, self.rate.shape[1])
-        return np.asarray(of_models[self.demands[row].model])
+        columns = self.rate.shape[1]
+        first = self.demands[row].model * columns
+        starts = self.mixed.indptr[first : first + columns + 1]
+        places = starts[0] + np.flatnonzero(self.mixed.indices[starts[0] : starts[-1]] == row)
+        shares = np.zeros(columns)
+        shares[np.searchsorted(starts, places, side="right") - 1] = self.mixed.data[places]
+        return shares
 
     def rates_on(self, row: int, candidate: IntArray) -> FloatArray:
         """[n] the most requests/s of each candidate in a column that demand number `row` is part of."""

@@ -7,6 +7,7 @@ import math
 import types
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sutler.solver import plan as plan_module
@@ -32,8 +33,8 @@ def _walk(entry: Any, path: str) -> Iterator[str]:
 
 
 def _check(value: Any, hint: Any, path: str, name: str) -> Iterator[str]:
-    if get_origin(hint) is tuple:
-        yield from _check_tuple(value, get_args(hint), path, name)
+    if _origin_of(hint) is tuple:
+        yield from _check_tuple(value, _parts_of(hint), path, name)
     elif not _is_a(value, hint):
         yield f"{path}: {value!r}, expected {_spelled(hint)}"
     elif is_dataclass(value):
@@ -64,16 +65,26 @@ def _check_number(value: float, path: str, name: str) -> Iterator[str]:
 
 
 def _is_a(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
+    origin = _origin_of(hint)
     if origin in (Union, types.UnionType):
-        return any(_is_a(value, part) for part in get_args(hint))
+        return any(_is_a(value, part) for part in _parts_of(hint))
     if origin is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+        return any(value == choice and type(value) is type(choice) for choice in _parts_of(hint))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
+
+
+@cache  # asked for every value of every plan
+def _origin_of(hint: Any) -> Any:
+    return get_origin(hint)
+
+
+@cache
+def _parts_of(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)
 
 
 def _spelled(hint: Any) -> str:

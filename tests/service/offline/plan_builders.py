@@ -1,5 +1,7 @@
 """Plan documents for tests: three models on two pairs of GPUs, put together by hand."""
 
+import json
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -28,8 +30,13 @@ def a_small_application(**others: Any) -> dict[str, Any]:
 
 
 def planned_small(**others: Any) -> OfflinePlanDocument:
-    """As the planner has it."""
-    translation = translated(**a_small_application(**others))
+    """As the planner has it, which is asked once for each application."""
+    return _planned(json.dumps(others))
+
+
+@cache
+def _planned(others: str) -> OfflinePlanDocument:
+    translation = translated(**a_small_application(**json.loads(others)))
     assert translation.hardware is not None
     plan = plan_application(translation.application, translation.hardware, translation.options)
     return issue_offline_plan(plan, translation, translation.hardware, plan_id=PLAN_ID, created_at=NOW)

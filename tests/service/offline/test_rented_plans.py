@@ -46,18 +46,22 @@ def a_rented_application(*offers: dict[str, Any], **others: Any) -> dict[str, An
     return a_small_application(**{**usual, **others})
 
 
-@cache
 def the_cheapest() -> OfflinePlanDocument:
     return planned_rented(**min_cost(3600))
 
 
-@cache
 def the_fastest() -> OfflinePlanDocument:
     return planned_rented(**min_time(budget_usd=5))
 
 
 def planned_rented(*offers: dict[str, Any], **others: Any) -> OfflinePlanDocument:
-    document = validate(ApplicationDocument, a_rented_application(*offers, **others))
+    """As the planner has it, which is asked once for each application."""
+    return _planned(json.dumps(a_rented_application(*offers, **others)))
+
+
+@cache
+def _planned(application: str) -> OfflinePlanDocument:
+    document = validate(ApplicationDocument, json.loads(application))
     market = market_of(document, folder=None, now=NOW)
     return planned(translate(document, folder=None), market=market, plan_id=PLAN_ID, created_at=NOW)
 
