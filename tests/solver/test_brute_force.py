@@ -99,7 +99,7 @@ def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: in
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", range(30, 42))
+@for_each("seed", range(30, 42), quick=4)
 def test_the_binary_search_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_roles_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []

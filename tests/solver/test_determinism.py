@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Prints the plans of some problems, times aside, from a fresh interpreter.
 SCRIPT = """
 from tests.solver.test_determinism import PROBLEMS, without_times
-from solver import solve
+from sutler.solver import solve
 for make in PROBLEMS:
     print(without_times(solve(make())))
 """

@@ -170,6 +170,7 @@ def test_a_model_that_was_done_before_keeps_its_time() -> None:
     assert found.finish_s == pytest.approx(min(done.finish_s or 0.0, at_s))
 
 
+@pytest.mark.slow
 def test_a_rented_plan_is_billed_for_what_it_takes_now() -> None:
     plan, rest = the_plan(is_rented=True), slow(is_rented=True)
     assert rest.makespan_s is not None

@@ -190,7 +190,10 @@ def test_an_infeasible_problem_has_nothing_to_replay(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["validation"] is None
 
 
-@pytest.mark.parametrize("name", ["AzureLLMInferenceTrace_conv.csv", "AzureLLMInferenceTrace_code.csv"])
+@pytest.mark.parametrize(
+    "name",
+    ["AzureLLMInferenceTrace_conv.csv", pytest.param("AzureLLMInferenceTrace_code.csv", marks=pytest.mark.slow)],
+)
 def test_a_plan_for_an_azure_trace_keeps_a_p99_for_99_percent_of_its_requests(name: str, tmp_path: Path) -> None:
     trace = Path(__file__).parents[4] / "shared" / "data" / "traces" / name
     if not trace.exists():

@@ -77,6 +77,7 @@ def asked_again(
     return validated(translation.problem, plan, traffic, solve_again=solve_again), asked
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_returned_even_where_it_is_not_the_last(
     translation: Translation, first: PlanDocument
 ) -> None:

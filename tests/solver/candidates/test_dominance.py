@@ -41,7 +41,7 @@ def rates(w1: float, w2: float) -> Mapping[str, float]:
     return {"w1": w1, "w2": w2}
 
 
-@for_each("seed", range(8), quick=2)
+@for_each("seed", range(8), quick=1)
 def test_signatures_are_equal_for_equal_model_role_cap_and_pieces_alone(seed: int) -> None:
     problem = random_estimated_roles_problem(seed, "min_power")
     problem = replace(problem, search=replace(problem.search, power_caps_fraction=(0.4, 0.5, 0.6, 0.7, 0.8)))
@@ -196,6 +196,7 @@ def test_pruning_keeps_the_optimum_on_estimated_rates(seed: int, objective: Obje
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_pruning_drops_a_good_part_of_what_estimates_offer() -> None:
     """Not a law, but if nothing were dropped the laws above would say nothing."""
     dropped = total = 0

@@ -49,6 +49,7 @@ def test_forecasts_of_models_that_read_no_others_are_some_percent_off() -> None:
     assert max(errors) <= 0.10
 
 
+@pytest.mark.slow
 def test_the_curve_of_one_replica_is_its_run_and_that_of_several_near_it() -> None:
     # Over 40 applications: 0.8 % on average for several replicas, 7 % for the worst: its last answer is a long one.
     errors = []

@@ -118,6 +118,7 @@ def check_front(found: Rented) -> None:
     assert (found.best.makespan_s, found.best.usd) in [(one.makespan_s, one.usd) for one in found.frontier]
 
 
+@pytest.mark.slow
 def test_two_slow_machines_are_rented_where_one_is_too_late() -> None:
     application, offers = two_models(600), [an_l40s(1, price=1.0, available=2)]
     one, two = tried(application, offers, AT_LEAST_ONE_SET)
@@ -130,6 +131,7 @@ def test_two_slow_machines_are_rented_where_one_is_too_late() -> None:
     assert hurried.best.makespan_s <= 0.9 * one.makespan_s
 
 
+@pytest.mark.slow
 def test_without_any_set_that_meets_the_goal_what_it_would_take_is_said() -> None:
     application, offers = two_models(150), [an_l40s(1), an_a100(1)]
     every = tried(application, offers, AT_LEAST_ONE_SET)
@@ -178,6 +180,7 @@ def test_sets_too_small_for_a_model_are_passed_over() -> None:
     assert [machine.unit.offer.gpu for machine in found.best.machines] == ["a100-sxm4-80gb"]
 
 
+@pytest.mark.slow
 def test_the_same_question_has_the_same_answer() -> None:
     offers = [an_l40s(2, price=2.0, divisible=True), an_a100(1)]
     first, second = (rented(two_models(150), offers, RentalGoal("min_cost", deadline_s=600.0)) for _ in range(2))
@@ -209,6 +212,7 @@ def first_ready(found: Rented) -> tuple[int, float]:
     return first.node, first.ready_s
 
 
+@pytest.mark.slow
 def test_a_dearer_market_never_has_a_cheaper_plan_for_the_same_machines() -> None:
     goal = RentalGoal("min_cost", deadline_s=1e4)
     cheap, dear, one_dearer = (

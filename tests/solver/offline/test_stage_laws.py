@@ -65,6 +65,7 @@ def test_the_search_makes_valid_stages_and_is_never_slower_than_greedy(part: int
     assert faster
 
 
+@pytest.mark.slow
 def test_the_search_is_never_slower_than_what_it_begins_with() -> None:
     for seed in range(3000, 3002):
         costs = random_costs(seed)
