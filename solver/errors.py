@@ -47,7 +47,7 @@ class PlanViolationError(SolverError):
 
 
 class ProfilingError(SolverError):
-    """Nothing can be timed; the message says what to do about it."""
+    """No layer can be timed here; the message says what to do about it."""
 
 
 class NoTorchError(ProfilingError):

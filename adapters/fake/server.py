@@ -105,11 +105,11 @@ class FakeCloud:
         self.failures.plan(provider, kind, times)
 
     def heal(self, provider: str | None = None) -> None:
-        """This cloud, or all of them, answers well again."""
+        """Lets this cloud, or all of them, answer well again."""
         self.failures.clear(provider)
 
     def select(self, file: str) -> None:
-        """This file of the folder answers for its provider from now on. Raises FakeSetupError."""
+        """Lets this file of the folder answer for its provider from now on. Raises FakeSetupError."""
         if self.replayed is None:
             raise FakeSetupError("file: there is no folder to play; start with --payloads DIR")
         self.replayed.select(file)

@@ -297,7 +297,7 @@ class StoreMetricsCache:
         self._good_until_s = 0.0
 
     async def get(self, engine: AsyncEngine) -> StoreMetrics:
-        """Never raises for the database's sake."""
+        """Returns the metrics of the store; where the database is away they say so, and nothing is raised."""
         async with self._gathering:
             if self._kept is None or self._monotonic() >= self._good_until_s:
                 began_s = self._monotonic()

@@ -18,7 +18,7 @@ class DatabaseError(SutlerError):
 
 
 class DatabaseUnreachableError(DatabaseError):
-    """No answer, or no work possible now; what was stored before is untouched."""
+    """The database does not answer or cannot work now; what was stored before is untouched."""
 
 
 class SchemaError(DatabaseError):

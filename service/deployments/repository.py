@@ -183,6 +183,6 @@ async def begin_watch(connection: AsyncConnection, deployment_id: UUID) -> None:
 
 
 async def touch(connection: AsyncConnection, deployment_id: UUID) -> None:
-    """Something has happened that calls for a look, in this transaction."""
+    """Notes in this transaction that something happened which calls for a look at the deployment."""
     touched = update(WatchRow).where(WatchRow.deployment_id == deployment_id)
     await connection.execute(touched.values(touches=WatchRow.touches + 1))

@@ -213,7 +213,7 @@ def _with_old_contracts(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def policy_of(deployment: Deployment) -> PolicyDocument:
-    """Its policy with the defaults."""
+    """Returns the deployment's policy, with defaults for what it leaves out."""
     return validate(PolicyDocument, deployment.policy)
 
 

@@ -42,7 +42,7 @@ class DocumentError(SutlerError):
 
 
 class NoMarketDataError(RemediedError):
-    """There are no offers to plan with."""
+    """The market holds no offers to plan with."""
 
     kind = Kind(503, "no-market-data", "There is nothing to plan with")
     exit_status = Exit.NO_MARKET_DATA

@@ -26,7 +26,7 @@ def started(start: Start, pile: Pile, application: Application) -> tuple[Started
 
 
 def planned_start(plan: OfflinePlanDocument, pile: Pile) -> Start:
-    """Where the plan begins. Raises DocumentError for requests that it does not have."""
+    """Returns where things stand when the plan begins. Raises DocumentError for requests that it does not have."""
     if plan.adjustment is None or plan.adjustment.start is None:
         return BEGINNING
     numbers = model_numbers(plan)

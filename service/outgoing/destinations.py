@@ -30,7 +30,9 @@ _LOOPBACK: Final = address_of("127.0.0.1"), address_of("::1")
 
 
 class DestinationError(Exception):
-    """Nothing may be sent there. `shown` is the part of the URL that is wrong, never a password, path or query."""
+    """The address is one to which nothing may be sent.
+
+    `shown` is the part of the URL that is wrong, never a password, path or query."""
 
     def __init__(self, remedy: str, *, shown: str | None = None) -> None:
         self.remedy = remedy

@@ -15,7 +15,7 @@ class ProfileError(RemediedError):
 
 
 class NoSuchProfileError(ProfileError):
-    """Nothing is stored under that name."""
+    """No profile or calibration is stored under that name."""
 
     kind = NOT_FOUND
 

@@ -41,13 +41,13 @@ class RequestError(SutlerError):
 
 
 class NotFoundError(RequestError):
-    """There is no such thing."""
+    """The path names something that does not exist."""
 
     kind = NOT_FOUND
 
 
 class ConflictError(RequestError):
-    """It does not fit what is there now."""
+    """The request does not fit the present state of what it is about."""
 
     kind = Kind(409, "conflict", "It does not fit what is there")
 

@@ -68,7 +68,7 @@ class Metrics:
         return Gauge(name, documentation, registry=self._registry)
 
     def request_began(self) -> None:
-        """Each is followed by one `request_ended`."""
+        """Counts a request that has come in; `request_ended` has to follow."""
         self._in_progress.inc()
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -198,7 +198,7 @@ class Seen:
         self._latest, self._is_news = progress, True
 
     def news(self) -> dict[str, Any] | None:
-        """As JSON, which has no infinity; None where nothing was reported since the last time."""
+        """Returns the news as JSON, which has no infinity; None where nothing was reported since the last time."""
         is_news, self._is_news = self._is_news, False
         if self._latest is None or not is_news:
             return None

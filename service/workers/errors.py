@@ -19,4 +19,4 @@ class SolverDefectError(SolvingError):
 
 
 class SolverLostError(SolvingError):
-    """There is no answer, and none will come."""
+    """The solver process ended without an answer, and none will come."""

@@ -134,7 +134,7 @@ class PatientJobs(JobManager):
             self._held.discard(job.id or 0)
 
     async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
-        """There are none: who cancels a plan says so in its row."""
+        """Returns no jobs: who cancels a plan says so in its row."""
         return ()
 
     async def update_heartbeat(self, worker_id: int) -> None:

@@ -90,7 +90,7 @@ def hardware_of(units: Sequence[Unit], gpu: Gpu, loading: Loading) -> Hardware:
 
 
 def billed(units: Sequence[Unit], execution: Execution, terms: BillingTerms) -> tuple[RentedMachines, ...]:
-    """Each machine until the last stage that uses it."""
+    """Returns the machines of each kind with their bill: each is paid for until the last stage that uses it."""
     groups: dict[tuple[_Key, float], list[int]] = {}
     for host, unit in enumerate(units):
         groups.setdefault((_key(unit), terms.billed_s(last_use_s(execution, host))), []).append(host)

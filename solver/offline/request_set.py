@@ -31,7 +31,7 @@ class Pile:
         return len(self.node)
 
     def of_node(self, node: int) -> IntArray:
-        """Its requests, by their numbers."""
+        """Returns the numbers of the requests of one node."""
         return np.flatnonzero(self.node == node)
 
     def parents_of(self, request: int) -> list[int]:

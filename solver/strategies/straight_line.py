@@ -45,7 +45,7 @@ class Ruled:
     def of(
         cls, polytope: Polytope, candidate: IntArray, replicas: IntArray, machines: IntArray, fraction: FloatArray
     ) -> "Ruled":
-        """So many replicas of some candidates, with these fractions [D, n] of the demands."""
+        """A fleet of so many replicas of some candidates, with these fractions [D, n] of the demands."""
         share = np.zeros((len(candidate), polytope.rate.shape[1]))
         fleet = Allocation(candidate, replicas, share, machines, 0.0)
         routing = balanced(polytope, fleet, fraction)

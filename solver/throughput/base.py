@@ -59,7 +59,7 @@ class Layouts:
         return self.take(slice(layout, layout + 1))
 
     def take(self, rows: IntArray | slice) -> "Layouts":
-        """Some of them, in the order of `rows`."""
+        """Returns the entries at `rows`, in that order."""
         return take_rows(self, rows)
 
 
@@ -113,5 +113,5 @@ class Points:
         return len(self.layout)
 
     def take(self, rows: IntArray) -> "Points":
-        """Some of them, in the order of `rows`."""
+        """Returns the entries at `rows`, in that order."""
         return take_rows(self, rows)

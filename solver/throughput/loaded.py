@@ -72,7 +72,7 @@ class Loaded:
         return self._indexed(self.rows[layout], (layout[:, None], workloads))
 
     def pairs(self) -> "Loaded":
-        """Each workload on each layout by itself."""
+        """Returns the replicas of each layout as they are when each workload comes to them alone."""
         layout, workload = np.divmod(np.arange(self.most.size), self.most.shape[1])
         return self.of(layout, workload[:, None])
 
@@ -81,7 +81,7 @@ class Loaded:
         return Loaded(prepared=self.prepared, rows=rows, step_s=self.step_s, **each)
 
     def capped(self, cap: IntArray) -> "Capped":
-        """Under a cap per layout [num_layouts]."""
+        """Returns the replicas with a cap on the sequences that run at once, one for each layout [num_layouts]."""
         slots = np.maximum(np.minimum(cap[:, None], self.most), 1).astype(np.float64)
         composed = compose(self.prepared.pipes, _pairs(self.rows, self.workload), slots.ravel())
         full_rps = np.where(self.able, composed.rate_rps.reshape(slots.shape), 0.0)

@@ -40,7 +40,10 @@ def offered_shares(model: ServedModel) -> FloatArray:
 
 
 def halves(workloads: IntArray, input_tokens: FloatArray | IntArray) -> Iterator[IntArray]:
-    """Those with the shorter prompts and those with the longer ones, at least two of each; `input_tokens` [W]."""
+    """Yields the workloads with the shorter prompts and those with the longer ones, at least two of each.
+
+    `input_tokens` [W].
+    """
     count = len(workloads)
     if count < 3:
         return

@@ -44,7 +44,7 @@ class PlanView:
         return [piece for pieces in self.pieces for piece in pieces]
 
     def served(self, replica: Replica) -> ServedModel:
-        """Its model at its precision."""
+        """Returns the served model of a replica, at the precision that the replica runs."""
         return self.models[replica.model].at(replica.precision)
 
     def path(self, piece: PlacedPiece) -> str:

@@ -39,7 +39,7 @@ class ServiceError(Exception):
 
 
 class UnreachableError(ServiceError):
-    """No answer from there."""
+    """The service at this URL does not answer."""
 
 
 class RefusedError(ServiceError):

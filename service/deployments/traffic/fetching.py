@@ -20,7 +20,7 @@ MOST_BYTES: Final = 5_000_000
 
 
 class ScrapeError(Exception):
-    """There is no answer that could be read. The message is one short line."""
+    """The server gave no answer that could be read. The message is one short line."""
 
 
 @dataclass(frozen=True, slots=True)
