@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from sutler.service.db import embedded
 
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 # Durability costs time and means nothing to a server that lives as long as a test run.
 QUICK: Final = ("fsync = off", "synchronous_commit = off", "full_page_writes = off", "autovacuum = off")
 

@@ -26,7 +26,7 @@ from sutler.service.web.caller import CLI, Principal, Scope
 from sutler.service.web.errors import RequestError
 
 T = TypeVar("T")
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 SETTINGS: Final = ServiceSettings()
 UNKNOWN_KEY: Final = "sutler_abcdefghijkl_" + 43 * "x"
 

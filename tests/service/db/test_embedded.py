@@ -22,7 +22,7 @@ from tests.postgres import Server, a_folder
 pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).parents[3]
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 USER: Final = """
 import sys
 from pathlib import Path

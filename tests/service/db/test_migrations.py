@@ -33,7 +33,7 @@ CONSTRAINTS = """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(
                  ORDER BY 1, 2"""
 STORED = "SELECT {}, CAST(problem AS text) FROM {}"
 COMPARED = {"compare_type": True, "compare_server_default": True, "include_name": is_ours}
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 @contextmanager
