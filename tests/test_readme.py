@@ -19,7 +19,10 @@ from tests.readme import README, ROOT, Reader, Step, steps
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 WITHIN = 0.002  # twice the gap to which plans are solved
-PAGES = ("README.md", "examples/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
+PAGES = (
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md"),
+    *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")),
+)
 ACCURACY = ROOT / "benchmarks" / "results" / "accuracy.txt"
 
 

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document
+from sutler.service.documents.kinds import CALLED
 from sutler.service.errors import FieldProblem, short_repr
 
 D = TypeVar("D", bound=Document)
@@ -30,10 +31,32 @@ def validate(kind: type[D], data: object) -> D:
 
 
 def field_problems(kind: type[Document], data: object, error: ValidationError) -> list[FieldProblem]:
-    """Lists one problem per wrong field, in the order found, without those that only follow from others."""
+    """Lists one problem per wrong field, in the order found, without those that only follow from others.
+
+    Of a document that is another one altogether, that is the only problem.
+    """
+    other = _another_document(kind, data)
+    if other is not None:
+        return [other]
     details = error.errors(include_url=False)
     problems = [problem for detail in details for problem in _problems_of(kind, data, detail)]
     return list(dict.fromkeys(problems))
+
+
+def _another_document(kind: type[Document], data: object) -> FieldProblem | None:
+    if not isinstance(data, Mapping):
+        return None
+    field, given = kind.model_fields.get("schema_"), data.get("schema")
+    wanted = "" if field is None else str(next(iter(get_args(field.annotation)), ""))
+    if isinstance(given, str) and given in CALLED and given != wanted:
+        called, about = CALLED[given]
+        return FieldProblem("schema", short_repr(given), f"is {called}, which is not what is wanted here: {about}")
+    if wanted in CALLED and given is None and {"models", "objective"} <= data.keys():
+        called, about = CALLED[wanted]
+        return FieldProblem(
+            "schema", None, f"is missing: this looks like a problem where {called} is wanted; {about}"
+        )
+    return None
 
 
 def _problems_of(kind: type[Document], data: object, detail: ErrorDetails) -> list[FieldProblem]:
