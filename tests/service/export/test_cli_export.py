@@ -75,7 +75,10 @@ def test_a_plan_that_runs_nothing_ends_with_3_and_the_remedy(tmp_path: Path) -> 
     ("document", "message"),
     [
         ([], "error: PLAN: []: must hold a plan"),
-        ({"schema": "sutler/market/v1"}, "error: schema: 'sutler/market/v1': must be 'sutler/plan/v1'"),
+        (
+            {"schema": "sutler/market/v1"},
+            "error: schema: 'sutler/market/v1': is a market, which is not what is wanted here",
+        ),
         ({**stored("single_gpu"), "rentals": 3}, "error: rentals: 3: must be a list"),
         ({**stored("single_gpu"), "extra": 3}, "error: extra: 3: unknown key"),
         ({**stored("single_gpu"), "rentals": []}, "error: replicas[0].stages[0].rental: 0: must be an index into"),
