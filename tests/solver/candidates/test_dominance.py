@@ -41,7 +41,8 @@ def rates(w1: float, w2: float) -> Mapping[str, float]:
     return {"w1": w1, "w2": w2}
 
 
-@for_each("seed", range(8), quick=1)
+@pytest.mark.slow
+@for_each("seed", range(8))
 def test_signatures_are_equal_for_equal_model_role_cap_and_pieces_alone(seed: int) -> None:
     problem = random_estimated_roles_problem(seed, "min_power")
     problem = replace(problem, search=replace(problem.search, power_caps_fraction=(0.4, 0.5, 0.6, 0.7, 0.8)))

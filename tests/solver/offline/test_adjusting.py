@@ -188,6 +188,7 @@ def test_where_everything_is_done_nothing_is_planned() -> None:
         adjusted("two", ReportedProgress(planned("two").execution.makespan_s + 1, {}))
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_plan() -> None:
     truth, run = slow_run("two", {0: 1.3})
     reported = seen(truth, run, round(0.5 * run.makespan_s))

@@ -35,6 +35,7 @@ def independent(seed: int) -> Costs:
     return costs_of(app_of(*nodes), hardware, seed=seed, max_sequences=64, keeps_replicas=draw.random() < 0.5)
 
 
+@pytest.mark.slow
 def test_forecasts_of_models_that_read_no_others_are_some_percent_off() -> None:
     # Over 160 such schedules: 1.2 % on average, always too early; 2 % or less for nine of ten, 9 % for the worst.
     errors = []

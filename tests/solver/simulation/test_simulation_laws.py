@@ -31,7 +31,8 @@ def single_tokens(seed: int, count: int, *, rate_rps: float, inputs: IntArray) -
     return Requests((KIND,), np.zeros(count, dtype=np.int64), arrival_s, inputs, np.ones(count, dtype=np.int64))
 
 
-@pytest.mark.parametrize("load", [pytest.param(0.3, marks=pytest.mark.slow), 0.8])
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.3, 0.8])
 def test_prompts_of_one_length_wait_as_in_m_d_1(load: float) -> None:
     """Pollaczek-Khinchine: the mean wait is load / (2 (1 - load)) service times."""
     count, service_s = 200_000, 1.0
@@ -40,7 +41,8 @@ def test_prompts_of_one_length_wait_as_in_m_d_1(load: float) -> None:
     assert waits_s.mean() == pytest.approx(load / (2 * (1 - load)) * service_s, rel=0.05)
 
 
-@pytest.mark.parametrize("load", [pytest.param(0.3, marks=pytest.mark.slow), 0.8])
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.3, 0.8])
 def test_prompts_of_exponential_length_wait_as_in_m_m_1(load: float) -> None:
     """The time in the system is exponential with mean 1 / (service rate - arrival rate)."""
     count, service_s = 200_000, 1.0

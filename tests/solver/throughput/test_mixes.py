@@ -101,7 +101,8 @@ def test_plans_are_better_for_them() -> None:
     assert optimum(polytope) < 1.1 * optimum(without) < 0
 
 
-@for_each("number", range(8), quick=1)
+@pytest.mark.slow
+@for_each("number", range(8))
 def test_dominance_drops_none_that_is_needed(number: int) -> None:
     problem = polytopes()[number].problem
     assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)

@@ -211,6 +211,7 @@ def test_an_estimate_meets_the_run_it_was_calibrated_on() -> None:
         assert found.req_per_s == pytest.approx(run.req_per_s, rel=0.06)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8000), st.integers(1, 2000), st.sampled_from([0.5, 2.0]))
 @settings(max_examples=20, deadline=None)
 def test_corrected_seconds_stay_above_zero(inputs: int, outputs: int, faster: float) -> None:
