@@ -170,8 +170,8 @@ def a_small_market(seed: int, objective: Any) -> Problem:
     return replace(problem, models=(model,), offers=tuple(offers))
 
 
-@for_each("seed", range(12))
 @pytest.mark.slow
+@for_each("seed", range(12))
 def test_the_least_power_is_that_of_trying_everything(seed: int) -> None:
     problem = a_small_market(seed, "min_power")
     plan, (watts, _) = solve(problem), least_by_trying(problem)
