@@ -12,6 +12,7 @@ for every whole number y, and cut off the fractions of replicas with which the r
 asked.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,7 +72,8 @@ class Milp:
 
     def extended(
         self,
-        rows: csr_array,
+        widths: Sequence[int],
+        rows: Sequence[Sequence[Entries | None]],
         *,
         row_lower: FloatArray,
         cost: FloatArray,
@@ -79,14 +81,15 @@ class Milp:
         upper: FloatArray,
         integer: BoolArray,
     ) -> "Milp":
-        """Adds further columns, and rows over all of them that are at most 0."""
+        """Adds blocks of further columns, and rows of blocks over all of them, those known first, that are at most
+        0."""
         program = self.program
-        width = program.matrix.shape[1] + len(cost)
+        known = [entries_of(program.matrix), *(None for _ in widths)]
         return replace(
             self,
             program=LinearProgram(
                 cost=np.concatenate([program.cost, cost]),
-                matrix=stacked((width,), [[entries_of(program.matrix)], [entries_of(rows)]]),
+                matrix=stacked((program.matrix.shape[1], *widths), [known, *rows]),
                 row_lower=np.concatenate([program.row_lower, row_lower]),
                 row_upper=np.concatenate([program.row_upper, np.zeros(len(row_lower))]),
                 lower=np.concatenate([program.lower, lower]),
@@ -176,14 +179,15 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
     Its lam is `weight` in the goal, and at least `least_lam`.
     """
     part, column = np.nonzero(polytope.rate[milp.chosen] > 0)
-    pairs, fleet, columns = len(part), len(milp.chosen), milp.program.matrix.shape[1]
+    pairs, fleet = len(part), len(milp.chosen)
     demand = demand_entries(_with_shares_that_count(polytope), milp.chosen[part], column)
     top, demands = demand.height, len(polytope.demands)
     of_part = ones(part, np.arange(pairs), fleet)
     runs = Entries(-np.ones(fleet), np.arange(fleet), milp.replica_columns(), fleet)
     lam = column_of(lam_column(polytope))
     return milp.extended(
-        stacked((columns, 1, pairs), [[None, lam, demand], [runs, None, of_part]]),
+        (1, pairs),
+        [[None, lam, demand], [runs, None, of_part]],
         row_lower=np.concatenate([np.zeros(demands), np.full(top - demands + fleet, -np.inf)]),
         cost=np.concatenate([[weight], np.zeros(pairs)]),
         lower=np.concatenate([[least_lam], np.zeros(pairs)]),
@@ -197,7 +201,7 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
 
     Columns at the end: used [chosen] | providers. Pools without rental variables do not tell their providers.
     """
-    fleet, columns = len(milp.chosen), milp.program.matrix.shape[1]
+    fleet = len(milp.chosen)
     names = [offer_class.provider for offer_class in polytope.supply.classes]
     rent, providers = len(names), len(set(names))
     provider = np.unique(names, return_inverse=True)[1].reshape(-1)
@@ -206,7 +210,8 @@ def with_kinds_counted(milp: Milp, polytope: Polytope) -> Milp:
     rents = ones(np.arange(rent), 1 + np.arange(rent), rent)
     most = Entries(-upper[1 : 1 + rent], np.arange(rent), provider, rent)
     return milp.extended(
-        stacked((columns, fleet, providers), [[runs, diagonal(-upper[replicas]), None], [rents, None, most]]),
+        (fleet, providers),
+        [[runs, diagonal(-upper[replicas]), None], [rents, None, most]],
         row_lower=np.full(fleet + rent, -np.inf),
         cost=np.ones(fleet + providers),
         lower=np.zeros(fleet + providers),

@@ -5,7 +5,7 @@ A plan that passes can be read without guarding: no None where a number belongs,
 
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -16,6 +16,8 @@ from sutler.solver.plan import Plan
 # A shadow price may have either sign: one more unit can cost as well as help.
 _ANY_SIGN = {"shadow_price"}
 _HINTS = {kind: get_type_hints(kind) for kind in vars(plan_module).values() if is_dataclass(kind)}
+_origin_of: Callable[[Any], Any] = cache(get_origin)  # these two are asked for every value of every plan
+_parts_of: Callable[[Any], tuple[Any, ...]] = cache(get_args)
 _POSITIVE = {"gpus", "count", "tensor_parallel", "data_parallel", "expert_parallel", "layers", "fraction", "rps"}
 
 
@@ -75,16 +77,6 @@ def _is_a(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
-
-
-@cache  # asked for every value of every plan
-def _origin_of(hint: Any) -> Any:
-    return get_origin(hint)
-
-
-@cache
-def _parts_of(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint)
 
 
 def _spelled(hint: Any) -> str:

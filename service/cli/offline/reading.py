@@ -14,7 +14,6 @@ from sutler.service.offline.plan_schema import OfflinePlanDocument
 from sutler.service.offline.progress_schema import ProgressDocument
 from sutler.service.offline.translate import OfflineTranslation, translate
 
-PLAN_FORMAT: Final = "sutler/offline-plan/v1"
 REMEDY: Final = "must hold an offline plan (`sutler offline plan APP --json`)"
 
 
@@ -32,10 +31,7 @@ def read_translated(path: Path) -> tuple[OfflineTranslation, OfflineMarket | Non
 
 def read_plan(path: Path) -> OfflinePlanDocument:
     """A plan file. Raises DocumentError for what is none, or one whose parts do not name the same models."""
-    data = read_mapping(path, "PLAN", REMEDY)
-    if data.get("schema") != PLAN_FORMAT:
-        raise DocumentError.of("PLAN", REMEDY, value=data.get("schema"))
-    plan = of_json(OfflinePlanDocument, data)
+    plan = of_json(OfflinePlanDocument, read_mapping(path, "PLAN", REMEDY))
     asked = [model.name for model in plan.application.models]
     if [model.name for model in plan.models] != asked:
         remedy = f"must be those of its application, in their order: {', '.join(asked)}"

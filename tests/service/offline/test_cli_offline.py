@@ -167,7 +167,7 @@ def test_targets_that_cannot_be_written_are_refused_at_once(
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"schema": "sutler/plan/v1"}, "must hold an offline plan"),
+        ({"schema": "sutler/plan/v1"}, "is a plan, which is not what is wanted here"),
         ({"makespan_s": "long"}, "makespan_s"),
         ({"models": []}, "must be those of its application"),
         (
