@@ -4,11 +4,13 @@ from typing import Any, Final, Literal
 
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.fields import Document
 from sutler.service.documents.kinds import DocumentName
 from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.offline.outcome_schema import OfflineComparisonDocument, OfflineSimulationDocument
 from sutler.service.offline.plan_schema import OfflinePlanDocument
@@ -25,6 +27,8 @@ READ: Final[dict[DocumentName, type[Document]]] = {
 WRITTEN: Final[dict[DocumentName, type[Document]]] = {
     "plan": PlanDocument,
     "comparison": ComparisonDocument,
+    "what-if": WhatIfDocument,
+    "estimate": EstimateDocument,
     "offline-plan": OfflinePlanDocument,
     "offline-simulation": OfflineSimulationDocument,
     "offline-comparison": OfflineComparisonDocument,

@@ -48,7 +48,8 @@ FLOORS = {
         ("deployments", "offline"),
         ("api", "json_schemas", "workers"),
         ("main",),
-        ("processes",),
+        ("library", "processes"),
+        ("client",),
         ("cli",),
     ),
 }

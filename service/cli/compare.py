@@ -12,7 +12,7 @@ import typer
 
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
-from sutler.service.cli.terminal.input import folder_of
+from sutler.service.cli.terminal.input import folder_of, read_problem
 from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
 from sutler.service.cli.terminal.output import check_plot, check_target, deliver, write_file
 from sutler.service.documents.errors import DocumentError
@@ -62,15 +62,16 @@ def compare(
     Exit status, of sutler's own plan: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market
     data, 5 time limit without any plan, 130 interrupted, 1 our fault.
     """
-    from sutler.service.cli.problems import read_problem, translated
     from sutler.service.cli.views.comparison import comparison_view
     from sutler.service.comparing.figures import drawn
+    from sutler.service.library.problems import problem_document, translated
 
     check_target(out)
     check_plot(plot, (".png", ".svg"))
     wanted = _range(points, first, last, is_asked_for=pareto)
     names = _names(only or ())
-    document = read_problem(problem, solver={"time_limit_s": time_limit_s, "alternatives": False})
+    limit = {} if time_limit_s is None else {"solver.time_limit_s": time_limit_s}
+    document = problem_document(read_problem(problem), {"solver.alternatives": False, **limit})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
     deliver(compared, comparison_view(compared), as_json=as_json, out=out)
     if plot is not None:

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sutler.service.cli.terminal.exits import guarded, refuse, say
+from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.input import read_bytes
-from sutler.service.cli.terminal.output import check_target, show, write_json, write_or_print
+from sutler.service.cli.terminal.output import check_target, deliver, write_or_print
 
 if TYPE_CHECKING:
-    from sutler.service.translation.estimates import Configuration
-    from sutler.solver.calibration.factors import Calibration
+    from sutler.service.documents.estimate import EstimateDocument
     from sutler.solver.catalog import ModelSpec
-    from sutler.solver.estimate import Estimate
 
 
 @guarded
@@ -61,7 +59,7 @@ def estimate(
     With a concurrency, req_per_s = concurrency / (ttft_s + (output_tokens - 1) * tpot_s). Exit status: 0 estimated
     (rows of a CSV that cannot be predicted say so in `error`), 2 bad input.
     """
-    single: dict[str, object] = {
+    single: dict[str, Any] = {
         "model": model,
         "config": config,
         "gpu": gpu,
@@ -79,7 +77,12 @@ def estimate(
         return
     if out is not None:
         raise typer.BadParameter("--out goes with --csv; use --json for a single estimate")
-    single.update(tp=tensor_parallel, pp=pipeline_parallel, dp=data_parallel, engine=engine)
+    single.update(
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        data_parallel=data_parallel,
+        engine=engine,
+    )
     _estimate_one(single, calibration, as_json=as_json)
 
 
@@ -89,25 +92,18 @@ def _refuse(single: dict[str, object]) -> None:
         raise typer.BadParameter(f"{', '.join(given)}: --csv takes the configurations from the file; leave these out")
 
 
-def _estimate_one(asked: dict[str, object], calibration: str | None, *, as_json: bool) -> None:
-    from sutler.service.translation.estimates import configuration, estimated
+def _estimate_one(asked: dict[str, Any], calibration: str | None, *, as_json: bool) -> None:
+    from sutler.service.library.estimating import estimate as estimated
 
-    spec = _spec_of(asked.pop("config"), named=asked["model"])
+    model = asked.pop("model")
+    spec = _spec_of(asked.pop("config"), named=model)
     needed = ("gpu", "precision", "input_tokens", "output_tokens", *(() if spec else ("model",)))
-    missing = [f"--{name.replace('_', '-')}" for name in needed if asked[name] is None]
+    given = {**asked, "model": model}
+    missing = [f"--{name.replace('_', '-')}" for name in needed if given[name] is None]
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
-    own = _calibration(calibration)
-    if own is not None and asked["engine"] is None:
-        asked = {**asked, "engine": own.serves}
-    config = configuration({name: _text(value) for name, value in asked.items() if value is not None}, spec)
-    found = estimated(config, own)
-    if found.error is not None:
-        refuse(found.error)
-    if as_json:
-        write_json(_fields(config, found))
-    else:
-        _show(config, found)
+    found = estimated(spec or model, asked.pop("gpu"), calibration=calibration, **asked)
+    deliver(found, [_view(found)], as_json=as_json)
 
 
 def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
@@ -124,43 +120,10 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
     return spec
 
 
-def _calibration(given: str | None) -> "Calibration | None":
-    """The calibration of the store, or of a file where one is there."""
-    if given is None:
-        return None
-    from sutler.service.main import StoreWhenNeeded
-    from sutler.service.profiles.references import calibration_in
-    from sutler.service.translation.calibrations import calibration_of
-
-    path = Path(given)
-    is_file = path.is_file() or path.suffix == ".json" or len(path.parts) > 1
-    document = calibration_in(path) if is_file else StoreWhenNeeded().calibration(given)
-    return calibration_of(document, field="--calibration")
-
-
-def _text(value: object) -> str:
-    """Python refuses to print integers beyond 4300 digits; such a number is out of every range anyway."""
-    if isinstance(value, int) and abs(value) > 10**18:
-        return f"{'-' if value < 0 else ''}{10**18}"
-    return str(value)
-
-
-def _fields(config: "Configuration", found: "Estimate") -> dict[str, Any]:
-    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine")
-    load = ("input_tokens", "output_tokens")
-    rates = ("concurrency", "running", "req_per_s", "ttft_s", "tpot_s", "low_req_per_s", "high_req_per_s")
-    return {
-        "model": config.spec.id,
-        "gpu": config.gpu.slug,
-        **{name: getattr(config, name) for name in (*layout, *load)},
-        **{name: getattr(found, name) for name in (*rates, "source", "detail")},
-    }
-
-
-def _show(config: "Configuration", found: "Estimate") -> None:
-    degrees = f"TP {config.tensor_parallel}, PP {config.pipeline_parallel}"
-    degrees += f", DP {config.data_parallel}" if config.data_parallel > 1 else ""
-    title = f"{config.spec.id} at {config.precision} on {config.gpu.slug}, {degrees}, {config.engine}"
+def _view(found: "EstimateDocument") -> Table:
+    degrees = f"TP {found.tensor_parallel}, PP {found.pipeline_parallel}"
+    degrees += f", DP {found.data_parallel}" if found.data_parallel > 1 else ""
+    title = f"{found.model} at {found.precision} on {found.gpu}, {degrees}, {found.engine}"
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -170,16 +133,18 @@ def _show(config: "Configuration", found: "Estimate") -> None:
     table.add_row("time per output token", f"{1000 * found.tpot_s:.4g} ms")
     waiting = f", {found.running} of them running" if found.running < found.concurrency else ""
     table.add_row("requests in flight", f"{found.concurrency}{waiting}")
-    table.add_row("tokens", f"{config.input_tokens:g} in, {config.output_tokens:g} out")
+    table.add_row("tokens", f"{found.input_tokens:g} in, {found.output_tokens:g} out")
     table.add_row("source", found.detail)
-    show(table)
+    return table
 
 
 def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> None:
+    from sutler.service.library.estimating import calibration_of_choice
     from sutler.service.translation.estimate_table import predict_table
 
     check_target(out)
-    made = predict_table(read_bytes(source, "--csv"), _calibration(calibration))
+    own = None if calibration is None else calibration_of_choice(calibration)
+    made = predict_table(read_bytes(source, "--csv"), own)
     write_or_print(made.content, out)
     if made.predicted < made.rows:
         say(f"{made.rows - made.predicted} of {made.rows} rows cannot be predicted; their column `error` says why")

@@ -1,29 +1,37 @@
-"""`sutler plan`: a problem file in, a plan out, with its proof.
+"""`sutler plan`: a problem file in, a plan out, with its proof; with changes, several plans side by side.
 
 What is slow to import (pydantic, SciPy, OR-Tools) is imported when the command runs, so that --help is instant.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-from uuid import uuid4
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sutler.service.cli.changes import (
+    Budget,
+    Contract,
+    Exclude,
+    Precision,
+    Region,
+    Robust,
+    Set,
+    asked_variants,
+)
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded
-from sutler.service.cli.terminal.input import folder_of
+from sutler.service.cli.terminal.input import folder_of, read_problem
 from sutler.service.cli.terminal.options import ProblemFile, also_writes, prints
 from sutler.service.cli.terminal.output import check_target, deliver
+from sutler.service.errors import Exit
 from sutler.solver.progress import Progress
 
 if TYPE_CHECKING:
+    from sutler.service.documents.changes import Changes
     from sutler.service.documents.plan import PlanDocument
-    from sutler.service.documents.problem import ProblemDocument
-    from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
-    from sutler.solver.problem import Problem
+    from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 
 
 @guarded
@@ -63,64 +71,107 @@ def plan(
             "problem's own traces, else Poisson arrivals."
         ),
     ] = None,
+    sets: Set = None,
+    budget: Budget = None,
+    exclude: Exclude = None,
+    contract: Contract = None,
+    region: Region = None,
+    precision: Precision = None,
+    robust: Robust = False,
 ) -> None:
     """Say which GPUs to rent, how to deploy the models on them and where to route each workload, with proof.
+
+    What if: --set and the options after it change the problem. Where they leave several, a table shows them side by
+    side (--json: `sutler schema what-if`); the exit status is then 0 if any of them has a plan.
 
     Exit status: 0 planned, 2 bad input, 3 infeasible (what must give is printed), 4 no market data,
     5 time limit without any plan, 130 interrupted, 1 our fault.
     """
-    from sutler.service.cli.problems import read_problem
-    from sutler.service.cli.views.plan import plan_view
+    from sutler.service.documents.changes import changed
 
     check_target(out)
-    solver = {"time_limit_s": time_limit_s, "relative_gap": relative_gap, "alternatives": alternatives}
-    document = read_problem(problem, solver=solver, objective={"give_up_fraction": give_up})
+    data, folder = read_problem(problem), folder_of(problem)
+    wins: dict[str, object] = {
+        "solver.time_limit_s": time_limit_s,
+        "solver.relative_gap": relative_gap,
+        "solver.alternatives": alternatives,
+        "objective.give_up_fraction": give_up,
+    }
+    options = {path: value for path, value in wins.items() if value is not None}
+    asked = asked_variants(
+        data,
+        sets=sets,
+        budget=budget,
+        exclude=exclude,
+        contract=contract,
+        region=region,
+        precision=precision,
+        robust=robust,
+    )
     if trace and not validate:
         raise typer.BadParameter("--trace goes with --validate")
-    made = _make_plan(document, folder_of(problem), validates=validate, traces=trace or ())
+    if len(asked) == 1:
+        changes = {**asked[0], **options}
+        _one(data, folder, changes, validates=validate, traces=trace or (), as_json=as_json, out=out)
+    if validate:
+        raise typer.BadParameter("--validate goes with one plan: leave one value for each key")
+    _several(changed(data, options), folder, asked, as_json=as_json, out=out)
+
+
+def _one(
+    data: dict[str, Any],
+    folder: Path,
+    changes: "Changes",
+    *,
+    validates: bool,
+    traces: Sequence[Path],
+    as_json: bool,
+    out: Path | None,
+) -> None:
+    """Makes and shows a plan, and ends as it calls for. Raises typer.Exit."""
+    from sutler.service.cli.simulate import recorded
+    from sutler.service.cli.views.plan import plan_view
+    from sutler.service.library.planning import planned, traffic_of_problem, validated_plan
+    from sutler.service.library.problems import problem_document, translated
+
+    document = problem_document(data, changes)
+    translation = translated(document, folder)
+    latest = [Progress("solving", 0.0)]
+
+    def work() -> "PlanDocument":
+        if not validates:
+            return planned(translation, on_progress=latest.append)
+        known = recorded([model.name for model in document.models], traces, "--trace")
+        return validated_plan(translation, traffic_of_problem(document, folder, known), on_progress=latest.append)
+
+    made = in_background(work, lambda seconds: _line(latest[-1], seconds, document.objective.kind))
     deliver(made, plan_view(made), as_json=as_json, out=out)
     raise typer.Exit(exit_of_plan(made.status))
 
 
-def _make_plan(
-    document: "ProblemDocument", folder: Path, *, validates: bool, traces: Sequence[Path]
-) -> "PlanDocument":
-    from sutler.service.cli.problems import translated
-    from sutler.service.translation.from_plan import issue_plan
-    from sutler.solver import solve
+def _several(
+    data: dict[str, Any], folder: Path, asked: "Sequence[Changes]", *, as_json: bool, out: Path | None
+) -> None:
+    """Makes and shows plans side by side, and ends as the best of them calls for. Raises typer.Exit."""
+    from sutler.service.cli.views.what_if import what_if_view
+    from sutler.service.library.what_if import what_if
 
-    translation = translated(document, folder)
+    latest, done = [Progress("solving", 0.0)], list["VariantDocument"]()
+    kind = data.get("objective", {}).get("kind", "")
 
-    def solved(problem: "Problem") -> "PlanDocument":
-        from sutler.service.cli.views.progress import progress_line
+    def work() -> "WhatIfDocument":
+        return what_if(data, asked, folder=folder, on_planned=done.append, on_progress=latest.append)
 
-        latest = [Progress("solving", 0.0)]
-        plan = in_background(
-            lambda: solve(problem, on_progress=latest.append),
-            lambda seconds: progress_line(replace(latest[-1], seconds=seconds), problem.objective.kind),
-        )
-        made = replace(translation, problem=problem)
-        return issue_plan(plan, made, plan_id=uuid4(), created_at=datetime.now(UTC))
-
-    made = solved(translation.problem)
-    if not validates:
-        return made
-    from sutler.service.simulation.validation import validated
-
-    return validated(translation.problem, made, _traffic(document, folder, traces), solve_again=solved)
+    made = in_background(
+        work, lambda seconds: f"{len(done)} of {len(asked) + 1} planned · {_line(latest[-1], seconds, kind)}"
+    )
+    deliver(made, what_if_view(made), as_json=as_json, out=out)
+    statuses = [one.status for one in made.variants]
+    first = Exit.NO_MARKET_DATA if statuses[0] == "no_market_data" else exit_of_plan(statuses[0])
+    raise typer.Exit(Exit.PLANNED if {"optimal", "feasible"} & {*statuses} else first)
 
 
-def _traffic(document: "ProblemDocument", folder: Path, traces: Sequence[Path]) -> "TraceTraffic | PoissonTraffic":
-    """What is replayed: the traces that options name, else those of the problem, else arrivals at random."""
-    from sutler.service.cli.simulate import recorded
-    from sutler.service.documents.traces import read_trace_file
-    from sutler.service.simulation.traffic import traffic_of
-    from sutler.service.translation.market_source import resolve_path
+def _line(progress: Progress, seconds: float, kind: Any) -> str:
+    from sutler.service.cli.views.progress import progress_line
 
-    names = [model.name for model in document.models]
-    known = recorded(names, traces, "--trace")
-    for index, model in enumerate(document.models):
-        if model.trace is not None and not traces:
-            at = f"models[{index}].trace"
-            known[model.name] = read_trace_file(resolve_path(model.trace.file, folder, field=at), field=at)
-    return traffic_of(names, known)
+    return progress_line(replace(progress, seconds=seconds), kind)

@@ -9,6 +9,8 @@ DocumentName = Literal[
     "market",
     "calibration",
     "comparison",
+    "what-if",
+    "estimate",
     "application",
     "offline-plan",
     "offline-progress",

@@ -232,6 +232,19 @@ class ModelDocument(Document):
         return (self.precision,) if isinstance(self.precision, str) else self.precision
 
 
+class ExcludeDocument(Document):
+    """Which offers do not count, whatever the rest of the filter says. What matches no offer is named in the plan."""
+
+    providers: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Leave out offers of these providers."""
+    regions: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Leave out offers of these regions; `US` leaves out `US-TX` too."""
+    gpus: Annotated[tuple[GpuName, ...], Field(strict=False)] = ()
+    """Leave out offers of these GPUs."""
+    offers: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Leave out these offers, each as `provider/offer_id`."""
+
+
 class FilterDocument(Document):
     """Which offers count. An empty list filters nothing."""
 
@@ -249,6 +262,8 @@ class FilterDocument(Document):
     """Offers last seen longer ago are stale; unset: 900 s for the store, no check for files."""
     stale: Literal["exclude", "flag"] = "exclude"
     """Leave stale offers out, or plan with them; either way the plan names their providers."""
+    exclude: ExcludeDocument = ExcludeDocument()
+    """What is left out by name."""
 
 
 def _kind_of_offers(value: Any) -> str | None:

@@ -30,6 +30,14 @@ def validate(kind: type[D], data: object) -> D:
         raise DocumentError(field_problems(kind, data, error)) from None
 
 
+def of_json(kind: type[D], data: object) -> D:
+    """The same of what sutler wrote as JSON, whose arrays strict checks of Python's values would refuse as tuples."""
+    try:
+        return kind.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise DocumentError(field_problems(kind, data, error)) from None
+
+
 def field_problems(kind: type[Document], data: object, error: ValidationError) -> list[FieldProblem]:
     """Lists one problem per wrong field, in the order found, without those that only follow from others.
 

@@ -49,6 +49,10 @@ class GpuChoice:
         document = self._document
         return [
             *((f"market.filter.gpus[{i}]", slug) for i, slug in enumerate(document.market.filter.gpus)),
+            *(
+                (f"market.filter.exclude.gpus[{i}]", slug)
+                for i, slug in enumerate(document.market.filter.exclude.gpus)
+            ),
             *((f"limits.max_gpus.{slug}", slug) for slug in document.limits.max_gpus),
             *(
                 (f"throughput.table[{i}].stages[{j}].gpu", stage.gpu)

@@ -5,7 +5,7 @@ are left out, or used if the problem says so, and the plan's notes name their pr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
 from sutler.service.documents.market import MarketDocument, OfferDocument, ProviderUsed
-from sutler.service.documents.problem_parts import FilterDocument, MarketSourceDocument
+from sutler.service.documents.problem_parts import ExcludeDocument, FilterDocument, MarketSourceDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
@@ -113,6 +113,7 @@ def _filtered(path: str, snapshot: Snapshot, wanted: FilterDocument, now: dateti
     used = [offer for _, offer in kept]
     notes = (
         *_count_note(len(kept), dropped),
+        *_exclusion_notes(wanted.exclude, snapshot),
         *_reliability_note(wanted, used),
         *ages.stale_notes(stale, wanted),
         *_clock_note(snapshot, now),
@@ -176,8 +177,27 @@ def _tests(wanted: FilterDocument, snapshot: Snapshot, now: datetime) -> dict[st
         "filter.min_reliability_fraction": lambda offer: (
             least is None or offer.reliability_fraction is None or offer.reliability_fraction >= least
         ),
+        "filter.exclude": lambda offer: not any(_excluded_by(wanted.exclude, offer)),
         STALE: lambda offer: oldest is None or ages.age_s(offer) <= oldest,
     }
+
+
+def _excluded_by(exclude: ExcludeDocument, offer: OfferDocument) -> Iterator[str]:
+    """The names in the filter that leave an offer out."""
+    provider, whole = offer.provider.lower(), f"{offer.provider}/{offer.offer_id}"
+    yield from (f"providers: {name}" for name in exclude.providers if name.lower() == provider)
+    yield from (f"regions: {name}" for name in exclude.regions if in_regions(offer.region, [name.lower()]))
+    yield from (f"gpus: {name}" for name in exclude.gpus if name == offer.gpu)
+    yield from (f"offers: {name}" for name in exclude.offers if name == whole)
+
+
+def _exclusion_notes(exclude: ExcludeDocument, snapshot: Snapshot) -> Iterable[str]:
+    """Says which names leave nothing out: a slip of the keyboard would else go unseen."""
+    given = [f"{kind}: {name}" for kind in ExcludeDocument.model_fields for name in getattr(exclude, kind)]
+    met = {name for offer in snapshot.offers for name in _excluded_by(exclude, offer)} if given else set()
+    for name in given:
+        if name not in met:
+            yield f"market.filter.exclude.{name} is none of the offers, and leaves nothing out."
 
 
 def _has_free_gpus(offer: OfferDocument) -> bool:

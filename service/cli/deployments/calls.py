@@ -16,7 +16,8 @@ from sutler.service.errors import Exit
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from sutler.service.cli.terminal.client import Client, Reply
+    from sutler.service.cli.terminal.client import Client
+    from sutler.service.client.replies import Reply
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -39,14 +40,13 @@ def at(name: str, rest: str = "") -> str:
 
 def read(model: type[M], text: str | bytes) -> M:
     """The document in an answer; what a newer service says besides is left out. Raises typer.Exit."""
-    from pydantic import ValidationError
+    from sutler.service.client import replies
+    from sutler.service.client.errors import AnswerError
 
     try:
-        return model.model_validate_json(text, extra="ignore")
-    except ValidationError as error:
-        field = ".".join(str(part) for part in error.errors()[0]["loc"])
-        reason = f"the service's answer is not as expected ({field}): it has to run the version of this command"
-        refuse(reason, Exit.OUR_FAULT)
+        return replies.read(model, text)
+    except AnswerError as error:
+        refuse(error, Exit.OUR_FAULT)
 
 
 def all_items(client: "Client", path: str, *, most: int | None = None) -> list[Any]:

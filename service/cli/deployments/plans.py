@@ -10,7 +10,7 @@ from sutler.service.cli.terminal.options import AsJson
 from sutler.service.cli.terminal.output import show, write_json
 
 if TYPE_CHECKING:
-    from sutler.service.cli.terminal.client import Reply
+    from sutler.service.client.replies import Reply
 
 
 @guarded

@@ -8,18 +8,20 @@ from functools import partial
 from typing import Final
 
 from sutler.service.cli.deployments.calls import at, read
-from sutler.service.cli.terminal.client import TOO_MANY, Client, RefusedError, Reply, UnreachableError
+from sutler.service.cli.terminal.client import TOO_MANY, Client
 from sutler.service.cli.terminal.exits import say
 from sutler.service.cli.views.diff import revision_line
 from sutler.service.cli.views.wording import moment
+from sutler.service.client import calls
+from sutler.service.client.calls import PLAN_SCHEMA, WAIT_S
+from sutler.service.client.errors import RefusedError, UnreachableError
+from sutler.service.client.replies import Reply
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.schemas import DeploymentResource
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.plans.resources import PENDING, PlanJobResource
+from sutler.service.plans.resources import PlanJobResource
 
-WAIT_S: Final = 30.0  # chosen: one call waits so long, well within what proxies let pass
 RETRY_S: Final = 5.0  # chosen: a service that restarts is seen soon, one that is away is not pestered
-PLAN_SCHEMA: Final = "sutler/plan/v1"
 SERVES_NOTHING: Final = 409
 
 
@@ -29,15 +31,7 @@ def finished(client: Client, url: str) -> Reply:
         reply = client.get(url, wait_s=WAIT_S)
         if reply.data["schema"] == PLAN_SCHEMA:
             return reply
-        job = read(PlanJobResource, reply.body)
-        if job.status not in PENDING:
-            raise _failed(job)
-
-
-def _failed(job: PlanJobResource) -> RefusedError:
-    problem = job.problem or {}
-    detail = str(problem.get("detail", f"the plan is {job.status}"))
-    return RefusedError(int(problem.get("status", 500)), detail, kind=str(problem.get("type", "")))
+        calls.finished(read(PlanJobResource, reply.body))
 
 
 def watched(client: Client, name: str, *, after: int | None, as_json: bool) -> Iterator[str]:
@@ -103,5 +97,5 @@ def _patiently(name: str, ask: Callable[[], Reply]) -> Reply | None:
     except RefusedError as error:
         if error.status < 500 and error.status != TOO_MANY:
             raise
-        time.sleep(error.retry_after_s)
+        time.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
     return None

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sutler.service.cli.terminal.input import folder_of, of_json, read_data, read_mapping
+from sutler.service.cli.terminal.input import folder_of, read_data, read_mapping
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.validation import validate
+from sutler.service.documents.validation import of_json, validate
 from sutler.service.main import StoreWhenNeeded
 from sutler.service.offline.files import checked_application
 from sutler.service.offline.market import OfflineMarket, market_of

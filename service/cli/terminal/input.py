@@ -1,17 +1,13 @@
 """Where commands read from: files and standard input, all checked. Readers are imported when something is read."""
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sutler.service.documents.errors import DocumentError
 
 if TYPE_CHECKING:
-    from sutler.service.documents.fields import Document
     from sutler.service.documents.plan import PlanDocument
-
-    D = TypeVar("D", bound=Document)
 
 STANDARD_INPUT: Final = Path("-")
 
@@ -51,23 +47,14 @@ def folder_of(path: Path) -> Path:
     return Path() if path == STANDARD_INPUT else path.parent
 
 
+def read_problem(path: Path) -> dict[str, Any]:
+    """A problem as it stands in its file or on standard input, not yet validated. Raises DocumentError."""
+    return read_mapping(path, "PROBLEM", "must hold a mapping of names to values (`sutler schema problem`)")
+
+
 def read_plan(path: Path) -> "PlanDocument":
     """A plan file, or standard input. Raises DocumentError."""
     from sutler.service.documents.plan import PlanDocument
+    from sutler.service.documents.validation import of_json
 
     return of_json(PlanDocument, read_mapping(path, "PLAN", "must hold a plan (`sutler plan PROBLEM --json`)"))
-
-
-def of_json(kind: "type[D]", data: object) -> "D":
-    """What sutler wrote as JSON, whose arrays strict checks of Python's values would refuse as tuples.
-
-    Raises DocumentError naming every wrong field.
-    """
-    from pydantic import ValidationError
-
-    from sutler.service.documents.validation import field_problems
-
-    try:
-        return kind.model_validate_json(json.dumps(data))
-    except ValidationError as error:
-        raise DocumentError(field_problems(kind, data, error)) from None

@@ -535,7 +535,7 @@ def test_an_answer_of_another_version_is_no_defect(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("SUTLER_URL", server.base_url)
         result = sutler("list")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "has to run the version of this command" in result.stderr
+    assert "has to run the version of this program" in result.stderr
 
 
 def test_without_a_service_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,186 @@
+"""`sutler.AsyncClient`: `Client`, for programs that asyncio runs; what each method does is said there."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import httpx
+
+from sutler.service.client import calls
+from sutler.service.client.calls import WAIT_S, Call, Page
+from sutler.service.client.connection import options_of, request_of, timeout_of, unreachable
+from sutler.service.client.errors import ServiceError
+from sutler.service.client.replies import Reply, checked
+from sutler.service.client.retries import MOST_RETRIES, Patience
+from sutler.service.client.synchronous import Client
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.holdings.schemas import HoldingsResource
+from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument
+from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
+from sutler.service.deployments.watch_schema import DecisionResource
+from sutler.service.documents.changes import Changes
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.library.problems import Given, inlined
+from sutler.service.plans.resources import PlanJobResource, PlanSummary
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class AsyncClient:
+    """`Client` with methods that are awaited, and lists that are read with `async for`."""
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = MOST_RETRIES) -> None:
+        self._retries = retries
+        self._http = httpx.AsyncClient(**options_of(url, key))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def plan(
+        self,
+        problem: Given,
+        *,
+        changes: Changes | None = None,
+        folder: str | Path | None = None,
+        timeout_s: float | None = None,
+    ) -> PlanDocument:
+        asked = await self._send(calls.asked_for_plan(await asyncio.to_thread(inlined, problem, folder, changes)))
+        plan = calls.finished(asked)
+        if plan is not None:
+            return plan
+        return await self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), calls.finished, timeout_s)
+
+    async def get_plan(self, plan_id: UUID | str) -> PlanDocument | PlanJobResource:
+        return await self._send(calls.plan_at(plan_id))
+
+    def plans(self) -> AsyncIterator[PlanSummary]:
+        return self._all(calls.plans)
+
+    def deployments(self) -> AsyncIterator[DeploymentSummary]:
+        return self._all(calls.deployments)
+
+    async def deployment(self, name: str) -> DeploymentResource:
+        return await self._send(calls.deployment(name))
+
+    async def apply(
+        self,
+        name: str,
+        problem: Given,
+        *,
+        policy: PolicyDocument | Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+    ) -> DeploymentResource:
+        return await self._send(calls.applied(name, await asyncio.to_thread(inlined, problem, folder), policy))
+
+    async def delete_deployment(self, name: str) -> None:
+        await self._send(calls.deleted(name))
+
+    async def current_plan(
+        self, name: str, *, after: int | None = None, timeout_s: float | None = 0
+    ) -> PlanDocument | None:
+        with suppress(TimeoutError):
+            return await self._until(
+                lambda wait_s: calls.current_plan(name, after=after, wait_s=wait_s),
+                _itself,
+                timeout_s,
+            )
+        return None
+
+    async def plan_of_revision(self, name: str, revision: int) -> PlanDocument:
+        return await self._send(calls.plan_of_revision(name, revision))
+
+    async def diff(self, name: str, revision: int, *, since: int | None = None) -> DiffDocument:
+        return await self._send(calls.diff(name, revision, since))
+
+    async def replan(self, name: str) -> PlanJobResource:
+        return await self._send(calls.replanned(name))
+
+    async def acknowledge(self, name: str, revision: int) -> HoldingsResource:
+        return await self._send(calls.acknowledged(name, revision))
+
+    async def holdings(self, name: str) -> HoldingsResource:
+        return await self._send(calls.holdings(name))
+
+    async def set_holdings(self, name: str, machines: Sequence[Mapping[str, Any]]) -> HoldingsResource:
+        return await self._send(calls.held(name, machines))
+
+    async def observe(self, name: str, observation: Mapping[str, Any]) -> AcceptedResource:
+        return await self._send(calls.observed(name, observation))
+
+    async def traffic(self, name: str) -> TrafficResource:
+        return await self._send(calls.traffic(name))
+
+    def decisions(self, name: str) -> AsyncIterator[DecisionResource]:
+        return self._all(lambda cursor: calls.decisions(name, cursor))
+
+    def offers(self, **wanted: Any) -> AsyncIterator[OfferDocument]:
+        return self._all(lambda cursor: calls.offers(cursor, **wanted))
+
+    async def ask(self, call: Call[T]) -> T:
+        return await self._send(call)
+
+    async def _send(self, call: Call[T]) -> T:
+        patience = Patience(self._retries)
+        while True:
+            try:
+                return call.read(await self._once(call))
+            except ServiceError as error:
+                wait_s = patience.wait_s(error, can_repeat=call.can_repeat)
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+
+    async def _once(self, call: Call[Any]) -> Reply:
+        try:
+            answer = await self._http.request(timeout=timeout_of(call), **request_of(call))
+        except httpx.HTTPError as error:
+            raise unreachable(self._http.base_url, error) from None
+        return checked(Reply(answer.status_code, answer.content), answer.headers.get("Retry-After", ""))
+
+    async def _until(
+        self,
+        call: Callable[[float], Call[U]],
+        done: Callable[[U], T | None],
+        timeout_s: float | None,
+    ) -> T:
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = WAIT_S if end is None else end - time.monotonic()
+            found = done(await self._send(call(max(0.0, min(WAIT_S, left_s)))))
+            if found is not None:
+                return found
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"no plan after {timeout_s:g} s")
+
+    async def _all(self, page: Callable[[str | None], Call[Page[T]]]) -> AsyncIterator[T]:
+        found = await self._send(page(None))
+        while True:
+            for item in found.items:
+                yield item
+            if found.next is None:
+                return
+            found = await self._send(page(found.next))
+
+
+def _itself(plan: PlanDocument | None) -> PlanDocument | None:
+    return plan
+
+
+for _name, _method in vars(Client).items():
+    if not _name.startswith("_"):
+        getattr(AsyncClient, _name).__doc__ = _method.__doc__

@@ -1,0 +1,195 @@
+"""The clients, against the running service, and against one that is scripted to fail."""
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import sutler
+from sutler.service.client import calls, retries
+from sutler.service.client.errors import RefusedError, UnreachableError
+from sutler.service.client.retries import Patience
+from sutler.service.documents.examples import CHAT as EXAMPLE
+from tests.adapters.server import Answer, Received, ScriptedServer, json_reply
+from tests.service.running import Running, until
+
+SCRIPT = Path(__file__).parents[3] / "examples" / "provision_short.py"
+DEARER = {"objective.headroom_fraction": 0.5}
+_numbers = count(1)
+
+
+def key_of(service: Running) -> str:
+    return str(service.session.headers["Authorization"]).removeprefix("Bearer ")
+
+
+@pytest.fixture
+def client(service: Running) -> Iterator[sutler.Client]:
+    with sutler.Client(service.url, key_of(service)) as made:
+        yield made
+
+
+@pytest.fixture
+def name(client: sutler.Client) -> Iterator[str]:
+    chosen = f"client-{next(_numbers)}"
+    yield chosen
+    client.delete_deployment(chosen)
+
+
+def test_a_problem_is_planned_by_the_service_as_it_is_here(client: sutler.Client, tmp_path: Path) -> None:
+    problem = {**EXAMPLE, "market": {"offers": "market.json"}}
+    (tmp_path / "market.json").write_text(json.dumps(EXAMPLE["market"]["offers"]), encoding="utf-8")
+    plan = client.plan(problem, folder=tmp_path, changes=DEARER, timeout_s=60)
+    assert plan.objective == sutler.plan(EXAMPLE, changes=DEARER).objective
+    assert client.get_plan(plan.id) == plan
+    assert plan.id in [one.id for one in client.plans()]
+
+
+def test_a_deployment_is_made_read_carried_out_and_changed(client: sutler.Client, name: str) -> None:
+    made = client.apply(name, EXAMPLE, policy={"automatic": False})
+    assert (made.name, made.policy.automatic) == (name, False)
+    assert name in [one.name for one in client.deployments()]
+    first = client.current_plan(name, timeout_s=60)
+    assert first is not None
+    assert first == client.plan_of_revision(name, 1)
+    started = client.diff(name, 1).start
+    held = client.acknowledge(name, 1)
+    assert {one.offer_id for one in held.holdings} == {one.offer_id for one in started}
+    assert client.holdings(name).holdings == held.holdings
+    lost = client.set_holdings(name, [])
+    assert {one.offer_id for one in lost.lost} == {one.offer_id for one in held.holdings}
+    assert client.current_plan(name, after=1, timeout_s=0) is None
+    client.replan(name)
+    second = client.current_plan(name, after=1, timeout_s=60)
+    assert second is not None
+    assert second.revision == 2
+    assert [*client.decisions(name)]
+    assert client.traffic(name).models
+    bucket = {"input_tokens": 500, "output_tokens": 250, "requests": 10}
+    seen = {"model": "chat", "observed_at": datetime.now(UTC).isoformat(), "window_s": 60, "buckets": [bucket]}
+    assert [client.observe(name, seen).duplicate for _ in range(2)] == [False, True]
+
+
+def test_what_is_refused_says_why(client: sutler.Client, service: Running) -> None:
+    with pytest.raises(RefusedError, match="no deployment") as refused:
+        client.deployment("nobody")
+    assert (refused.value.status, refused.value.slug) == (404, "not-found")
+    with pytest.raises(RefusedError) as wrong:
+        client.ask(calls.sending("PUT", "/v1/deployments/x", lambda reply: reply, {"problem": {}}))
+    assert any("objective" in line for line in wrong.value.wrong)
+    with sutler.Client(service.url, "sutler_wrong") as stranger, pytest.raises(RefusedError) as unknown:
+        stranger.deployment("x")
+    assert unknown.value.status == 401
+
+
+def test_no_plan_in_time_is_a_timeout(client: sutler.Client) -> None:
+    never = calls.get("/v1/offers", lambda reply: None)
+    with pytest.raises(TimeoutError, match="no plan after 0"):
+        client._until(lambda wait_s: never, lambda found: found, 0)
+
+
+def test_the_other_client_does_the_same_while_others_run(service: Running) -> None:
+    async def both() -> tuple[sutler.PlanDocument, list[object], list[str]]:
+        async with sutler.AsyncClient(service.url, key_of(service)) as client:
+            plan, offers = await asyncio.gather(client.plan(EXAMPLE, timeout_s=60), _listed(client))
+            return plan, offers, [one.name async for one in client.deployments()]
+
+    async def _listed(client: sutler.AsyncClient) -> list[object]:
+        return [offer async for offer in client.offers(gpu="h100-sxm")]
+
+    plan, offers, _names = asyncio.run(both())
+    assert plan.objective == sutler.plan(EXAMPLE).objective
+    assert isinstance(offers, list)
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    public = [name for name in vars(sutler.Client) if not name.startswith("_")]
+    assert public == [name for name in vars(sutler.AsyncClient) if not name.startswith("_")]
+    for name in public:
+        one, other = getattr(sutler.Client, name), getattr(sutler.AsyncClient, name)
+        assert [*map(str, inspect.signature(one).parameters.values())] == [
+            *map(str, inspect.signature(other).parameters.values())
+        ]
+        assert one.__doc__ == other.__doc__
+
+
+def test_a_script_of_twenty_lines_carries_out_what_a_deployment_plans(
+    client: sutler.Client, name: str, service: Running
+) -> None:
+    assert len(SCRIPT.read_text("utf-8").splitlines()) <= 20
+    client.apply(name, EXAMPLE)
+    environment = {**os.environ, "SUTLER_URL": service.url, "SUTLER_KEY": key_of(service)}
+    with subprocess.Popen([sys.executable, str(SCRIPT), name], env=environment, stdout=subprocess.PIPE) as running:
+        try:
+            first = until(lambda: client.holdings(name).holdings or None)
+            client.apply(name, {**EXAMPLE, "objective": {"kind": "min_cost", "headroom_fraction": 1.0}})
+            until(lambda: client.holdings(name).holdings != first or None)
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.stdout is not None
+        said = running.stdout.read().decode()
+    assert "rent 3 x small" in said
+    assert said.count("rent") >= 2
+
+
+def answering(*statuses: int) -> ScriptedServer:
+    left = list(statuses)
+
+    def answer(received: Received) -> Answer:
+        status = left.pop(0) if left else 200
+        return json_reply({"items": [], "next": None} if status == 200 else {}, status=status)
+
+    return ScriptedServer(answer)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "FIRST_RETRY_S", 0.001)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_passes_is_tried_again_and_what_stands_is_not() -> None:
+    with answering(503, 429, 502) as server, sutler.Client(server.base_url) as client:
+        assert list(client.deployments()) == []
+        assert len(server.requests) == 4
+    with answering(404) as server, sutler.Client(server.base_url) as client, pytest.raises(RefusedError):
+        list(client.deployments())
+    assert len(server.requests) == 1
+    with answering(*[503] * 9) as server, sutler.Client(server.base_url, retries=2) as client:
+        with pytest.raises(RefusedError, match="HTTP 503 without a reason"):
+            list(client.deployments())
+        assert len(server.requests) == 3
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_repeated_request_for_a_plan_is_the_same_one() -> None:
+    with answering(503, 503, 404) as server, sutler.Client(server.base_url) as client:
+        with pytest.raises(RefusedError):
+            client.plan(EXAMPLE)
+        keys = {request.headers["idempotency-key"] for request in server.requests}
+        assert (len(server.requests), len(keys)) == (3, 1)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_service_that_is_away_is_named_and_no_secret_is() -> None:
+    with ScriptedServer([]) as server:
+        url = server.base_url
+    with sutler.Client(url, "sutler_secret", retries=1) as client:
+        with pytest.raises(UnreachableError, match=url) as away:
+            client.deployment("chat")
+        assert "secret" not in f"{away.value!r}{client!r}"
+
+
+def test_what_cannot_be_repeated_is_not() -> None:
+    patience = Patience()
+    assert patience.wait_s(UnreachableError("x"), can_repeat=False) is None
+    assert (patience.wait_s(RefusedError(429, "x", retry_after_s=7.0), can_repeat=True) or 0) >= 7
+    assert patience.wait_s(RefusedError(503, "x", kind="urn:sutler:problem:no-market-data"), can_repeat=True) is None
