@@ -101,6 +101,7 @@ class ServiceSettings:
     longest_solve_s: float = _number(300.0, most=LONGEST_INTERVAL_S)
     longest_wait_s: float = _number(60.0, most=3_600.0)
     most_models: int = _number(50, most=1_000)
+    most_variants: int = _number(20, most=100)
     most_workloads: int = _number(2_000, most=1e6)
     most_waiting_plans: int = _number(1_000, most=1e6)
     reads_per_second: float = _number(2_000.0, most=1e6)

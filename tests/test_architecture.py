@@ -46,6 +46,7 @@ FLOORS = {
         ("profiles", "webhooks"),
         ("market", "plans"),
         ("deployments", "offline"),
+        ("studies",),
         ("api", "json_schemas", "workers"),
         ("main",),
         ("library", "processes"),

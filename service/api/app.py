@@ -20,6 +20,8 @@ from sutler.service.market.endpoints import router as market
 from sutler.service.offline.endpoints import router as offline_plans
 from sutler.service.plans.endpoints import router as plans
 from sutler.service.profiles.endpoints import router as profiles
+from sutler.service.studies.endpoints import comparisons, simulations, what_ifs
+from sutler.service.studies.estimating import router as estimates
 from sutler.service.web import problems
 from sutler.service.web.access_log import AccessLog
 from sutler.service.web.bodies import described
@@ -33,7 +35,7 @@ from sutler.solver.version import VERSION
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
     *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic),
-    profiles,
+    *(profiles, what_ifs, comparisons, simulations, estimates),
 )
 REFERENCE: Final = "#/components/schemas/{model}"
 DESCRIPTION: Final = """Plans which GPUs to rent, how to deploy LLMs on them and where to route each workload.

@@ -1,6 +1,5 @@
 """`sutler catalog`: which GPUs and models there are, and where each figure comes from."""
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
@@ -8,24 +7,11 @@ from rich.table import Table
 
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.output import console_for, write_json
-from sutler.solver.catalog import (
-    Fact,
-    ModelSpec,
-    gpu_facts,
-    gpu_title,
-    load_gpus,
-    load_models,
-    model_aliases,
-    model_facts,
-    resolve_gpu,
-    resolve_model,
-)
+from sutler.service.translation.catalogue import Edition, gpu_entries, model_entries
+from sutler.solver.catalog import ModelSpec, load_gpus, load_models
 from sutler.solver.units import PARAMETERS_PER_BILLION
 
 WIDEST_TABLE = 140  # columns that the widest row takes
-
-
-Edition = Literal["default", "paper_table1"]
 
 
 @guarded
@@ -40,7 +26,7 @@ def catalog(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the source of every figure.")] = False,
 ) -> None:
     """List the GPUs or the models that a problem can name."""
-    entries = _gpu_entries(name, edition) if part == "gpus" else _model_entries(name)
+    entries = gpu_entries(name, edition) if part == "gpus" else model_entries(name)
     if as_json:
         write_json(entries)
         return
@@ -50,36 +36,6 @@ def catalog(
         console.print(_facts_table(entries[0]))
     else:
         console.print(_gpus_table(edition) if part == "gpus" else _models_table())
-
-
-def _gpu_entries(name: str | None, edition: Edition) -> list[dict[str, Any]]:
-    gpus = load_gpus(edition).values() if name is None else [resolve_gpu(name, edition, field="NAME")]
-    return [
-        {
-            **asdict(gpu),
-            "name": gpu_title(gpu.slug, edition),
-            "facts": _facts_by_figure(gpu_facts(gpu.slug, edition)),
-        }
-        for gpu in gpus
-    ]
-
-
-def _model_entries(name: str | None) -> list[dict[str, Any]]:
-    models = load_models().values() if name is None else [resolve_model(name, field="NAME")]
-    return [
-        {
-            **asdict(model),
-            "checkpoints": dict(model.checkpoints),
-            "aliases": list(model_aliases(model.id)),
-            "facts": _facts_by_figure(model_facts(model.id)),
-        }
-        for model in models
-    ]
-
-
-def _facts_by_figure(facts: tuple[Fact, ...]) -> dict[str, dict[str, Any]]:
-    kept = ("value", "source", "as_of", "basis", "confidence")
-    return {fact.figure: {key: getattr(fact, key) for key in kept} for fact in facts}
 
 
 def _table(title: str, *, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:

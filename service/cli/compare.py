@@ -4,7 +4,6 @@ What is slow to import is imported when the command runs, so that --help is inst
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from sutler.service.comparing.sweeping import Range
     from sutler.service.documents.comparison import ComparisonDocument
     from sutler.service.translation.to_problem import Translation
-    from sutler.solver.problem import Problem
     from sutler.solver.strategies.comparing import Ran
 
 
@@ -112,23 +110,13 @@ def _compared(
     translation: "Translation", names: tuple[str, ...] | None, wanted: "Range | None"
 ) -> "ComparisonDocument":
     from sutler.service.cli.views.progress import strategies_line
-    from sutler.service.comparing.compared import comparison_of, plan_made
-    from sutler.service.comparing.sweeping import frontier_of, sweep_of
-    from sutler.solver.strategies.registry import compare as run_strategies
+    from sutler.service.studies.answering import Comparison, comparison
 
-    problem = translation.problem
     done: list[Ran] = []
     expected: list[int] = []
 
-    def run(problem: "Problem") -> "tuple[Ran, ...]":
-        return run_strategies(problem, names=names, on_ran=done.append)
-
     def work() -> "ComparisonDocument":
-        ran = run(problem)
-        sweep = None if wanted is None else sweep_of(problem, plan_made(ran[0]), wanted)
-        if sweep is not None:
-            expected.append(len(ran) * (1 + len(sweep.values)))
-        frontier = None if sweep is None else frontier_of(problem, sweep, run)
-        return comparison_of(ran, translation, created_at=datetime.now(UTC), frontier=frontier)
+        asked = Comparison(translation, names, wanted)
+        return comparison(asked, on_ran=done.append, on_expected=expected.append)
 
     return in_background(work, lambda seconds: strategies_line(seconds, tuple(done), sum(expected)))

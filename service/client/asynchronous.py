@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import httpx
+from pydantic import BaseModel
 
 from sutler.service.client import calls
 from sutler.service.client.calls import WAIT_S, Call, Page
@@ -24,13 +25,19 @@ from sutler.service.deployments.schemas import DeploymentResource, DeploymentSum
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.changes import Changes
+from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.library.problems import Given, inlined
+from sutler.service.documents.what_if import WhatIfDocument
+from sutler.service.library.problems import Given, about_plan, about_problem, inlined
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
+from sutler.service.simulation.schemas import SimulationResource
+from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 U = TypeVar("U")
+M = TypeVar("M", bound=BaseModel)
 
 
 class AsyncClient:
@@ -60,16 +67,58 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> PlanDocument:
         asked = await self._send(calls.asked_for_plan(await asyncio.to_thread(inlined, problem, folder, changes)))
-        plan = calls.finished(asked)
+        done: Callable[[PlanDocument | PlanJobResource], PlanDocument | None] = calls.finished
+        plan = done(asked)
         if plan is not None:
             return plan
-        return await self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), calls.finished, timeout_s)
+        return await self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), done, timeout_s)
 
     async def get_plan(self, plan_id: UUID | str) -> PlanDocument | PlanJobResource:
         return await self._send(calls.plan_at(plan_id))
 
     def plans(self) -> AsyncIterator[PlanSummary]:
         return self._all(calls.plans)
+
+    async def what_if(
+        self,
+        problem: Given | None = None,
+        variants: Sequence[Changes] = (),
+        *,
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        folder: str | Path | None = None,
+        timeout_s: float | None = None,
+    ) -> WhatIfDocument:
+        question = {**about_problem(problem, folder, deployment, plan_id), "variants": [*map(dict, variants)]}
+        return await self._study("/v1/what-ifs", question, WhatIfDocument, timeout_s)
+
+    async def compare(
+        self,
+        problem: Given | None = None,
+        *,
+        only: Sequence[str] = (),
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        folder: str | Path | None = None,
+        timeout_s: float | None = None,
+    ) -> ComparisonDocument:
+        question = {**about_problem(problem, folder, deployment, plan_id), "only": [*only]}
+        return await self._study("/v1/comparisons", question, ComparisonDocument, timeout_s)
+
+    async def simulate(
+        self,
+        plan: PlanDocument | None = None,
+        *,
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> SimulationResource:
+        question = {**about_plan(plan, deployment, plan_id), **options}
+        return await self._study("/v1/simulations", question, SimulationResource, timeout_s)
+
+    async def estimate(self, model: str, gpu: str, **options: Any) -> EstimateDocument:
+        return await self._send(calls.estimated({"model": model, "gpu": gpu, **options}))
 
     def deployments(self) -> AsyncIterator[DeploymentSummary]:
         return self._all(calls.deployments)
@@ -133,6 +182,15 @@ class AsyncClient:
 
     async def ask(self, call: Call[T]) -> T:
         return await self._send(call)
+
+    async def _study(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
+        asked = await self._send(calls.asked_for_study(path, question, model))
+        found = calls.finished(asked)
+        if found is not None:
+            return found
+        done: Callable[[M | StudyJobResource], M | None] = calls.finished
+        url = asked.url if isinstance(asked, StudyJobResource) else path
+        return await self._until(lambda wait_s: calls.study_at(url, model, wait_s=wait_s), done, timeout_s)
 
     async def _send(self, call: Call[T]) -> T:
         patience = Patience(self._retries)

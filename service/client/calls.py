@@ -17,9 +17,11 @@ from sutler.service.deployments.schemas import DeploymentResource, DeploymentSum
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import PENDING, PlanJobResource, PlanSummary
+from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -28,6 +30,7 @@ JSON: Final = "application/json"
 PAGE: Final = 200  # items of a list asked for at once: the most that the service gives
 WAIT_S: Final = 30.0  # chosen: one call waits so long, well within what proxies let pass
 PLAN_SCHEMA: Final = "sutler/plan/v1"
+STUDY_JOB_SCHEMA: Final = "sutler/study-job/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,20 @@ def asked_for_plan(problem: Mapping[str, Any]) -> Call[PlanDocument | PlanJobRes
 
 def plan_at(plan_id: UUID | str, *, wait_s: float = 0.0) -> Call[PlanDocument | PlanJobResource]:
     return get(f"/v1/plans/{plan_id}", _plan_or_job, wait_s=wait_s)
+
+
+def asked_for_study(path: str, question: Mapping[str, Any], model: type[M]) -> Call[M | StudyJobResource]:
+    """Asks for a what-if, comparison or simulation without waiting for it."""
+    headers = {"Content-Type": JSON, "Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
+    return Call("POST", path, _of_or_job(model), content=_json(question), headers=headers)
+
+
+def study_at(url: str, model: type[M], *, wait_s: float) -> Call[M | StudyJobResource]:
+    return get(url, _of_or_job(model), wait_s=wait_s)
+
+
+def estimated(question: Mapping[str, Any]) -> Call[EstimateDocument]:
+    return sending("POST", "/v1/estimates", _of(EstimateDocument), question)
 
 
 def plans(cursor: str | None) -> Call[Page[PlanSummary]]:
@@ -157,14 +174,14 @@ def decisions(name: str, cursor: str | None) -> Call[Page[DecisionResource]]:
     return _page(deployment_path(name, "decisions"), DecisionResource, cursor)
 
 
-def finished(found: PlanDocument | PlanJobResource) -> PlanDocument | None:
-    """The plan, or None while it is being made. Raises RefusedError for why there will be none."""
-    if isinstance(found, PlanDocument):
+def finished(found: M | PlanJobResource | StudyJobResource) -> M | None:
+    """What was asked for, or None while it is being made. Raises RefusedError for why there will be none."""
+    if not isinstance(found, PlanJobResource | StudyJobResource):
         return found
     if found.status in PENDING:
         return None
     problem = found.problem or {}
-    detail = str(problem.get("detail", f"the plan is {found.status}"))
+    detail = str(problem.get("detail", f"it is {found.status}"))
     raise RefusedError(int(problem.get("status", 500)), detail, kind=str(problem.get("type", "")))
 
 
@@ -183,6 +200,14 @@ def _of(model: type[M]) -> Callable[[Reply], M]:
 def _plan_or_job(reply: Reply) -> PlanDocument | PlanJobResource:
     is_plan = reply.data.get("schema") == PLAN_SCHEMA
     return reply.read(PlanDocument) if is_plan else reply.read(PlanJobResource)
+
+
+def _of_or_job(model: type[M]) -> Callable[[Reply], M | StudyJobResource]:
+    def read(reply: Reply) -> M | StudyJobResource:
+        is_job = reply.data.get("schema") == STUDY_JOB_SCHEMA
+        return reply.read(StudyJobResource) if is_job else reply.read(model)
+
+    return read
 
 
 def _plan_if_any(reply: Reply) -> PlanDocument | None:

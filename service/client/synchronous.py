@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import httpx
+from pydantic import BaseModel
 
 from sutler.service.client import calls
 from sutler.service.client.calls import WAIT_S, Call, Page
@@ -22,13 +23,19 @@ from sutler.service.deployments.schemas import DeploymentResource, DeploymentSum
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.changes import Changes
+from sutler.service.documents.comparison import ComparisonDocument
+from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.library.problems import Given, inlined
+from sutler.service.documents.what_if import WhatIfDocument
+from sutler.service.library.problems import Given, about_plan, about_problem, inlined
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
+from sutler.service.simulation.schemas import SimulationResource
+from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 U = TypeVar("U")
+M = TypeVar("M", bound=BaseModel)
 
 
 class Client:
@@ -69,10 +76,11 @@ class Client:
         Raises TimeoutError where there is none after `timeout_s`.
         """
         asked = self._send(calls.asked_for_plan(inlined(problem, folder, changes)))
-        plan = calls.finished(asked)
+        done: Callable[[PlanDocument | PlanJobResource], PlanDocument | None] = calls.finished
+        plan = done(asked)
         if plan is not None:
             return plan
-        return self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), calls.finished, timeout_s)
+        return self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), done, timeout_s)
 
     def get_plan(self, plan_id: UUID | str) -> PlanDocument | PlanJobResource:
         """A plan, or where it is while it is being made."""
@@ -81,6 +89,51 @@ class Client:
     def plans(self) -> Iterator[PlanSummary]:
         """All plans, the newest first."""
         return self._all(calls.plans)
+
+    def what_if(
+        self,
+        problem: Given | None = None,
+        variants: Sequence[Changes] = (),
+        *,
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        folder: str | Path | None = None,
+        timeout_s: float | None = None,
+    ) -> WhatIfDocument:
+        """Plans of a problem, or of that of a deployment or plan, as it is and for each variant, side by side."""
+        question = {**about_problem(problem, folder, deployment, plan_id), "variants": [*map(dict, variants)]}
+        return self._study("/v1/what-ifs", question, WhatIfDocument, timeout_s)
+
+    def compare(
+        self,
+        problem: Given | None = None,
+        *,
+        only: Sequence[str] = (),
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        folder: str | Path | None = None,
+        timeout_s: float | None = None,
+    ) -> ComparisonDocument:
+        """The same problem planned by other strategies as well, or by those that are named."""
+        question = {**about_problem(problem, folder, deployment, plan_id), "only": [*only]}
+        return self._study("/v1/comparisons", question, ComparisonDocument, timeout_s)
+
+    def simulate(
+        self,
+        plan: PlanDocument | None = None,
+        *,
+        deployment: str | None = None,
+        plan_id: UUID | str | None = None,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> SimulationResource:
+        """Requests sent through a plan, one by one; `options` are those of the API: duration_s, traces, seed, ..."""
+        question = {**about_plan(plan, deployment, plan_id), **options}
+        return self._study("/v1/simulations", question, SimulationResource, timeout_s)
+
+    def estimate(self, model: str, gpu: str, **options: Any) -> EstimateDocument:
+        """What one configuration should do; `options` are those of `sutler.estimate`."""
+        return self._send(calls.estimated({"model": model, "gpu": gpu, **options}))
 
     def deployments(self) -> Iterator[DeploymentSummary]:
         """All deployments, by name."""
@@ -163,6 +216,15 @@ class Client:
     def ask(self, call: Call[T]) -> T:
         """Sends any call of service/client/calls.py. Raises ServiceError."""
         return self._send(call)
+
+    def _study(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
+        asked = self._send(calls.asked_for_study(path, question, model))
+        found = calls.finished(asked)
+        if found is not None:
+            return found
+        done: Callable[[M | StudyJobResource], M | None] = calls.finished
+        url = asked.url if isinstance(asked, StudyJobResource) else path
+        return self._until(lambda wait_s: calls.study_at(url, model, wait_s=wait_s), done, timeout_s)
 
     def _send(self, call: Call[T]) -> T:
         patience = Patience(self._retries)

@@ -1,4 +1,4 @@
-"""The tables of the service: keys, plans of both kinds, deployments, earlier answers, webhooks and the audit log.
+"""The tables of the service: keys, plans, studies, deployments, earlier answers, webhooks and the audit log.
 
 The job queue's own tables are Procrastinate's and live in a schema of their own (`queue_schema`).
 """
@@ -145,6 +145,21 @@ class OfflinePlanRow(AskedPlan, Base):
 Index("ix_offline_plan_created_at", OfflinePlanRow.created_at.desc(), OfflinePlanRow.id.desc())
 Index("ix_offline_plan_first_id", OfflinePlanRow.first_id, OfflinePlanRow.created_at)
 Index("ix_offline_plan_status", OfflinePlanRow.status)
+
+
+class StudyRow(AskedPlan, Base):
+    """A what-if, a comparison or a simulation; `asked` is the question, `digest` that of its kind and content."""
+
+    __tablename__ = "study"
+
+    kind: Mapped[str]
+    asked: Mapped[dict[str, Any]] = mapped_column(JSON)
+    digest: Mapped[bytes]
+
+
+Index("ix_study_created_at", StudyRow.created_at.desc(), StudyRow.id.desc())
+Index("ix_study_digest", StudyRow.digest, StudyRow.created_at.desc())
+Index("ix_study_status", StudyRow.status)
 
 
 class IdempotencyRow(Base):

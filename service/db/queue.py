@@ -20,6 +20,8 @@ SOLVE: Final = "solve_plan"
 DELIVER: Final = "deliver_webhook"
 LOOK: Final = "look_at_deployment"
 PLAN_OFFLINE: Final = "plan_offline"
+STUDY: Final = "make_study"
+PRIORITY: Final = {STUDY: -10}  # what nobody carries out comes last; all else has priority 0
 
 
 def look_lock(deployment_id: object) -> str:
@@ -44,7 +46,7 @@ class Queue:
         )
 
     async def make_plan(self, connection: AsyncConnection, task: str, plan_id: UUID) -> None:
-        """Has a plan made by this task, SOLVE or PLAN_OFFLINE, once this transaction is committed."""
+        """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed."""
         await self._put(connection, task, SOLVES, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
@@ -72,7 +74,7 @@ class Queue:
         **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": PRIORITY.get(task, 0)}
         if delay_s:
             options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.estimate import EstimateDocument
-from sutler.service.translation.estimates import Configuration, configuration, estimated
+from sutler.service.translation.estimates import configuration, estimate_document
 
 if TYPE_CHECKING:
     from sutler.service.documents.calibration import CalibrationDocument
@@ -51,7 +50,7 @@ def estimate(
     spec = None if isinstance(model, str) else model
     given = texts if spec is not None else {"model": model, **texts}
     config = configuration({name: _text(value) for name, value in given.items() if value is not None}, spec)
-    return _answered(config, own)
+    return estimate_document(config, own)
 
 
 def calibration_of_choice(given: "str | Path | CalibrationDocument") -> "Calibration":
@@ -67,22 +66,6 @@ def calibration_of_choice(given: "str | Path | CalibrationDocument") -> "Calibra
     is_file = path.is_file() or path.suffix == ".json" or len(path.parts) > 1
     document = calibration_in(path) if is_file else StoreWhenNeeded().calibration(str(given))
     return calibration_of(document, field="--calibration")
-
-
-def _answered(config: Configuration, own: "Calibration | None") -> EstimateDocument:
-    found = estimated(config, own)
-    if found.error is not None:
-        raise DocumentError.of("gpu", found.error, value=config.gpu.slug)
-    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine")
-    load = ("input_tokens", "output_tokens")
-    rates = ("concurrency", "running", "req_per_s", "ttft_s", "tpot_s", "low_req_per_s", "high_req_per_s")
-    return EstimateDocument(
-        schema="sutler/estimate/v1",
-        model=config.spec.id,
-        gpu=config.gpu.slug,
-        **{name: getattr(config, name) for name in (*layout, *load)},
-        **{name: getattr(found, name) for name in (*rates, "source", "detail")},
-    )
 
 
 def _text(value: object) -> str:

@@ -1,19 +1,20 @@
 """Problems as callers have them, a file, plain data or a document, ready to solve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sutler.service.documents.changes import Changes, changed
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.main import StoreWhenNeeded
 from sutler.service.translation.inlining import without_paths
-from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.translation.stored_market import MarketStore
 from sutler.service.translation.to_problem import Translation, to_problem
 
 Given = str | Path | Mapping[str, Any] | ProblemDocument
@@ -43,6 +44,21 @@ def inlined(given: Given, folder: str | Path | None = None, changes: Changes | N
     return without_paths(plain, folder_of(given, folder))
 
 
+def about_problem(
+    problem: Given | None, folder: str | Path | None, deployment: str | None, plan_id: UUID | str | None
+) -> dict[str, Any]:
+    """What a question to a service is about: a problem, or what stands for one. Raises DocumentError."""
+    named = {"deployment": deployment, "plan_id": None if plan_id is None else str(plan_id)}
+    own = {} if problem is None else {"problem": inlined(problem, folder)}
+    return {**own, **{name: value for name, value in named.items() if value is not None}}
+
+
+def about_plan(plan: PlanDocument | None, deployment: str | None, plan_id: UUID | str | None) -> dict[str, Any]:
+    """The same of a plan."""
+    own = {} if plan is None else {"plan": plan.model_dump(mode="json", by_alias=True)}
+    return {**own, **about_problem(None, None, deployment, plan_id)}
+
+
 def folder_of(given: Given, folder: str | Path | None = None) -> Path:
     """The folder that paths in a problem are relative to: that of its file, unless one is named."""
     if folder is not None:
@@ -50,27 +66,13 @@ def folder_of(given: Given, folder: str | Path | None = None) -> Path:
     return Path(given).parent if isinstance(given, str | Path) else Path()
 
 
-class StoreReadOnce(StoreWhenNeeded):
-    """The store, of which several problems see one market."""
-
-    def __init__(self) -> None:
-        self._stored, self._polled = cache(super().stored), cache(super().polled)
-
-    def stored(self) -> StoredMarket:
-        return self._stored()
-
-    def polled(self, providers: Sequence[str]) -> StoredMarket:
-        return self._polled(tuple(providers))
-
-
-def translated(document: ProblemDocument, folder: Path, store: StoreWhenNeeded | None = None) -> Translation:
+def translated(document: ProblemDocument, folder: Path, store: MarketStore | None = None) -> Translation:
     """The solver's problem, on the market that the document names, of the store if it names none.
 
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
     """
-    store = store or StoreWhenNeeded()
     if document.throughput.calibration is not None:  # else the database is not imported
         from sutler.service.profiles.references import with_calibration_of
 
-        document = with_calibration_of(document, folder=folder, named=store.calibration)
-    return to_problem(document, folder=folder, now=datetime.now(UTC), store=store)
+        document = with_calibration_of(document, folder=folder, named=StoreWhenNeeded().calibration)
+    return to_problem(document, folder=folder, now=datetime.now(UTC), store=store or StoreWhenNeeded())

@@ -5,24 +5,18 @@ alternatives) is left out: ten variants cost far less than ten plans (benchmarks
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from sutler.service.documents.changes import Changes
 from sutler.service.documents.errors import NoMarketDataError
-from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
-from sutler.service.library.planning import OnProgress, planned
-from sutler.service.library.problems import Given, StoreReadOnce, folder_of, problem_document, translated
-from sutler.solver.version import VERSION
-
-UNEXPLAINED: Final = {"solver.alternatives": False}
-FIGURES: Final = (
-    *("throughput_rps", "makespan_s", "load_multiple", "cost_usd_per_hour", "power_watts", "usd_per_million_tokens"),
-    *("rentals", "conflicts"),
-)
+from sutler.service.library.problems import Given, folder_of, problem_document, translated
+from sutler.service.main import StoreWhenNeeded
+from sutler.service.studies import answering
+from sutler.service.studies.answering import UNEXPLAINED, OnProgress, Variant, WhatIf
+from sutler.service.translation.stored_market import StoreReadOnce
+from sutler.service.translation.to_problem import Translation
 
 
 def what_if(
@@ -38,63 +32,15 @@ def what_if(
     `problem` and `folder` are as in `plan`. A variant without a market to plan on is an answer, not an error.
     Raises DocumentError and UnknownNameError where the problem or a variant is wrong; nothing is planned then.
     """
-    store, where = StoreReadOnce(), folder_of(problem, folder)
+    store, where = StoreReadOnce(StoreWhenNeeded()), folder_of(problem, folder)
     documents = [problem_document(problem, {**UNEXPLAINED, **changes}) for changes in ({}, *variants)]
-    found: list[VariantDocument] = []
-    first: PlanDocument | None = None
-    for number, (document, changes) in enumerate(zip(documents, ({}, *variants), strict=True)):
-        plan = _plan_of(document, where, store, on_progress)
-        if number == 0 and isinstance(plan, PlanDocument):
-            first = plan
-        found.append(_variant(changes, plan, first))
-        if on_planned is not None:
-            on_planned(found[-1])
-    return WhatIfDocument(
-        schema="sutler/what-if/v1",
-        created_at=datetime.now(UTC),
-        base=found[0],
-        variants=tuple(found[1:]),
-        market=None if first is None else first.market,
-        version=VERSION,
-        notes=() if first is None else first.notes,
-    )
+    translations = [_translation(document, where, store) for document in documents]
+    every = tuple(map(Variant, ({}, *variants), translations))
+    return answering.what_if(WhatIf(every), on_planned=on_planned, on_progress=on_progress)
 
 
-def _plan_of(
-    document: ProblemDocument, folder: Path, store: StoreReadOnce, on_progress: OnProgress | None
-) -> PlanDocument | NoMarketDataError:
+def _translation(document: ProblemDocument, folder: Path, store: StoreReadOnce) -> Translation | str:
     try:
-        return planned(translated(document, folder, store), on_progress=on_progress)
+        return translated(document, folder, store)
     except NoMarketDataError as error:
-        return error
-
-
-def _variant(changes: Changes, plan: PlanDocument | NoMarketDataError, base: PlanDocument | None) -> VariantDocument:
-    if isinstance(plan, NoMarketDataError):
-        reason = str(plan)
-        return VariantDocument(
-            changes=dict(changes), status="no_market_data", reason=reason, objective=None, better_fraction=None
-        )
-    gpus: dict[str, int] = {}
-    for rental in plan.rentals:
-        gpus[rental.gpu] = gpus.get(rental.gpu, 0) + rental.gpus * rental.count
-    return VariantDocument(
-        changes=dict(changes),
-        status=plan.status,
-        reason=None,
-        objective=plan.objective,
-        better_fraction=_better(plan, base),
-        gpus=gpus,
-        replicas=len(plan.replicas),
-        seconds=plan.solver.seconds,
-        notes=tuple(note for note in plan.notes if base is None or note not in base.notes),
-        **{name: getattr(plan, name) for name in FIGURES},
-    )
-
-
-def _better(plan: PlanDocument, base: PlanDocument | None) -> float | None:
-    value, before = plan.objective.value, None if base is None else base.objective.value
-    if value is None or not before or base is None or base.objective.kind != plan.objective.kind:
-        return None
-    change = value / before - 1.0
-    return change if plan.objective.kind == "max_throughput" else -change
+        return str(error)

@@ -13,13 +13,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, TextClause, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.db.api_tables import OfflinePlanRow, PlanRow
-from sutler.service.db.queue import PLAN_OFFLINE, SOLVE
+from sutler.service.db.api_tables import OfflinePlanRow, PlanRow, StudyRow
+from sutler.service.db.queue import PLAN_OFFLINE, SOLVE, STUDY
 from sutler.service.plans.resources import PENDING
 
-Table = type[PlanRow] | type[OfflinePlanRow]
+Table = type[PlanRow] | type[OfflinePlanRow] | type[StudyRow]
 C = TypeVar("C", bound="Claimed")
-MADE_BY: Final[Mapping[str, Table]] = {SOLVE: PlanRow, PLAN_OFFLINE: OfflinePlanRow}
+MADE_BY: Final[Mapping[str, Table]] = {SOLVE: PlanRow, PLAN_OFFLINE: OfflinePlanRow, STUDY: StudyRow}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Described:
     cancel: str
     get_asked: str
     links: dict[str, Any]
+    get_asked_operation: str | None = None
+    """The operation's name; None: `get_` and what is asked."""
 
 
 def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
@@ -81,7 +83,7 @@ def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
         f"/{{plan_id}}/{kind.asked}",
         partial(_get_asked, kind),
         methods=["GET"],
-        name=f"get_{kind.asked}",
+        name=described.get_asked_operation or f"get_{kind.asked}",
         description=described.get_asked,
         response_model=None,
         responses={200: {"model": kind.question}, **responses(401, 403, 404, 422, 429, 503)},

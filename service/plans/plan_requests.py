@@ -1,12 +1,14 @@
 """Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled.
 
-PLAN (service.py) and OFFLINE_PLAN (service/offline/service.py) are one PlanKind each. Flow: plan_endpoints.py -> ask,
-finished, cancel (here) -> PlanTable (plan_table.py), the queue, the audit log.
+PLAN (service.py), OFFLINE_PLAN (service/offline/service.py) and the kinds of service/studies/service.py are one
+PlanKind each. Flow: plan_endpoints.py -> ask, finished, cancel (here) -> PlanTable (plan_table.py), the queue, the
+audit log.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -39,7 +41,8 @@ class PlanKind(Generic[D, R]):
     """One kind of plan. A `question` is what callers ask and the column `asked` keeps, a `plan` what they get.
 
     `check` raises what is wrong with a question; `order` makes what is stored of it, given who asks; `time_limit_s`
-    is how long it may be searched for a plan.
+    is how long it may be searched for a plan. `resolve` puts what a question only names into it, before it is
+    checked; `remembered` is the plan that answers a question already, if there is one.
     """
 
     table: PlanTable[R]
@@ -49,6 +52,8 @@ class PlanKind(Generic[D, R]):
     check: Callable[[Services, D], Awaitable[None]]
     order: Callable[[D, Caller], PlanOrder]
     time_limit_s: Callable[[D], float]
+    resolve: Callable[[Services, D], Awaitable[D]] | None = None
+    remembered: Callable[[AsyncConnection, Any, datetime], Awaitable[R | None]] | None = None
 
     @property
     def noun(self) -> str:
@@ -84,6 +89,8 @@ async def ask(services: Services, kind: PlanKind[D, R], question: D, asker: Aske
 
     Raises what the kind's `check` raises, and what `placed` does.
     """
+    if kind.resolve is not None:
+        question = await kind.resolve(services, question)
     await kind.check(services, question)
     order = await asyncio.to_thread(kind.order, question, asker.caller)
     return await placed(services, kind, order, asker, action="create")
@@ -99,6 +106,10 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
         if earlier is not None:
             return earlier
         await services.count_change(connection, asker.caller.principal)
+        known = None if kind.remembered is None else await kind.remembered(connection, order, services.now())
+        if known is not None:
+            await idempotency.remember(connection, asker.ticket, Earlier(known.id, asker.is_async))
+            return known
         await place(services, connection, kind.table, order)
         await idempotency.remember(connection, asker.ticket, Earlier(order.id, asker.is_async))
         await audit.note(connection, asker.caller, f"{kind.operation}.{action}", kind.target(order.id))

@@ -1,10 +1,12 @@
 """Plans of any kind in the store: asked for, found, listed, cancelled. Who may make one is in claims.py.
 
-Flow: PLANS (repository.py) and OFFLINE_PLANS (service/offline/repository.py) are one PlanTable each, and all that
-serves both kinds works on them: plan_requests.py, plan_responses.py, plan_endpoints.py, service/workers/attempts.py.
+Flow: PLANS (repository.py), OFFLINE_PLANS (service/offline/repository.py) and those of service/studies/repository.py
+are one PlanTable each, and all that serves every kind works on them: plan_requests.py, plan_responses.py,
+plan_endpoints.py, service/workers/attempts.py.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
@@ -14,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.plans import claims
 from sutler.service.plans.claims import MADE_BY, Table
-from sutler.service.plans.resources import PENDING, PlanStatus
+from sutler.service.plans.resources import PENDING
 from sutler.service.web.paging import Before, newest_first
 from sutler.service.web.resource import Resource
 
@@ -35,7 +37,7 @@ class StoredPlan:
     summary: ClassVar[type[Resource]]
 
     id: UUID
-    status: PlanStatus
+    status: str
     document: str | None
     failure: dict[str, Any] | None
     objective: str
@@ -71,10 +73,11 @@ R = TypeVar("R", bound=StoredPlan)
 
 @dataclass(frozen=True, slots=True)
 class PlanTable(Generic[R]):
-    """All plans of one kind, which the jobs of the queue with this `task` make."""
+    """All plans of one kind, which the jobs of the queue with this `task` make; those whose columns are `only` so."""
 
     task: str
     record: type[R]
+    only: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def row(self) -> Table:
@@ -94,7 +97,9 @@ class PlanTable(Generic[R]):
 
     async def asked(self, connection: AsyncConnection, plan_id: UUID, column: str) -> str | None:
         """What the plan is for, which this column keeps, as JSON and as it was given."""
-        return await connection.scalar(select(cast(getattr(self.row, column), Text)).where(self.row.id == plan_id))
+        wanted = self._mine(select(cast(getattr(self.row, column), Text))).where(self.row.id == plan_id)
+        found: str | None = await connection.scalar(wanted)
+        return found
 
     async def page(
         self, connection: AsyncConnection, *, limit: int, before: Before | None = None, **equal: object
@@ -102,7 +107,7 @@ class PlanTable(Generic[R]):
         """The newest first, without documents; only those whose columns are `equal` to what is not None there."""
         row = self.row
         wanted = select(*(getattr(row, field.name) for field in fields(self.record) if field.name not in UNLISTED))
-        wanted = newest_first(wanted, row.created_at, row.id, limit=limit, before=before)
+        wanted = newest_first(self._mine(wanted), row.created_at, row.id, limit=limit, before=before)
         wanted = wanted.where(*(getattr(row, name) == value for name, value in equal.items() if value is not None))
         return [self._record(found._mapping) for found in await connection.execute(wanted)]
 
@@ -113,7 +118,10 @@ class PlanTable(Generic[R]):
         return bool(await claims.cancel(connection, self.row, self.row.id == plan_id, now, failure=failure))
 
     def _whole(self) -> Select[Any]:
-        return select(*(getattr(self.row, field.name) for field in fields(self.record)))
+        return self._mine(select(*(getattr(self.row, field.name) for field in fields(self.record))))
+
+    def _mine(self, wanted: Select[Any]) -> Select[Any]:
+        return wanted.where(*(getattr(self.row, name) == value for name, value in self.only.items()))
 
     async def _first(self, connection: AsyncConnection, wanted: Select[Any]) -> R | None:
         found = (await connection.execute(wanted)).one_or_none()

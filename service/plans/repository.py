@@ -13,7 +13,7 @@ from sutler.service.db.queue import SOLVE
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
-from sutler.service.plans.resources import SERVES, PlanJobResource, PlanSummary
+from sutler.service.plans.resources import SERVES, PlanJobResource, PlanStatus, PlanSummary
 
 _IS_PENDING: Final = claims.is_pending(PlanRow)
 
@@ -27,6 +27,7 @@ class PlanRecord(StoredPlan):
     job = PlanJobResource
     summary = PlanSummary
 
+    status: PlanStatus
     deployment_name: str | None
     revision: int | None
     progress: dict[str, Any] | None

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.estimate import EstimateDocument
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, shipped_calibration
 from sutler.solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import usual_kv_precision
@@ -97,6 +98,23 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
         raise DocumentError.of("engine", remedy, value=asked.engine)
     roofline = Roofline(calibration or shipped_calibration(), asked.engine)
     return estimate(roofline, model, layouts, concurrency=asked.concurrency)
+
+
+def estimate_document(config: Configuration, own: Calibration | None = None) -> EstimateDocument:
+    """The same as callers get it. Raises DocumentError where the configuration cannot serve the traffic."""
+    found = estimated(config, own)
+    if found.error is not None:
+        raise DocumentError.of("gpu", found.error, value=config.gpu.slug)
+    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine")
+    load = ("input_tokens", "output_tokens")
+    rates = ("concurrency", "running", "req_per_s", "ttft_s", "tpot_s", "low_req_per_s", "high_req_per_s")
+    return EstimateDocument(
+        schema="sutler/estimate/v1",
+        model=config.spec.id,
+        gpu=config.gpu.slug,
+        **{name: getattr(config, name) for name in (*layout, *load)},
+        **{name: getattr(found, name) for name in (*rates, "source", "detail")},
+    )
 
 
 def precision_of(field: str, text: str) -> Precision:

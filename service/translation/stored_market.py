@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Protocol
 
 from sutler.service.documents.market import OfferDocument
@@ -27,3 +28,18 @@ class MarketStore(Protocol):
     def polled(self, providers: Sequence[str]) -> StoredMarket:
         """The market after polling these providers (none: those that are set up) now."""
         ...
+
+
+class StoreReadOnce:
+    """A store of which several problems see one market."""
+
+    def __init__(self, store: MarketStore) -> None:
+        self._stored, self._polled = cache(store.stored), cache(store.polled)
+
+    def stored(self) -> StoredMarket:
+        """The market as it was when this was asked first."""
+        return self._stored()
+
+    def polled(self, providers: Sequence[str]) -> StoredMarket:
+        """The market after these providers were polled, once."""
+        return self._polled(tuple(providers))

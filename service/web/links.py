@@ -7,6 +7,11 @@ def _links(parameter: str, value: str, *operations: str) -> dict[str, Any]:
     return {name: {"operationId": name, "parameters": {parameter: value}} for name in operations}
 
 
+def links_to(parameter: str, *operations: str) -> dict[str, Any]:
+    """From an answer with an id to the operations on it."""
+    return _links(parameter, "$response.body#/id", *operations)
+
+
 TO_THE_PLAN: Final = _links("plan_id", "$response.body#/id", "get_plan", "get_problem", "export_plan", "cancel_plan")
 TO_THE_OFFLINE_PLAN: Final = _links(
     "plan_id",

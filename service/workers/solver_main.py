@@ -23,11 +23,12 @@ from sutler.solver.replanning import Consideration, consider
 if TYPE_CHECKING:
     from sutler.service.offline.questions import OfflineQuestion
     from sutler.service.simulation.questions import ValidationQuestion
+    from sutler.service.studies.answering import Study
 
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; each report wakes the worker
 
-Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion"]
+Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion", "Study"]
 
 
 def main() -> None:
@@ -64,13 +65,19 @@ def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
         return "defect", traceback.format_exc()
 
 
-def _document(question: "OfflineQuestion | ValidationQuestion", on_progress: Callable[[Progress], None]) -> object:
+def _document(
+    question: "OfflineQuestion | ValidationQuestion | Study", on_progress: Callable[[Progress], None]
+) -> object:
     """What these need is imported with the first question: most solver processes never get one."""
     from sutler.service.offline import questions as offline
     from sutler.service.simulation import questions as simulation
 
     if isinstance(question, simulation.ValidationQuestion):
         return simulation.answered(question, on_progress)
+    from sutler.service.studies import answering
+
+    if isinstance(question, answering.Study):
+        return answering.answered(question, on_progress).model_dump_json(by_alias=True)
     return offline.answered(question)
 
 

@@ -13,6 +13,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.offline.questions import OfflineAnswer, OfflineQuestion
 from sutler.service.simulation.questions import ValidationQuestion
+from sutler.service.studies.answering import Study
 from sutler.service.workers.errors import SolverDefectError, SolverLostError
 from sutler.service.workers.frames import packed, receive
 from sutler.solver.errors import InvalidProblemError
@@ -23,7 +24,7 @@ from sutler.solver.replanning import Consideration, Considered
 
 MODULE: Final = "sutler.service.workers.solver_main"
 
-Question = Problem | Consideration | OfflineQuestion | ValidationQuestion
+Question = Problem | Consideration | OfflineQuestion | ValidationQuestion | Study
 
 
 class SolverProcess:
@@ -65,6 +66,11 @@ class SolverProcess:
         """The plan of an offline application; as `solve`, without progress. Raises DocumentError, too."""
         answer: OfflineAnswer = await self._answer(question, lambda _: None, limit_s=limit_s)
         return answer
+
+    async def study(self, question: Study, on_progress: Callable[[Progress], None], *, limit_s: float) -> str:
+        """The answer to a study as JSON; as `solve`. Raises DocumentError, too."""
+        document: str = await self._answer(question, on_progress, limit_s=limit_s)
+        return document
 
     async def _answer(self, question: Question, on_progress: Callable[[Progress], None], *, limit_s: float) -> Any:
         try:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
-from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, Queue
+from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, STUDY, Queue
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.traffic.reader import FeedReader
@@ -36,6 +36,7 @@ from sutler.service.workers.plan_job import Maker
 from sutler.service.workers.replan_job import Looker
 from sutler.service.workers.solver_process import SolverProcess
 from sutler.service.workers.store_queue import store_app
+from sutler.service.workers.study_job import StudyMaker
 
 logger = logging.getLogger("sutler.worker")
 
@@ -74,11 +75,13 @@ class Worker:
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
         self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
+        self._study_maker = StudyMaker(engine, queue, market, solvers, stopping, now)
         self._watch = housekeeping.Watch(settings.worker_silent_s)
         self._app = store_app(engine)
         send = partial(deliver, engine, queue, allowed=networks(settings.outgoing_networks))
         self._add_task(SOLVE, SOLVES, self._maker.make)
         self._add_task(PLAN_OFFLINE, SOLVES, self._offline_maker.make)
+        self._add_task(STUDY, SOLVES, self._study_maker.make)
         self._add_task(DELIVER, DELIVERIES, send)
         self._add_task(LOOK, LOOKS, self._looker.look)
 

@@ -25,6 +25,7 @@ GROUPS: Final = {
     "plans": (("plans",), 6),
     "offline": (("offline plans",), 6),
     "deployments": (("deployments",), 3),
+    "studies": (("what-ifs", "comparisons", "simulations", "catalogue"), 2),
     "traffic": (("traffic",), 35),
     "market": (("market",), 100),
     "administration": (("webhooks", "audit", "operation", "profiles"), 25),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,26 @@ def test_a_deployment_is_made_read_carried_out_and_changed(client: sutler.Client
     bucket = {"input_tokens": 500, "output_tokens": 250, "requests": 10}
     seen = {"model": "chat", "observed_at": datetime.now(UTC).isoformat(), "window_s": 60, "buckets": [bucket]}
     assert [client.observe(name, seen).duplicate for _ in range(2)] == [False, True]
+
+
+def test_studies_are_those_of_the_library(client: sutler.Client, name: str) -> None:
+    found = client.what_if(EXAMPLE, [DEARER], timeout_s=60)
+    here = sutler.what_if(EXAMPLE, [DEARER])
+    assert [one.objective for one in found.variants] == [one.objective for one in here.variants]
+    client.apply(name, EXAMPLE)
+    plan = client.current_plan(name, timeout_s=60)
+    assert plan is not None
+    of_name, of_plan = client.simulate(deployment=name, duration_s=20), client.simulate(plan, duration_s=20)
+    assert of_name.requests == of_plan.requests == sutler.simulate(plan, duration_s=20).requests
+    compared = client.compare(deployment=name, only=["homogeneous/*"], timeout_s=60)
+    assert compared.strategies[0].objective is not None
+    assert compared.strategies[0].objective.value == plan.objective.value
+    asked: dict[str, Any] = {"precision": "bf16", "input_tokens": 500, "output_tokens": 250}
+    assert client.estimate("llama-3.1-8b", "h100-sxm", **asked) == sutler.estimate(
+        "llama-3.1-8b", "h100-sxm", **asked
+    )
+    with pytest.raises(RefusedError, match="exactly one of"):
+        client.what_if(None, [DEARER])
 
 
 def test_what_is_refused_says_why(client: sutler.Client, service: Running) -> None:
