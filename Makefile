@@ -16,12 +16,12 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	robust-bench simulation-bench offline-bench papers accuracy export-check extras-check install lock readme clean check-data \
+	robust-bench simulation-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
-	@echo "make market-demo           poll played clouds into a store and plan on it: no key, no network"
+	@echo "make market-demo           `sutler demo`: poll played clouds into a store and plan on it, no key, no network"
 	@echo "make replanning-demo       a plan that keeps itself true: a surge, a lost machine, played clouds, no key"
 	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
 	@echo "make test-all              the same, then what takes long: faults, long simulations, whole installations"
@@ -36,6 +36,8 @@ help:
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
 	@echo "make export-check          have SkyPilot and vLLM read what is exported for them (installs both into build/, 2.5 GB)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
+	@echo "make docs                  the documentation as a site in build/docs (installs Sphinx into build/, 60 MB)"
+	@echo "make picture               record the terminal for README.md (needs node)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
@@ -47,7 +49,7 @@ demo: $(STAMP)
 	@$(BIN)/sutler plan examples/paper_case.yaml
 
 market-demo: $(STAMP)
-	@$(BIN)/python -m examples.market_demo
+	@$(BIN)/sutler demo
 
 replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
@@ -101,12 +103,30 @@ export-check: $(STAMP)
 	@build/vllm/bin/python tests/service/export/check_vllm.py build/vllm/commands.jsonl
 
 # Beside what $(VENV) has, which it sees.
-extras-check: $(STAMP)
-	@$(PYTHON) -m venv --without-pip build/extras
-	@cd build/extras/lib/python3.*/site-packages && $(CURDIR)/$(BIN)/python -c \
+build/%-env: $(STAMP)
+	@$(PYTHON) -m venv --without-pip $@
+	@cd $@/lib/python3.*/site-packages && $(CURDIR)/$(BIN)/python -c \
 		'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' > of_sutler.pth
-	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
-	@build/extras/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
+
+# Warnings are errors: a link that leads nowhere is one.
+docs: build/docs-env
+	@build/docs-env/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@build/docs-env/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+# The recording at the top of README.md; needs node.
+picture: $(STAMP)
+	@$(PYTHON) -m venv build/recording
+	@build/recording/bin/python -m pip install --quiet --disable-pip-version-check asciinema==2.4.0
+	@npm install --silent --no-fund --no-audit --prefix build/recording svg-term-cli@2.1.1
+	@PATH="$(CURDIR)/$(BIN):$$PATH" LANG=C.UTF-8 build/recording/bin/asciinema rec --quiet --overwrite --cols 102 \
+		--rows 40 --idle-time-limit 1.5 --command "sutler demo" build/recording/demo.cast
+	@build/recording/node_modules/.bin/svg-term --in build/recording/demo.cast --out docs/pictures/demo.svg --window \
+		--no-cursor --width 102 --height 40
+
+extras-check: build/extras-env
+	@build/extras-env/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
+	@build/extras-env/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
 
 accuracy: check-data $(STAMP)

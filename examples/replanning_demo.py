@@ -6,6 +6,7 @@ temporary folder. Every step is a command that can be typed against a service of
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,12 +17,29 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from market_demo import SUTLER, played_clouds
-
 DEPLOYMENT = Path(__file__).parent / "standing.yaml"
+SUTLER = (sys.executable, "-m", "sutler")
 PATIENCE_S = 90.0
 QUESTIONS, DOCUMENTS = (400, 200, 12.0), (3000, 300, 6.0)  # input tokens, output tokens, requests/s as planned
 WINDOW_S = 60
+
+
+@contextmanager
+def played_clouds(folder: Path, *, speed: int = 600) -> Iterator[Mapping[str, str]]:
+    """Plays the clouds; yields the settings that make sutler ask them, with a store in `folder`."""
+    command = [*SUTLER, "dev", "fake-cloud", "--port", "0", "--speed", str(speed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            settings = {}
+            for line in process.stdout:
+                if found := re.fullmatch(r"export (SUTLER_\w+)=(\S+)\n", line):
+                    settings[found[1]] = found[2]
+                elif settings and not line.strip():
+                    break
+            yield {**settings, "SUTLER_DATA_DIR": str(folder)}
+        finally:
+            process.terminate()
 
 
 @contextmanager

@@ -33,11 +33,12 @@ class SettingsError(SutlerError):
 class Settings:
     """`debug`: show the traceback of a defect (SUTLER_DEBUG). `no_color`: plain tables (https://no-color.org).
 
-    Both are on when set to anything but nothing.
+    Both are on when set to anything but nothing. `columns` (COLUMNS): how wide tables are that go into no terminal.
     """
 
     debug: bool = False
     no_color: bool = False
+    columns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,17 @@ class CallerSettings:
 
 def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
     """Reads what every command needs."""
-    return Settings(debug=bool(environment.get("SUTLER_DEBUG")), no_color=bool(environment.get("NO_COLOR")))
+    columns = environment.get("COLUMNS", "")
+    return Settings(
+        debug=bool(environment.get("SUTLER_DEBUG")),
+        no_color=bool(environment.get("NO_COLOR")),
+        columns=int(columns) if columns.isdecimal() and int(columns) > 0 else None,
+    )
+
+
+def for_a_child(**others: str) -> dict[str, str]:
+    """The environment of this process, for one that it starts, with other values of some variables."""
+    return {**os.environ, **others}
 
 
 def store_settings(environment: Mapping[str, str] = os.environ) -> StoreSettings:

@@ -1,8 +1,8 @@
-"""README.md as a program: its console blocks can be run, and be written anew from what the commands print.
+"""README.md and the tutorials as programs: console blocks are run, and written anew from what the commands print.
 
 A block holds `$ command` lines, each followed by its output. `cat FILE` gives the content of a file that later
 commands use; what asks localhost:8400, or `sutler deployments`, asks a service that is started for it.
-`python -m tests.readme` (or `make readme`) puts the present output into README.md.
+`python -m tests.readme [PAGE ...]` (or `make readme`) puts the present output into them.
 """
 
 import re
@@ -23,6 +23,8 @@ from tests.service.running import Running, serving, settings, until
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+RUN = (README, *sorted((ROOT / "docs" / "tutorials").glob("*.md")))
+"""Pages whose commands are run, each in a folder of its own."""
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 SERVICE = "localhost:8400"
@@ -75,7 +77,7 @@ class Reader:
         return subprocess.run(
             [*own, *step.words[1:]] if step.is_sutler else ["bash", "-c", self._addressed(step.command)],
             cwd=self._folder,
-            env={**environ, **self._asks(step), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+            env={**environ, **self._asks(step), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "COLUMNS": "100"},
             capture_output=True,
             encoding="utf-8",
             check=False,
@@ -116,4 +118,5 @@ def _rerun(step: Step, reader: Reader) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(refreshed(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in [Path(name) for name in sys.argv[1:]] or RUN:
+        page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")

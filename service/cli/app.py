@@ -9,10 +9,12 @@ from sutler.service.cli.calibrate import calibrate
 from sutler.service.cli.catalog import catalog
 from sutler.service.cli.compare import compare
 from sutler.service.cli.db import db
+from sutler.service.cli.demo import demo
 from sutler.service.cli.deployments.app import deployments
 from sutler.service.cli.dev import dev
 from sutler.service.cli.estimate import estimate
 from sutler.service.cli.export import export
+from sutler.service.cli.init import init
 from sutler.service.cli.keys import keys
 from sutler.service.cli.market import market
 from sutler.service.cli.measurements import profiles
@@ -31,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(short_help="Play the clouds, poll and plan: no key, no cost.")(demo)
+app.command(short_help="Ask four questions and write a problem.")(init)
 app.command(short_help="Plan: what to rent, how to deploy, where to route.")(plan)
 app.command(short_help="Compare the plan with those of every other strategy.")(compare)
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)

@@ -6,12 +6,11 @@ import typer
 from rich.table import Table
 
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.terminal.output import console_for, write_json
+from sutler.service.cli.terminal.output import show, write_json
+from sutler.service.cli.views.layout import FittedTable, table_of
 from sutler.service.translation.catalogue import Edition, gpu_entries, model_entries
 from sutler.solver.catalog import ModelSpec, load_gpus, load_models
 from sutler.solver.units import PARAMETERS_PER_BILLION
-
-WIDEST_TABLE = 140  # columns that the widest row takes
 
 
 @guarded
@@ -30,24 +29,17 @@ def catalog(
     if as_json:
         write_json(entries)
         return
-    console = console_for("stdout")
-    console.width = max(console.width, WIDEST_TABLE)  # never cut a figure: a narrow terminal wraps the line
     if name is not None:
-        console.print(_facts_table(entries[0]))
+        show(facts_table(entries[0]))
     else:
-        console.print(_gpus_table(edition) if part == "gpus" else _models_table())
+        show(gpus_table(edition) if part == "gpus" else models_table())
 
 
-def _table(title: str, *, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in texts:
-        table.add_column(heading, no_wrap=True)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
+def _table(title: str, *, texts: tuple[str, ...], numbers: tuple[str, ...]) -> FittedTable:
+    return table_of(title=title, texts=texts, numbers=numbers)
 
 
-def _gpus_table(edition: Edition) -> Table:
+def gpus_table(edition: Edition) -> Table:
     table = _table(
         "GPUs: dense tensor peaks, link in one direction per GPU",
         texts=("slug", "architecture", "link"),
@@ -66,12 +58,13 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
-def _models_table() -> Table:
+def models_table() -> Table:
     table = _table(
         "Models",
         texts=("id", "experts", "attention", "checkpoints"),
         numbers=("10⁹ parameters", "active", "layers", "context"),
     )
+    table.dispensable = (2, 3)
     for model in load_models().values():
         table.add_row(
             model.id,
@@ -100,7 +93,7 @@ def _attention(model: ModelSpec) -> str:
     return f"{model.heads}/{model.kv_heads} x {model.head_dim}{window}{some}"
 
 
-def _facts_table(entry: dict[str, Any]) -> Table:
+def facts_table(entry: dict[str, Any]) -> Table:
     title = entry.get("slug") or entry["id"]
     table = _table(str(title), texts=("figure",), numbers=("value",))
     for heading in ("basis", "source", "as of"):

@@ -1,7 +1,6 @@
 """`sutler dev`: tools for people who have no keys, or who work on sutler."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ from rich.table import Table
 
 from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.output import show, write_stdout
+from sutler.service.cli.views.layout import table_of
 
 if TYPE_CHECKING:  # no other command should pay for this import
     from sutler.adapters.fake.server import FakeCloud
@@ -77,7 +77,8 @@ def _serve(cloud: "FakeCloud") -> None:
             "Paste these lines into another terminal, then:  sutler market poll",
             f"What is truly there:  curl {cloud.base_url}/_fake/state      Ctrl-C stops.",
         )
-        write_stdout("\n".join(["", *_settings(cloud), "", *next_steps, ""]).encode())
+        lines = [f"export {name}={value}" for name, value in settings_of(cloud).items()]
+        write_stdout("\n".join(["", *lines, "", *next_steps, ""]).encode())
         while True:
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
@@ -90,13 +91,12 @@ def _served(cloud: "FakeCloud") -> Table:
     from sutler.adapters.fake.clouds import CLOUDS
 
     if cloud.replayed is not None:
-        table = Table("file", "provider", "answers", title=f"{cloud.base_url} plays back", title_justify="left")
+        table = table_of(title=f"{cloud.base_url} plays back", texts=("file", "provider", "answers"))
         for entry in cloud.replayed.entries:
             table.add_row(entry.file, entry.provider, f"{entry.method} {entry.path}")
         return table
-    table = Table("cloud", "answers", title=f"{cloud.base_url} plays", title_justify="left")
-    for heading in ("machines", "GPUs", "free now"):
-        table.add_column(heading, justify="right")
+    title, figures = f"{cloud.base_url} plays", ("machines", "GPUs", "free now")
+    table = table_of(title=title, texts=("cloud", "answers"), numbers=figures)
     for provider, counts in cloud.market.counts(cloud.now_s()).items():
         totals = (
             sum(getattr(count, name) for count in counts.values()) for name in ("machines", "gpus", "free_gpus")
@@ -106,14 +106,16 @@ def _served(cloud: "FakeCloud") -> Table:
     return table
 
 
-def _settings(cloud: "FakeCloud") -> Iterator[str]:
+def settings_of(cloud: "FakeCloud") -> dict[str, str]:
     """What makes sutler ask the fake in place of each cloud; keys are made up, and never leave this machine."""
+    found = {}
     from sutler.adapters.fake.clouds import CLOUDS
     from sutler.adapters.registry import PROVIDERS
 
     played = set(CLOUDS) if cloud.replayed is None else {entry.provider for entry in cloud.replayed.entries}
     for name, provider in PROVIDERS.items():
         if name in played & set(CLOUDS):
-            yield f"export SUTLER_{name.upper()}_BASE_URL={cloud.base_url}"
+            found[f"SUTLER_{name.upper()}_BASE_URL"] = cloud.base_url
             if provider.needs_key:
-                yield from (f"export SUTLER_{name.upper()}_{key.upper()}={MADE_UP_KEY}" for key in provider.secrets)
+                found.update({f"SUTLER_{name.upper()}_{key.upper()}": MADE_UP_KEY for key in provider.secrets})
+    return found

@@ -9,6 +9,7 @@ from rich.table import Table
 from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.input import read_bytes
 from sutler.service.cli.terminal.output import check_target, deliver, write_or_print
+from sutler.service.cli.views.layout import table_of
 
 if TYPE_CHECKING:
     from sutler.service.documents.estimate import EstimateDocument
@@ -103,7 +104,7 @@ def _estimate_one(asked: dict[str, Any], calibration: str | None, *, as_json: bo
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
     found = estimated(spec or model, asked.pop("gpu"), calibration=calibration, **asked)
-    deliver(found, [_view(found)], as_json=as_json)
+    deliver(found, [view(found)], as_json=as_json)
 
 
 def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
@@ -120,13 +121,12 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
     return spec
 
 
-def _view(found: "EstimateDocument") -> Table:
+def view(found: "EstimateDocument") -> Table:
     degrees = f"TP {found.tensor_parallel}, PP {found.pipeline_parallel}"
     degrees += f", DP {found.data_parallel}" if found.data_parallel > 1 else ""
     title = f"{found.model} at {found.precision} on {found.gpu}, {degrees}, {found.engine}"
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = table_of(title=title, texts=("", ""))
+    table.show_header = False
     band = f"{found.low_req_per_s:.3g} to {found.high_req_per_s:.3g}"
     table.add_row("requests/s", f"{found.req_per_s:.4g} ({band})")
     table.add_row("time to first token", f"{found.ttft_s:.4g} s")

@@ -16,6 +16,7 @@ def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
         monkeypatch.delenv(name)
     folder = tmp_path_factory.mktemp("data") / "sutler"
     monkeypatch.setenv("SUTLER_DATA_DIR", str(folder))
+    monkeypatch.setenv("COLUMNS", "100")
     return folder
 
 

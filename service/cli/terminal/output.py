@@ -18,16 +18,21 @@ from sutler.service.settings import settings_from
 if TYPE_CHECKING:
     from sutler.service.documents.fields import Document
 
-WIDEST = 100  # columns; chosen: tables stay readable, and fit into logs and reviews
+WIDEST = 140  # columns of a terminal; chosen: longer lines are hard to follow
+UNBROKEN = 10_000  # columns of what is piped: programs and files have no edge
 
 
 def console_for(stream_name: str) -> Console:
-    """A console on "stdout" or "stderr": at most 100 columns, plain unless it is a terminal that wants colour."""
+    """A console on "stdout" or "stderr": plain unless it is a terminal that wants colour.
+
+    As wide as the terminal, up to 140 columns; where there is none, as COLUMNS says, or as wide as it takes.
+    """
     stream = getattr(sys, stream_name)
     is_terminal = stream is not None and stream.isatty()  # None: the process was started with the stream closed
-    plain = settings_from().no_color or not is_terminal
+    settings = settings_from()
+    plain = settings.no_color or not is_terminal
     console = Console(file=stream, color_system=None if plain else "auto", markup=False, highlight=False, emoji=False)
-    console.width = min(WIDEST, console.width) if is_terminal else WIDEST
+    console.width = min(WIDEST, console.width) if is_terminal else settings.columns or UNBROKEN
     return console
 
 

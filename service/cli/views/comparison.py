@@ -146,7 +146,7 @@ def _results(strategies: Sequence[ComparedStrategy], comparison: ComparisonDocum
     unit = objective_unit(comparison.objective)
     others = [heading for heading in ("$/h", "W") if heading != unit]
     table = table_of(texts=("strategy", ""), numbers=(unit, *others, "ratio", "seconds"), notes=("status",))
-    table.columns[1].no_wrap = True
+    table.columns[1].no_wrap, table.dispensable = True, (1,)
     for family in dict.fromkeys(one.family for one in strategies):
         if family != "sutler":
             table.add_row(Text(family, style="dim"))

@@ -1,15 +1,19 @@
 """What every view is made of: titled sections, tables, sentences, small plots."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 
 from rich import box
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LYING_BLOCKS = " ▏▎▍▌▋▊▉█"
+GAP = 3  # columns between two columns of a table
 PLOT_ROWS = 5  # chosen: forty steps of height, and two plots still fit on a screen
 
 
@@ -42,9 +46,88 @@ def lines(sentences: Iterable[str]) -> Table:
     return grid
 
 
-def table_of(*, texts: Sequence[str], numbers: Sequence[str] = (), notes: Sequence[str] = ()) -> Table:
+class FittedTable(Table):
+    """A table that splits no word, however narrow the terminal.
+
+    It wraps cells between words, stands closer, or does without columns that only decorate; where the longest words
+    do not fit side by side even so, each row is lines of its own.
+    """
+
+    dispensable: tuple[int, ...] = ()
+    """Numbers of columns that narrow terminals do without, the first of them first."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for dropped in range(len(self.dispensable) + 1):
+            without = self.dispensable[:dropped]
+            chosen = [index for index in range(len(self.columns)) if index not in without]
+            for gap in (GAP, GAP - 1):
+                widths = self._widths(chosen, options.max_width, gap)
+                if widths is not None:
+                    yield from self._fitted(chosen, widths, gap)._as_usual(console, options)
+                    return
+        yield from self._as_records(options.max_width)
+
+    def _as_usual(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return super().__rich_console__(console, options)
+
+    def _fitted(self, chosen: Sequence[int], widths: Sequence[int], gap: int) -> "FittedTable":
+        """A copy with these columns, so wide and so far apart."""
+        found = copy(self)
+        found.columns = [replace(self.columns[i], width=width) for i, width in zip(chosen, widths, strict=True)]
+        found.padding = (0, 1, 0, gap - 2)
+        return found
+
+    def _widths(self, chosen: Sequence[int], most: int, gap: int) -> list[int] | None:
+        """A width for each of the columns, none below its longest word; None where these do not fit."""
+        columns = [self.columns[i] for i in chosen]
+        cells = [[_text(column.header), *map(_text, column.cells)] for column in columns]
+        widths = [max(cell_len(line) for text in texts for line in text.split("\n")) for texts in cells]
+        least = [
+            width if column.no_wrap else max(cell_len(word) for text in texts for word in [*text.split(), ""])
+            for column, texts, width in zip(columns, cells, widths, strict=True)
+        ]
+        over = sum(widths) + gap * (len(widths) - 1) - most
+        while over > 0:
+            loose = [index for index, width in enumerate(widths) if width > least[index]]
+            if not loose:
+                return None
+            widths[max(loose, key=widths.__getitem__)] -= 1
+            over -= 1
+        return widths
+
+    def _as_records(self, most: int) -> Iterator[RenderableType]:
+        headings = [_text(column.header) for column in self.columns]
+        names = max(map(cell_len, headings))
+        for number in range(self.row_count):
+            grid = Table.grid(padding=(0, 1))
+            grid.add_column(style="dim", width=names)
+            grid.add_column(overflow="fold", max_width=max(1, most - names - 1))
+            for heading, column in zip(headings, self.columns, strict=True):
+                cell = [*column.cells][number]
+                if _text(cell).strip():
+                    grid.add_row(heading, cell)
+            yield from ([Text("")] if number else [])
+            yield grid
+
+
+def _text(cell: RenderableType) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def table_of(
+    *, texts: Sequence[str], numbers: Sequence[str] = (), notes: Sequence[str] = (), title: str | None = None
+) -> FittedTable:
     """An empty table: columns of text, then columns of figures, then columns of text again."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
+    table = FittedTable(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        header_style="dim",
+        show_edge=False,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+    )
     for heading in texts:
         table.add_column(heading, overflow="fold")
     for heading in numbers:

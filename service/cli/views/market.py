@@ -101,10 +101,9 @@ def offers_view(market: StoredMarket, *, most: int) -> Iterator[RenderableType]:
     if not market.offers:
         yield Text("No offers match." if market.last_seen else "No cloud has answered yet: run `sutler market poll`.")
         return
-    widest = {"gpu": 20, "provider": 10, "offer": 20, "where": 12, "contract": 9}
-    table = table_of(texts=tuple(widest), numbers=("GPUs", "$/GPU/h", "$/h", "up"))
-    for column, width in zip(table.columns, widest.values(), strict=False):
-        column.no_wrap, column.overflow, column.max_width = True, "ellipsis", width
+    texts, numbers = ("gpu", "provider", "offer", "where", "contract"), ("GPUs", "$/GPU/h", "$/h", "up")
+    table = table_of(texts=texts, numbers=numbers)
+    table.columns[4].no_wrap, table.dispensable = True, (8, 3)
     for offer in market.offers[:most]:
         table.add_row(*_offer_cells(offer))
     yield table

@@ -10,6 +10,7 @@ from rich.table import Table
 from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.cli.views.wording import (
+    constraint_words,
     engine_words,
     fleet,
     layout,
@@ -114,7 +115,8 @@ def conflicts_table(conflicts: Iterable[ConflictDocument]) -> Table:
     table = table_of(texts=("constraint",), numbers=("needed", "available"), notes=("", "what to change"))
     for conflict in conflicts:
         needed, available = (_amount(value, conflict.unit) for value in (conflict.needed, conflict.available))
-        table.add_row(conflict.constraint, needed, available, unit_words(conflict.unit), conflict.remedy)
+        name, unit = constraint_words(conflict.constraint), unit_words(conflict.unit)
+        table.add_row(name, needed, available, unit, conflict.remedy)
     return table
 
 
@@ -213,7 +215,7 @@ def _binding_words(binding: BindingDocument, kind: str) -> str:
     rises, falls = ("cost", "save") if is_less_better else ("bring", "take away")
     verb = rises if binding.shadow_price >= 0 else falls
     amount = f"{number(abs(binding.shadow_price))} {unit_words(gained)}"
-    return f"{binding.constraint}: {more} would {verb} {amount}"
+    return f"{constraint_words(binding.constraint)}: {more} would {verb} {amount}"
 
 
 def _alternatives(plan: PlanDocument) -> Table:

@@ -1,5 +1,6 @@
 """Numbers, units and layouts in words, as people read them."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, log10
@@ -7,6 +8,7 @@ from math import floor, log10
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.plan import RentalDocument, StageDocument
 
+_OF_THE_LINK = re.compile(r"(link|net|disk|storage|included)\d")
 _OBJECTIVE_UNITS = {"max_throughput": "req/s", "min_makespan": "s", "min_cost": "$/h", "min_power": "W"}
 _UNIT_WORDS = {
     "rps": "req/s",
@@ -67,6 +69,22 @@ def objective_unit(kind: str) -> str:
 def unit_words(unit: str) -> str:
     """`usd_per_hour` as $/h; also where more words follow."""
     return " ".join(_UNIT_WORDS.get(word, word.replace("_", " ")) for word in unit.split(" "))
+
+
+def constraint_words(name: str) -> str:
+    """A constraint as people read it; the JSON has its whole name.
+
+    `supply/h100-sxm@vastai:host-9@link450@interruptible/4` is the supply of h100-sxm, vastai:host-9, spot,
+    in pieces of at least 4.
+    """
+    kind, _, rest = name.partition("/")
+    if kind != "supply":
+        return name
+    pool, _, size = rest.rpartition("/")
+    gpu, *marks = pool.split("@")
+    shown = ("spot" if mark == "interruptible" else mark for mark in marks if not _OF_THE_LINK.match(mark))
+    pieces = "" if size == "1" else f" in pieces of at least {size}"
+    return f"supply of {', '.join([gpu, *shown])}{pieces}"
 
 
 def fleet(rentals: Sequence[RentalDocument]) -> str:

@@ -84,7 +84,7 @@ def test_what_is_not_set_is_what_the_page_says() -> None:
 
 
 def table_of_settings() -> dict[str, str]:
-    rows = re.findall(r"(?m)^\| `((?:SUTLER_|NO_)[A-Z_]+)` \| ([^|]+) \|", PAGE)
+    rows = re.findall(r"(?m)^\| `((?:SUTLER_|NO_|COLUMNS)[A-Z_]*)` \| ([^|]+) \|", PAGE)
     return {name: unset.strip() for name, unset in rows}
 
 

@@ -20,6 +20,7 @@ LOADING: Final = "░"
 IDLE: Final = "·"
 GAP: Final = "   "
 MOST_ROWS: Final = 64  # chosen: eight machines of eight GPUs; more scroll away
+WIDEST: Final = 100  # columns of a chart; chosen: it fits into logs and reviews
 LEAST_COLUMNS: Final = 10  # chosen: less shows no order of stages
 COLUMNS_PER_TICK: Final = 12  # chosen: room for a time and a gap
 _PLAIN: Final = Style()
@@ -35,7 +36,7 @@ class GanttText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         chart, labels = self.chart, _labels(self.chart)
         margin = max(map(cell_len, labels), default=0) + 1
-        columns = max(LEAST_COLUMNS, options.max_width - margin - 1)
+        columns = max(LEAST_COLUMNS, min(WIDEST, options.max_width) - margin - 1)
         is_coloured = console.color_system is not None
         yield _stage_line(chart, margin, columns)
         shown = list(zip(labels, chart.rows, strict=True))[:MOST_ROWS]

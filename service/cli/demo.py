@@ -1,0 +1,53 @@
+"""`sutler demo`: the whole way from clouds to a plan on this machine alone: no key, no account, no network, no cost.
+
+The clouds are played in this process, as `sutler dev fake-cloud` plays them; every step is a command that can be
+typed against real ones. The store is a private PostgreSQL in a temporary folder that goes with the demo.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from sutler.service.cli.init import problem_text
+from sutler.service.cli.terminal.exits import guarded, say
+from sutler.service.settings import for_a_child
+
+PROBLEM: Final = problem_text("llama-3.1-8b", [5.0, 1000.0, 300.0], [2.0, 0.05], 0.0, None)
+STEPS: Final = ("market poll", "market offers --gpu h100-sxm --limit 8", "plan problem.yaml")
+
+
+@guarded
+def demo(
+    seed: Annotated[int, typer.Option(help="Another seed is another market.")] = 1,
+) -> None:
+    """Play the clouds, poll them into a store and plan on it: no key, no account, no cost. About ten seconds.
+
+    Exit status: that of the step that fails, else 0.
+    """
+    from sutler.adapters.fake.market import Market
+    from sutler.adapters.fake.server import FakeCloud
+    from sutler.service.cli.dev import settings_of
+
+    cloud = FakeCloud(Market(seed=seed))
+    cloud.start()
+    try:
+        with tempfile.TemporaryDirectory(prefix="sutler-") as name:
+            folder = Path(name)
+            (folder / "problem.yaml").write_text(PROBLEM, encoding="utf-8")
+            played = {**settings_of(cloud), "SUTLER_DATA_DIR": str(folder / "data")}
+            say(f"Clouds are played at {cloud.base_url}; nothing is rented.")
+            typer.echo(f"$ cat problem.yaml\n{PROBLEM}", nl=False)
+            for step in STEPS:
+                typer.echo(f"\n$ sutler {step}")
+                sys.stdout.flush()
+                command = [sys.executable, "-P", "-m", "sutler", *step.split()]
+                done = subprocess.run(command, cwd=folder, env=for_a_child(**played), check=False)
+                if done.returncode != 0:
+                    raise typer.Exit(done.returncode)
+    finally:
+        cloud.close()
+    say("\nNext: `sutler init` writes a problem of your own, `sutler market poll` with a key asks a real cloud.")
