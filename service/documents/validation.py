@@ -86,8 +86,14 @@ def _wrong_tag(kind: type[Document], path: str, detail: ErrorDetails) -> FieldPr
     key = str(context.get("discriminator", "kind")).strip("'")
     tag = given.get(key) if isinstance(given, Mapping) else None
     owners = [owner for owner in _owners(kind, [*detail["loc"], key]) if key in owner.model_fields]
-    choices = ", ".join(repr(tag) for owner in owners for tag in _tags(owner))
-    return FieldProblem(_joined(path, key), None if tag is None else short_repr(tag), f"must be one of {choices}")
+    known = [str(tag) for owner in owners for tag in _tags(owner)]
+    remedy = f"must be one of {', '.join(map(repr, known))}{_meant(tag, known)}"
+    return FieldProblem(_joined(path, key), None if tag is None else short_repr(tag), remedy)
+
+
+def _meant(given: object, known: Sequence[str]) -> str:
+    close = get_close_matches(str(given).lower(), known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _real_location(data: object, location: Location, *, is_missing: bool) -> list[int | str]:
@@ -143,11 +149,11 @@ def _remedy(kind: type[Document], detail: ErrorDetails) -> str:
         word, key = _BOUNDS[rule]
         remedy = f"must be {word} {context[key]:g}"
     elif rule in ("float_type", "int_type", "int_from_float"):
-        remedy = _not_a_number(rule, given)
+        remedy = _not_a_number(rule, given, detail["loc"])
     elif rule == "string_type":
         remedy = "must be text; put it in quotes" if isinstance(given, int | float) else "must be text"
     elif rule == "literal_error":
-        remedy = f"must be {context['expected']}"
+        remedy = f"must be {context['expected']}{_meant(given, re.findall(QUOTED, context['expected']))}"
     elif rule in ("too_long", "string_too_long"):
         remedy = f"is too long: at most {context['max_length']} are allowed"
     else:
@@ -155,6 +161,19 @@ def _remedy(kind: type[Document], detail: ErrorDetails) -> str:
     return remedy
 
 
+QUOTED: Final = r"'([^']*)'"
+AMOUNT: Final = r"(\$?) *([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?) *([^0-9\s.]*(?:/[a-zA-Z]+)?)"
+SECONDS: Final[Mapping[str, float]] = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+UNITS: Final[Mapping[str, str]] = {
+    "_usd_per_hour": "USD per hour",
+    "_rps": "requests per second",
+    "_gb_per_s": "10^9 bytes per second",
+    "_gb": "10^9 bytes",
+    "_watts": "watts",
+    "_fraction": "a fraction of 1",
+    "_tokens": "tokens",
+    "_s": "seconds",
+}
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -179,11 +198,30 @@ _REMEDIES: Final[Mapping[str, str]] = {
 }
 
 
-def _not_a_number(kind: str, given: object) -> str:
+def _not_a_number(kind: str, given: object, location: Location) -> str:
     if isinstance(given, int) and not isinstance(given, bool):
         return "is too large"
     whole = "a whole number" if kind.startswith("int") else "a number"
-    return f"must be {whole}, not text: remove the quotes" if isinstance(given, str) else f"must be {whole}"
+    amount = re.fullmatch(AMOUNT, given.strip()) if isinstance(given, str) else None
+    if amount is None:
+        return f"must be {whole}{', not text' if isinstance(given, str) else ''}"
+    name = next((part for part in reversed(location) if isinstance(part, str)), "")
+    return f"must be {_as_a_number(amount[1], amount[2], amount[3].lower(), name, whole)}"
+
+
+def _as_a_number(sign: str, figure: str, unit: str, name: str, whole: str) -> str:
+    """Units are in the names of fields: of `50ms` in a field of seconds, it is said what to write."""
+    if not unit and not sign:
+        return f"{whole}, not text: remove the quotes"
+    if unit in SECONDS and name.endswith("_s"):
+        return f"a number of seconds, without a unit: write {float(figure) * SECONDS[unit]:g}"
+    if unit == "%" and name.endswith("_fraction"):
+        return f"a fraction of 1: write {float(figure) / 100:g}"
+    return f"{whole}, in the unit that the name of the field says: write {figure} if that is {_unit_of(name)}"
+
+
+def _unit_of(name: str) -> str:
+    return next((words for ending, words in UNITS.items() if name.endswith(ending)), "it")
 
 
 def _missing(kind: type[Document], location: Location) -> str:

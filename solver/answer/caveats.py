@@ -1,20 +1,25 @@
 """What a reader of a plan should know beside its numbers: where the search or the start-up needs a second look."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
+from typing import Final
 
 from sutler.solver.answer.engine_args import checkpoint_of
 from sutler.solver.candidates.engines import can_run
 from sutler.solver.candidates.enumerate import power_cap_fractions
 from sutler.solver.market.pools import PIECE_SIZES, disk_needed_gb, group_offers
 from sutler.solver.plan import Rental, Replica
-from sutler.solver.problem import Problem
+from sutler.solver.problem import LatencyMetric, Problem
+
+# Chosen: slower than people read aloud, wait for a first word, or a batch job takes for one request.
+PLAUSIBLE_S: Final[Mapping[LatencyMetric, float]] = {"tpot": 1.0, "ttft": 300.0, "e2e": 7200.0}
 
 
 def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Sentences for `Plan.warnings`, each with what to do."""
     return (
+        *_implausible_limits(problem),
         *_at_low_ends(problem),
         *_odd_machines(problem),
         *_odd_measurements(problem),
@@ -25,6 +30,17 @@ def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Repl
         *_checkpoints(problem, replicas),
         *_beyond_vllm(replicas),
     )
+
+
+def _implausible_limits(problem: Problem) -> Iterator[str]:
+    for model in problem.models:
+        for limit in dict.fromkeys(limit for workload in model.workloads for limit in model.limits_of(workload)):
+            if limit.seconds > PLAUSIBLE_S[limit.metric]:
+                name = f"{limit.metric}_p{limit.percentile}_s"
+                yield (
+                    f"{model.name}: {name} of {limit.seconds:g} s limits next to nothing: "
+                    f"if milliseconds were meant, write {limit.seconds / 1000:g}"
+                )
 
 
 def _at_low_ends(problem: Problem) -> Iterator[str]:
