@@ -38,7 +38,7 @@ WRONG: list[tuple[Path, object, str, str]] = [
     (("objective",), {"kind": "min_power", "headroom_fraction": 1.5}, "objective.headroom_fraction", "at most 1"),
     (("objective", "give_up_fraction"), 1, "objective.give_up_fraction", "below 1"),
     (("objective", "give_up_fraction"), -0.01, "objective.give_up_fraction", "at least 0"),
-    (("objective", "give_up_fraction"), "1 %", "objective.give_up_fraction", "must be a number"),
+    (("objective", "give_up_fraction"), "1 %", "objective.give_up_fraction", "must be a fraction of 1: write 0.01"),
     (("objective", "robust"), "yes", "objective.robust", "true or false"),
     (
         ("objective",),
