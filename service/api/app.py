@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from pydantic.json_schema import models_json_schema
 
 from sutler.service.api.health import router as health
@@ -59,7 +60,7 @@ def build_app(opened: Opened) -> FastAPI:
                 listening.cancel()
                 await asyncio.wait({listening})
 
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs with assets of its own: no page of sutler loads anything from elsewhere
         title="sutler",
         version=VERSION,
         lifespan=lifespan,

@@ -44,3 +44,12 @@ def test_every_limit_on_the_page_is_a_setting_with_that_default() -> None:
     assert f"| {usual.most_models}, {usual.most_workloads:,} |" in PAGE
     assert f"| {usual.most_waiting_plans:,} |" in PAGE
     assert f"| {usual.reads_per_second:,.0f}, {usual.changes_per_minute} |" in PAGE
+
+
+def test_the_pages_of_the_api_load_nothing_from_elsewhere(service: Running) -> None:
+    for page in ("/docs", "/redoc"):
+        text = service.get(page).text
+        assert not re.findall(r"(?:src|href)=[\"'](?:https?:)?//", text)
+        assets = re.findall(r"(?:src|href)=[\"'](/[^\"']+)[\"']", text)
+        assert assets
+        assert all(service.get(asset).status_code == 200 for asset in assets)
