@@ -28,7 +28,7 @@ from sutler.service.cli.time_layer import profile
 app = typer.Typer(
     name="sutler",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

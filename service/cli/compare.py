@@ -5,7 +5,7 @@ What is slow to import is imported when the command runs, so that --help is inst
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sutler.service.documents.comparison import ComparisonDocument
     from sutler.service.translation.to_problem import Translation
     from sutler.solver.strategies.comparing import Ran
+
+
+MOST_RIVALS: Final = 5  # chosen: what is compared at a glance
 
 
 @guarded
@@ -51,6 +54,9 @@ def compare(
     last: Annotated[
         float | None, typer.Option("--to", help="With --pareto: largest budget or load; default: the double.")
     ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Show every strategy, not the best five rivals alone.")
+    ] = False,
     as_json: Annotated[bool, prints("the comparison, as JSON (`sutler schema comparison`)")] = False,
     out: Annotated[Path | None, also_writes("the comparison")] = None,
     plot: Annotated[Path | None, also_draws("it, as .png or .svg")] = None,
@@ -71,7 +77,8 @@ def compare(
     limit = {} if time_limit_s is None else {"solver.time_limit_s": time_limit_s}
     document = problem_document(read_problem(problem), {"solver.alternatives": False, **limit})
     compared = _compared(translated(document, folder_of(problem)), names, wanted)
-    deliver(compared, comparison_view(compared), as_json=as_json, out=out)
+    most = None if everybody or names is not None else MOST_RIVALS
+    deliver(compared, comparison_view(compared, most=most), as_json=as_json, out=out)
     if plot is not None:
         write_file(plot, drawn(compared, plot))
     raise typer.Exit(exit_of(compared))

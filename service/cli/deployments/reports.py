@@ -111,13 +111,14 @@ def traffic(name: Name, as_json: AsJson = False) -> None:
 @guarded
 def feeds(
     name: Name,
-    file: Annotated[
+    given: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help=f"Read the traffic from these feeds, and no others. {INPUT}"),
+        typer.Argument(metavar="[FILE]", help=f"Read the traffic from these feeds, and no others. {INPUT}"),
     ] = None,
+    option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The same.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the traffic is read from and how the last readings went; with --file, say where.
+    """Show where the traffic is read from and how the last readings went; with FILE, say where.
 
     The file has `feeds: [{model, kind, urls}]`, or the list alone; an empty list reads none. Exit status: 0, 2 bad
     input, 1 no answer from the service.
@@ -125,6 +126,7 @@ def feeds(
     from sutler.service.cli.views.traffic import feeds_view
     from sutler.service.deployments.traffic.feed_schema import FeedsResource
 
+    file = given or option
     body: Any = None if file is None else read_data(file, "FILE")
     whole = {"feeds": body} if isinstance(body, list) else body
     with calling() as client:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @guarded
 def apply(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help=f"A deployment {{name, problem, policy}}, or a problem. {INPUT}")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME] FILE", help=f"The deployment, and {{name, problem, policy}} or a problem. {INPUT}"
+        ),
     ],
     name: Annotated[str | None, typer.Option("--name", help="The deployment; wins over the file's name.")] = None,
     as_json: AsJson = False,
@@ -37,7 +40,10 @@ def apply(
     from sutler.service.cli.deployments.files import wanted_deployment
     from sutler.service.deployments.schemas import DeploymentResource
 
-    wanted = wanted_deployment(file, name)
+    *named, file = words
+    if len(named) > 1 or (named and name is not None):
+        raise typer.BadParameter("give NAME FILE, or FILE and --name NAME")
+    wanted = wanted_deployment(Path(file), named[0] if named else name)
     with calling() as client:
         reply = client.put(at(wanted.name), wanted.body)
         if wanted.feeds is not None:

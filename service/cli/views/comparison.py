@@ -33,9 +33,13 @@ MOST_COLUMNS: Final = 7  # of points side by side; more go into tables below
 _SWEPT: Final = {"budget_usd_per_hour": ("budgets", "$/h"), "rate_rps": ("loads", "req/s")}
 
 
-def comparison_view(comparison: ComparisonDocument) -> Iterator[RenderableType]:
-    """The parts to print, in order: who wins, by how much, with what, and what cannot be compared."""
-    applicable = [one for one in comparison.strategies if one.status != "not_applicable"]
+def comparison_view(comparison: ComparisonDocument, *, most: int | None = None) -> Iterator[RenderableType]:
+    """The parts to print, in order: who wins, by how much, with what, and what cannot be compared.
+
+    `most`: only so many rivals, the best of them; None: all.
+    """
+    ran = [one for one in comparison.strategies if one.status != "not_applicable"]
+    applicable = ran if most is None else _best(ran, comparison, most)
     by_market = {own: [one for one in applicable if one.own_market == own] for own in (False, True)}
     drawn = _bars_of(applicable)
     yield _headline(comparison)
@@ -49,11 +53,27 @@ def comparison_view(comparison: ComparisonDocument) -> Iterator[RenderableType]:
         yield from frontier_view(comparison.frontier, comparison.objective)
     if any(one.gpus for one in applicable):
         yield from section("What they rent", _fleets(applicable))
+    if len(applicable) < len(ran):
+        left = len(ran) - len(applicable)
+        yield Text(f"\nThe best {len(applicable) - 1} rivals are shown; --all shows {left} more, --json has all.")
     yield from listed("Without a plan", _by_reason(one for one in applicable if one.reason is not None))
-    others = (one for one in comparison.strategies if one.status == "not_applicable")
+    others = [one for one in comparison.strategies if one.status == "not_applicable" and most is None]
     yield from listed("Not applicable", _by_reason(others))
     yield from listed("What they do", _described(applicable))
     yield from listed("Notes", comparison.notes)
+
+
+def _best(ran: Sequence[ComparedStrategy], comparison: ComparisonDocument, most: int) -> list[ComparedStrategy]:
+    """Sutler, those whose plans do not stand, and the best rivals on the market as it is, in their order."""
+    sign = -1.0 if comparison.objective == "max_throughput" else 1.0
+
+    def rank(one: ComparedStrategy) -> tuple[bool, float]:
+        value = value_of(one)
+        return one.own_market, inf if value is None else sign * value
+
+    rivals = sorted((one for one in ran[1:] if one.status != "rejected"), key=rank)
+    kept = {one.name for one in (ran[0], *rivals[:most])}
+    return [one for one in ran if one.name in kept or one.status == "rejected"]
 
 
 def claim(comparison: ComparisonDocument) -> str:
@@ -67,7 +87,11 @@ def claim(comparison: ComparisonDocument) -> str:
     rival_value = None if best is None else value_of(best)
     if best is None or rival_value is None:
         return f"{achieved}; no rival has a plan on the same supply"
-    named = f"the best rival on the same supply, {best.name} ({_amount(rival_value, comparison.objective)})"
+    equals = [one.name for one in comparison.strategies[1:] if one is not best and _ties(one, value)]
+    others = "the best of the others" if equals else "the best rival"
+    named = f"{others} on the same supply, {best.name} ({_amount(rival_value, comparison.objective)})"
+    if equals:
+        achieved = f"{achieved}, as {' and '.join(equals)} {'does' if len(equals) == 1 else 'do'}"
     better, change = _difference(value, rival_value, comparison.objective)
     if abs(change) < SAME_FRACTION:
         return f"{achieved}: as good as {named}"
@@ -75,6 +99,12 @@ def claim(comparison: ComparisonDocument) -> str:
         worse = percent(abs(change)) if rival_value else _amount(value - rival_value, comparison.objective)
         return f"{achieved}, {worse} worse than {named}: {_way_to_better(sutler, best)}"
     return f"{achieved}: {_advantage(comparison.objective, percent(abs(change)))} {named}"
+
+
+def _ties(one: ComparedStrategy, value: float) -> bool:
+    """Whether a strategy is as good on the same supply; those that do just what sutler does are."""
+    own = value_of(one)
+    return own is not None and not one.own_market and abs(_difference(value, own, "")[1]) < SAME_FRACTION
 
 
 def _headline(comparison: ComparisonDocument) -> Text:
