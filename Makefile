@@ -16,7 +16,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	robust-bench simulation-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
+	robust-bench simulation-bench what-if-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
+	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
 	@echo "make offline-bench         applications of several models, by SamuLLM's strategies and sutler's (ARGS=...)"
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
 	@echo "make export-check          have SkyPilot and vLLM read what is exported for them (installs both into build/, 2.5 GB)"
@@ -79,6 +80,9 @@ robust-bench: $(STAMP)
 
 simulation-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.simulation $(ARGS)
+
+what-if-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.what_if $(ARGS)
 
 offline-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.offline $(ARGS)
@@ -135,7 +139,7 @@ accuracy: check-data $(STAMP)
 install: $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock | check-python
-	@echo "Installing into $(VENV) with $(PYTHON) (about 550 MB; a minute or two the first time)"
+	@echo "Installing into $(VENV) with $(PYTHON) (about 930 MB; a minute or two the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .

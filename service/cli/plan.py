@@ -136,7 +136,7 @@ def _one(
 
     document = problem_document(data, changes)
     translation = translated(document, folder)
-    latest = [Progress("solving", 0.0)]
+    latest, limit_s = [Progress("solving", 0.0)], None if validates else document.solver.time_limit_s
 
     def work() -> "PlanDocument":
         if not validates:
@@ -144,7 +144,7 @@ def _one(
         known = recorded([model.name for model in document.models], traces, "--trace")
         return validated_plan(translation, traffic_of_problem(document, folder, known), on_progress=latest.append)
 
-    made = in_background(work, lambda seconds: _line(latest[-1], seconds, document.objective.kind))
+    made = in_background(work, lambda seconds: _line(latest[-1], seconds, document.objective.kind, limit_s))
     deliver(made, plan_view(made), as_json=as_json, out=out)
     raise typer.Exit(exit_of_plan(made.status))
 
@@ -171,7 +171,7 @@ def _several(
     raise typer.Exit(Exit.PLANNED if {"optimal", "feasible"} & {*statuses} else first)
 
 
-def _line(progress: Progress, seconds: float, kind: Any) -> str:
+def _line(progress: Progress, seconds: float, kind: Any, limit_s: float | None = None) -> str:
     from sutler.service.cli.views.progress import progress_line
 
-    return progress_line(replace(progress, seconds=seconds), kind)
+    return progress_line(replace(progress, seconds=seconds), kind, limit_s=limit_s)

@@ -8,9 +8,10 @@ from sutler.solver.progress import Progress
 from sutler.solver.strategies.comparing import Ran
 
 
-def progress_line(progress: Progress, kind: ObjectiveKind) -> str:
-    """One line such as `1.2 s · incumbent · best 7.1 req/s · proven 7.14 (gap 0.56 %) · 2,055 candidates`."""
-    parts = [f"{progress.seconds:.1f} s", progress.phase]
+def progress_line(progress: Progress, kind: ObjectiveKind, *, limit_s: float | None = None) -> str:
+    """One line such as `1.2 of 30 s · incumbent · best 7.1 req/s · proven 7.14 (gap 0.56 %) · 2,055 candidates`."""
+    limit = "" if limit_s is None else f" of {limit_s:g}"
+    parts = [f"{progress.seconds:.1f}{limit} s", progress.phase]
     if progress.value is not None:
         parts.append(f"best {number(progress.value)} {objective_unit(kind)}")
     if progress.bound is not None:

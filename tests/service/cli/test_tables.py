@@ -363,3 +363,4 @@ def test_progress_is_one_line() -> None:
     line = progress_line(Progress("proving", 1.23, 2055, 7.1, 7.14, 0.0056), "max_throughput")
     assert line == "1.2 s · proving · best 7.100 req/s · proven 7.140 (gap 0.56 %) · 2,055 candidates"
     assert progress_line(Progress("candidates", 0.5), "min_cost") == "0.5 s · candidates"
+    assert progress_line(Progress("candidates", 0.5), "min_cost", limit_s=30.0) == "0.5 of 30 s · candidates"

@@ -47,10 +47,25 @@ MIXED = (
         ({"min_reliability_fraction": 0.95}, "ab"),
         ({"max_age_s": 900, "contracts": []}, "abc"),
         ({"max_age_s": 3620, "contracts": []}, "abcd"),
+        ({"exclude": {"providers": ["VASTAI"]}}, "b"),
+        ({"exclude": {"regions": ["us"]}}, "b"),
+        ({"exclude": {"gpus": ["a100-sxm4-80gb"]}}, "ac"),
+        ({"exclude": {"offers": ["vastai/a", "runpod/c"]}}, "bc"),
+        ({"providers": ["vastai"], "exclude": {"regions": ["US-TX"]}}, "c"),
     ],
 )
 def test_the_filter_keeps_what_it_says(filters: dict[str, Any], ids: str) -> None:
     assert kept(view_of(*MIXED, **filters)) == list(ids)
+
+
+def test_names_that_leave_nothing_out_are_noted() -> None:
+    exclude = {"providers": ["vastai", "vast"], "offers": ["vastai/a", "a"], "regions": ["EU"]}
+    notes = [note for note in view_of(*MIXED, exclude=exclude).notes if "leaves nothing out" in note]
+    assert [note.split(" is ")[0] for note in notes] == [
+        "market.filter.exclude.providers: vast",
+        "market.filter.exclude.regions: EU",
+        "market.filter.exclude.offers: a",
+    ]
 
 
 def test_only_what_may_be_taken_away_has_to_be_asked_for() -> None:
