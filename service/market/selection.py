@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Final, get_args
 
 from sutler.adapters.base import Contract
@@ -82,7 +83,9 @@ def provider_names(names: Sequence[str]) -> tuple[str, ...]:
     plain = tuple(name.strip().lower() for name in names)
     unknown = [name for name in plain if name not in PROVIDERS]
     if unknown:
-        remedy = f"is no cloud that can be polled; there are {', '.join(PROVIDERS)}"
+        near = get_close_matches(unknown[0], list(PROVIDERS), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        remedy = f"is no cloud that can be polled; {hint}there are {', '.join(PROVIDERS)}"
         raise DocumentError.of("provider", remedy, value=unknown[0])
     return plain
 

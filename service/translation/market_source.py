@@ -218,7 +218,10 @@ def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> N
     if set(dropped) == {STALE}:
         remedy = "poll (`sutler market poll`) or take a fresh snapshot, or raise market.filter.max_age_s"
         return NoMarketDataError(reason, remedy)
-    return NoMarketDataError(reason, "loosen market.filter, or take a fresh snapshot of more providers")
+    has = ""
+    if "filter.providers" in dropped:
+        has = f" (the market has offers of {', '.join(sorted({offer.provider for offer in snapshot.offers}))})"
+    return NoMarketDataError(reason, f"loosen market.filter{has}, or take a fresh snapshot of more providers")
 
 
 def _count_note(kept: int, dropped: Counter[str]) -> Iterable[str]:
