@@ -12,7 +12,7 @@ from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.fields import Document, Timestamp
 from sutler.service.documents.market import ContractName, ProviderUsed
 from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
-from sutler.service.documents.problem_parts import SloDocument
+from sutler.service.documents.problem_parts import EngineChoice, SloDocument
 
 Fractions = dict[str, float]
 
@@ -111,7 +111,7 @@ class ReplicaDocument(Document):
     """How to start it, by vLLM's names whatever the engine."""
     engine_env: dict[str, str]
     """Environment variables to start it with."""
-    engine: Literal["vllm", "sglang", "tensorrt-llm", "any-layout"] = "vllm"
+    engine: EngineChoice = "vllm"
     """What serves it; `any-layout`: an engine that runs the stages as they are."""
     max_load_fraction: float | None = None
     """The utilisation up to which requests in these proportions keep all their limits; null in plans of versions
