@@ -114,7 +114,7 @@ def test_a_wrong_problem_is_said_to_be_wrong_where_it_is(written: Path, right: s
         ("plan {problem} --set budget_usd=20", "(did you mean budget_usd_per_hour?)"),
         ("plan {problem} --budget 1,2 --validate", "--validate goes with one plan"),
         ("market poll vast", "did you mean vastai? there are vastai, runpod"),
-        ("plan {problem} --set market.filter.providers=[acm]", "loosen market.filter (the market has offers of acme)"),
+        ("plan {problem} --set market.filter.providers=[acm]", "(the market has offers of acme)"),
         ("export {plan} --format helm", "'helm' is not one of"),
         ("deployments show chat", "start it with `sutler serve`, or set SUTLER_URL"),
     ],
