@@ -5,12 +5,15 @@ without the one and without the other, `--exclude a --exclude b` without both.
 """
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sutler.service.documents.changes import Changes, parsed, separated, variants
+from sutler.service.documents.errors import DocumentError
 
 Set = Annotated[
     list[str] | None,
@@ -40,6 +43,7 @@ Robust = Annotated[bool, typer.Option("--robust", help="Plan for the low end of 
 
 def asked_variants(
     data: Mapping[str, Any],
+    folder: Path,
     *,
     sets: Sequence[str] | None,
     budget: str | None,
@@ -66,7 +70,7 @@ def asked_variants(
             [{"models.*.precision": names[0] if len(names) == 1 else list(names)} for names in _together(precision)]
         )
     if exclude:
-        choices.append([_without(names, data) for names in _together(exclude)])
+        choices.append([_without(names, data, folder) for names in _together(exclude)])
     if robust:
         choices.append([{"objective.robust": True}])
     return variants(choices)
@@ -77,13 +81,45 @@ def _together(given: Sequence[str]) -> list[tuple[str, ...]]:
     return list(product(*([name.strip() for name in separated(text)] for text in given)))
 
 
-def _without(names: Sequence[str], data: Mapping[str, Any]) -> Changes:
-    """GPUs are told from providers by the problem's catalogue, offers by their slash."""
-    from sutler.solver.catalog import load_gpus
-
-    own = data.get("gpus")
-    gpus = {*load_gpus("paper_table1" if data.get("catalog") == "paper_table1" else "default"), *(own or ())}
+def _without(names: Sequence[str], data: Mapping[str, Any], folder: Path) -> Changes:
+    """GPUs are told from providers by the problem's catalogue, offers by their slash. Raises DocumentError."""
     found: dict[str, list[str]] = {"gpus": [], "offers": [], "providers": []}
     for name in names:
-        found["gpus" if name in gpus else "offers" if "/" in name else "providers"].append(name)
+        kind, meant = ("offers", name) if "/" in name else _gpu_or_provider(name, data, folder)
+        found[kind].append(meant)
     return {f"market.filter.exclude.{kind}": names for kind, names in found.items() if names}
+
+
+def _gpu_or_provider(name: str, data: Mapping[str, Any], folder: Path) -> tuple[str, str]:
+    """What a name stands for, and as the market spells it. Raises DocumentError for one that is neither."""
+    from sutler.solver.catalog import load_gpus, resolve_gpu
+    from sutler.solver.errors import UnknownNameError
+
+    own, edition = data.get("gpus"), data.get("catalog", "default")
+    gpus = {*load_gpus("paper_table1" if edition == "paper_table1" else "default"), *(own or ())}
+    providers = _providers(data, folder)
+    if name in gpus:
+        return "gpus", name
+    if name.lower() in providers:
+        return "providers", name
+    try:
+        return "gpus", resolve_gpu(name).slug
+    except UnknownNameError:
+        near = get_close_matches(name.lower(), [*gpus, *providers], n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        remedy = f"is no GPU of the catalogue and no provider; {hint}Offers are named provider/offer_id"
+        raise DocumentError.of("--exclude", remedy, value=name) from None
+
+
+def _providers(data: Mapping[str, Any], folder: Path) -> set[str]:
+    """Those that can be polled, and those of the problem's own snapshot."""
+    from sutler.adapters.registry import PROVIDERS
+    from sutler.service.documents.reading import read_document
+
+    market = data.get("market")
+    offers = market.get("offers") if isinstance(market, Mapping) else None
+    if isinstance(offers, str):
+        offers = read_document(folder / Path(offers).expanduser(), field="market.offers")
+    rows = offers.get("offers") if isinstance(offers, Mapping) else None
+    named = {str(row.get("provider")).lower() for row in rows or () if isinstance(row, Mapping)}
+    return named | set(PROVIDERS)

@@ -1,13 +1,20 @@
 """`sutler init`: four questions, or options in their place, and a problem file that `sutler plan` takes."""
 
+from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.output import check_target, write_file
 from sutler.service.documents.errors import DocumentError
+
+if TYPE_CHECKING:
+    from sutler.solver.catalog import ModelSpec
+
+T = TypeVar("T")
 
 MODEL: Final = ("Which model (catalogue id, repository or usual spelling)?", "llama-3.1-8b")
 TRAFFIC: Final = ("How many requests per second, of how many tokens in and out?", "5 1000 300")
@@ -35,9 +42,11 @@ def init(
 ) -> None:
     """Ask what to serve, for how many requests, how fast and for how much, and write a problem to plan.
 
-    What an option answers is not asked. Exit status: 0, 2 bad input.
+    What an option answers is not asked. Exit status: 0, 2 bad input or no answer.
     """
+    from sutler.service.documents.market import MarketDocument
     from sutler.service.documents.problem import ProblemDocument
+    from sutler.service.documents.reading import read_document
     from sutler.service.documents.validation import validate
     from sutler.service.documents.yaml_loader import load_yaml
     from sutler.solver.catalog import resolve_model
@@ -45,12 +54,14 @@ def init(
     check_target(out)
     if out.exists() and not force:
         refuse(f"{out} is there already: name another file, or give --force to replace it")
-    spec = resolve_model(_asked(model, *MODEL), field="--model")
-    load = _numbers(
-        _asked(traffic, *TRAFFIC), 3, "--traffic", "give requests/s, tokens in and tokens out: 5 1000 300"
+    if market is not None:
+        validate(MarketDocument, read_document(out.parent / market, field="--market"))
+    spec = _asked(model, *MODEL, lambda text: resolve_model(text, field="--model"))
+    load = _asked(traffic, *TRAFFIC, lambda text: _traffic(text, spec))
+    limits = _asked(
+        latency, *LATENCY, lambda text: _numbers(text, 2, "--latency", "give two numbers of seconds: 2 0.05")
     )
-    limits = _numbers(_asked(latency, *LATENCY), 2, "--latency", "give two numbers of seconds: 2 0.05")
-    [usd] = _numbers(_asked(budget, *BUDGET), 1, "--budget", "give a number of USD per hour, or 0")
+    [usd] = _asked(budget, *BUDGET, lambda text: _numbers(text, 1, "--budget", "give USD per hour, or 0", least=0.0))
     text = problem_text(spec.id, load, limits, usd, market)
     validate(ProblemDocument, load_yaml(text))
     write_file(out, text.encode())
@@ -83,23 +94,38 @@ models:
 """
 
 
-def _asked(given: str | None, question: str, usual: str) -> str:
-    """The option, or what the caller answers; without anybody to ask, what is usual."""
+def _asked(given: str | None, question: str, usual: str, read: Callable[[str], T]) -> T:
+    """The option, or what the caller answers, asked again until it can be read. Raises what `read` raises."""
+    from sutler.solver.errors import InvalidProblemError
+
     if given is not None:
-        return given
-    try:
-        return str(typer.prompt(question, default=usual, err=True))
-    except typer.Abort:
-        typer.echo(err=True)
-        raise
+        return read(given)
+    while True:
+        try:
+            return read(str(typer.prompt(question, default=usual, err=True)))
+        except (DocumentError, InvalidProblemError) as error:
+            say(f"{error}")
+        except typer.Abort:
+            say("")
+            refuse("no answer, so nothing is written: answer, or give --model, --traffic, --latency and --budget")
 
 
-def _numbers(text: str, count: int, field: str, remedy: str) -> list[float]:
-    """So many numbers, divided by spaces or commas. Raises DocumentError."""
+def _traffic(text: str, spec: "ModelSpec") -> list[float]:
+    """Requests/s, tokens of a prompt and of an answer. Raises DocumentError."""
+    found = _numbers(text, 3, "--traffic", "give requests/s, tokens in and tokens out: 5 1000 300")
+    if found[1] + found[2] > spec.max_context_tokens:
+        remedy = f"is beyond the context of {spec.id}: at most {spec.max_context_tokens} tokens in and out"
+        raise DocumentError.of("--traffic", remedy, value=text)
+    return found
+
+
+def _numbers(text: str, count: int, field: str, remedy: str, *, least: float | None = None) -> list[float]:
+    """So many numbers above 0, or from `least` on, divided by spaces or commas. Raises DocumentError."""
     try:
         found = [float(word) for word in text.replace(",", " ").split()]
     except ValueError:
         raise DocumentError.of(field, remedy, value=text) from None
-    if len(found) != count:
+    fit = [isfinite(number) and (number > 0 if least is None else number >= least) for number in found]
+    if len(found) != count or not all(fit):
         raise DocumentError.of(field, remedy, value=text)
     return found

@@ -100,6 +100,7 @@ def plan(
     options = {path: value for path, value in wins.items() if value is not None}
     asked = asked_variants(
         data,
+        folder,
         sets=sets,
         budget=budget,
         exclude=exclude,

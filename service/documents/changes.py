@@ -29,6 +29,9 @@ def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
 
     Mappings on the way are made where there are none. Raises DocumentError for a path that leads nowhere.
     """
+    if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in changes):
+        remedy = "must be a mapping of paths to values: {'budget_usd_per_hour': 20}"
+        raise DocumentError.of("changes", remedy, value=changes)
     found: Any = dict(data)
     for path, value in changes.items():
         found = _put(found, _parts(path), value, [])
@@ -45,7 +48,10 @@ def parsed(text: str) -> list[Changes]:
     path = path.strip()
     if not mark or not path:
         raise DocumentError.of("--set", "give KEY=VALUE, as budget_usd_per_hour=20", value=text)
-    return [{path: _value(part, path)} for part in separated(values)]
+    parts = separated(values)
+    if not all(part.strip() for part in parts):
+        raise DocumentError.of(path, "is given no value: null takes away what stands there", value=text)
+    return [{path: _value(part, path)} for part in parts]
 
 
 def variants(choices: Iterable[Sequence[Changes]]) -> list[Changes]:
@@ -88,7 +94,7 @@ def _put(here: Any, parts: Sequence[str], value: object, before: Sequence[str]) 
     if isinstance(here, list | tuple):
         numbers = _entries(here, first, so_far)
         return [_put(one, rest, value, so_far) if index in numbers else one for index, one in enumerate(here)]
-    raise DocumentError.of(".".join(before), "must be a mapping of names to values", value=here)
+    raise DocumentError.of(_joined(before), "must be a mapping of names to values", value=here)
 
 
 def _entries(entries: Sequence[Any], part: str, so_far: Sequence[str]) -> set[int]:
@@ -103,7 +109,13 @@ def _entries(entries: Sequence[Any], part: str, so_far: Sequence[str]) -> set[in
     if part.isdecimal() and int(part) < len(entries):
         return {int(part)}
     known = ", ".join(names) or f"numbers from 0 to {len(entries) - 1}"
-    raise DocumentError.of(".".join(so_far), f"leads nowhere: known there are {known}", value=part)
+    raise DocumentError.of(_joined(so_far), f"leads nowhere: known there are {known}", value=part)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """As errors write a path: `models[0].precision`."""
+    text = "".join(f"[{part}]" if part.isdecimal() or part == ALL else f".{part}" for part in parts)
+    return text.removeprefix(".") or "PROBLEM"
 
 
 def separated(text: str) -> list[str]:

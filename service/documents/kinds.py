@@ -27,6 +27,10 @@ CALLED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sutler/market/v1": ("a market", "a problem names its file in market.offers"),
     "sutler/calibration/v1": ("a calibration", "a problem names its file in throughput.calibration"),
+    "sutler/what-if/v1": ("a table of plans", "`sutler plan` with one value for each option makes a plan"),
+    "sutler/comparison/v1": ("a comparison", "`sutler compare PROBLEM` makes them, and people read them"),
+    "sutler/estimate/v1": ("an estimate", "`sutler estimate` makes them, and people read them"),
+    "sutler/simulation/v1": ("a simulation", "`sutler simulate PLAN` makes them, and people read them"),
     "sutler/offline-plan/v1": (
         "an offline plan",
         "`sutler offline plan APPLICATION --json` makes them, `sutler offline simulate` and `adjust` take them",

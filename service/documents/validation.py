@@ -154,6 +154,7 @@ def _remedy(kind: type[Document], detail: ErrorDetails) -> str:
         remedy = "must be text; put it in quotes" if isinstance(given, int | float) else "must be text"
     elif rule == "literal_error":
         remedy = f"must be {context['expected']}{_meant(given, re.findall(QUOTED, context['expected']))}"
+        remedy += "; spot is read as interruptible" if "'interruptible'" in context["expected"] else ""
     elif rule in ("too_long", "string_too_long"):
         remedy = f"is too long: at most {context['max_length']} are allowed"
     else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,13 @@ def problem_document(given: Given, changes: Changes | None = None) -> ProblemDoc
         if not changes:
             return given
         given = given.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(given, str) and "\n" in given:
+        raise DocumentError.of(
+            "PROBLEM", "is text: give the path of a file, or its content as a mapping", value=given
+        )
+    if not isinstance(given, Mapping | str | PathLike):
+        remedy = "must be the path of a file, its content as a mapping, or a ProblemDocument"
+        raise DocumentError.of("PROBLEM", remedy, value=given)
     data = given if isinstance(given, Mapping) else read_document(Path(given), field="PROBLEM")
     if not isinstance(data, Mapping):
         remedy = "must hold a mapping of names to values (`sutler schema problem`)"

@@ -1,6 +1,7 @@
 """A plan and traffic in, what its users would see out."""
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,12 @@ def simulate(
 
     if traces and (lengths or duration_s is not None):
         raise DocumentError.of("traces", "have lengths and a duration of their own: leave lengths and duration_s out")
+    for field, recorded in (("traces", traces), ("lengths", lengths)):
+        if recorded is not None and not isinstance(recorded, Mapping):
+            raise DocumentError.of(field, "must be a mapping from each model to its requests", value=recorded)
+    for field, number in (("duration_s", duration_s), ("load_multiple", load_multiple)):
+        if number is not None and not (isinstance(number, int | float) and 0 < number < inf):
+            raise DocumentError.of(field, "must be a number above 0", value=number)
     traffic: PoissonTraffic | TraceTraffic
     if traces:
         traffic = TraceTraffic(_read(traces, "traces"), at_rated_load, load_multiple)

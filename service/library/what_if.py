@@ -4,11 +4,11 @@ The market is read once, all variants are checked before the first is planned, a
 alternatives) is left out: ten variants cost far less than ten plans (benchmarks/what_if.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from sutler.service.documents.changes import Changes
-from sutler.service.documents.errors import NoMarketDataError
+from sutler.service.documents.changes import MOST_VARIANTS, Changes
+from sutler.service.documents.errors import DocumentError, NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 from sutler.service.library.problems import Given, folder_of, problem_document, translated
@@ -21,7 +21,7 @@ from sutler.service.translation.to_problem import Translation
 
 def what_if(
     problem: Given,
-    variants: Sequence[Changes],
+    variants: Iterable[Changes],
     *,
     folder: str | Path | None = None,
     on_planned: Callable[[VariantDocument], None] | None = None,
@@ -32,11 +32,19 @@ def what_if(
     `problem` and `folder` are as in `plan`. A variant without a market to plan on is an answer, not an error.
     Raises DocumentError and UnknownNameError where the problem or a variant is wrong; nothing is planned then.
     """
+    if isinstance(variants, Mapping | str):
+        remedy = "must be a list of mappings of paths to values: [{'budget_usd_per_hour': 20}]"
+        raise DocumentError.of("variants", remedy, value=variants)
+    every = ({}, *variants)
+    if len(every) > 1 + MOST_VARIANTS:
+        raise DocumentError.of("variants", f"at most {MOST_VARIANTS} are planned at once", value=len(every) - 1)
     store, where = StoreReadOnce(StoreWhenNeeded()), folder_of(problem, folder)
-    documents = [problem_document(problem, {**UNEXPLAINED, **changes}) for changes in ({}, *variants)]
+    base = problem_document(problem, UNEXPLAINED)
+    documents = [problem_document(base, changes) if changes else base for changes in every]
     translations = [_translation(document, where, store) for document in documents]
-    every = tuple(map(Variant, ({}, *variants), translations))
-    return answering.what_if(WhatIf(every), on_planned=on_planned, on_progress=on_progress)
+    return answering.what_if(
+        WhatIf(tuple(map(Variant, every, translations))), on_planned=on_planned, on_progress=on_progress
+    )
 
 
 def _translation(document: ProblemDocument, folder: Path, store: StoreReadOnce) -> Translation | str:

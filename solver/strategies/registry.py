@@ -6,6 +6,7 @@ Flow: `sutler compare` -> compare (here) -> Strategy.plan of each -> verify -> R
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final
@@ -149,8 +150,10 @@ def _chosen(known: Sequence[Strategy], names: Sequence[str] | None) -> list[Stra
     for name in names:
         if not any(_is_called(strategy, name) for strategy in known):
             families = dict.fromkeys(strategy.family for strategy in known)
+            near = get_close_matches(name, [*families, *(s.name for s in known)], n=3)
+            hint = f"did you mean {', '.join(near)}? " if near else ""
             remedy = (
-                f"the strategies for this problem are {', '.join(s.name for s in known)}; "
+                f"{hint}the strategies for this problem are {', '.join(s.name for s in known)}; "
                 f"their families are {', '.join(families)}"
             )
             raise UnknownNameError("strategies", name, remedy)

@@ -1,4 +1,4 @@
-"""A comparison as people read it: sutler beside every rival, at most 100 columns; at other budgets or loads, too."""
+"""A comparison as people read it: sutler beside every rival; at other budgets or loads, too."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

@@ -73,7 +73,10 @@ class FittedTable(Table):
     def _fitted(self, chosen: Sequence[int], widths: Sequence[int], gap: int) -> "FittedTable":
         """A copy with these columns, so wide and so far apart."""
         found = copy(self)
-        found.columns = [replace(self.columns[i], width=width) for i, width in zip(chosen, widths, strict=True)]
+        found.columns = [
+            replace(self.columns[old], width=width, _index=new)
+            for new, (old, width) in enumerate(zip(chosen, widths, strict=True))
+        ]
         found.padding = (0, 1, 0, gap - 2)
         return found
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from sutler.service.cli.terminal.output import rfc3339
 from sutler.service.cli.views.layout import bars, listed, section, table_of
-from sutler.service.cli.views.wording import age, price
+from sutler.service.cli.views.wording import age, counted, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
@@ -139,7 +139,7 @@ def _summary(market: StoredMarket, most: int) -> str:
     shown = f", the {most} cheapest shown (--limit)" if len(market.offers) > most else ""
     when = f"{market.taken_at:%Y-%m-%d %H:%M:%S} UTC"
     seen = f"seen up to {age(max(0.0, oldest_s))} before"
-    return f"{len(market.offers):,} offers of {gpus} GPU types as of {when}, {seen}{shown}."
+    return f"{len(market.offers):,} offers of {counted(gpus, 'GPU type')} as of {when}, {seen}{shown}."
 
 
 def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""A plan as people read it, from its document alone: at most 100 columns, one idea per table."""
+"""A plan as people read it, from its document alone: one idea per table."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

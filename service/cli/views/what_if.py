@@ -11,7 +11,7 @@ from rich.text import Text
 from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
-from sutler.service.cli.views.wording import fleet, number, objective_unit, percent, price
+from sutler.service.cli.views.wording import counted, fleet, number, objective_unit, percent, price
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 
 AS_IT_IS: Final = "as it is"
@@ -32,9 +32,9 @@ def what_if_view(found: WhatIfDocument) -> Iterator[RenderableType]:
     every = (found.base, *found.variants)
     seconds = sum(one.seconds for one in every)
     yield headed(
-        f"{len(found.variants)} variants of the problem, planned in {seconds:.1f} s beside it as it is",
+        f"The problem as it is and {counted(len(found.variants), 'variant')} of it, planned in {seconds:.1f} s",
         "" if found.market is None else market_words(found.market),
-        "No plan is issued; proven to the gap of each: no plan of its variant is better by more",
+        "None of these plans is issued; each is proven to its gap",
         style="bold",
     )
     yield from section("What if", _results(every))

@@ -40,6 +40,21 @@ def test_four_answers_make_a_problem(tmp_path: Path) -> None:
     assert "sutler market poll" in done.stderr
 
 
+def test_a_slip_is_asked_about_again(tmp_path: Path) -> None:
+    typed = "lama\nllama-3.1-8b\n5\n5 1000 300\n\n\n"
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "problem.yaml")], input=typed)
+    assert done.exit_code == 0, done.stderr
+    assert "did you mean" in done.stderr
+    assert "give requests/s, tokens in and tokens out" in done.stderr
+    assert problem_in(tmp_path).models[0].model == "llama-3.1-8b"
+
+
+def test_no_answer_writes_nothing(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "problem.yaml")], input="llama-3.1-8b\n")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "give --model, --traffic, --latency and --budget" in done.stderr
+
+
 def test_nothing_typed_is_what_is_usual(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["init", str(tmp_path / "problem.yaml")], input="\n\n\n\n")
     assert done.exit_code == 0
@@ -64,8 +79,12 @@ def test_what_it_writes_can_be_planned(tmp_path: Path) -> None:
         ("--traffic", "5 1000", "give requests/s, tokens in and tokens out: 5 1000 300"),
         ("--traffic", "5 x 300", "give requests/s"),
         ("--latency", "2", "give two numbers of seconds"),
-        ("--budget", "twenty", "give a number of USD per hour"),
-        ("--budget", "-3", "budget_usd_per_hour"),
+        ("--traffic", "-5 1000 300", "give requests/s"),
+        ("--traffic", "5 200000 300", "is beyond the context of llama-3.1-8b: at most 131072"),
+        ("--latency", "2 nan", "give two numbers of seconds"),
+        ("--budget", "twenty", "give USD per hour, or 0"),
+        ("--budget", "-3", "give USD per hour, or 0"),
+        ("--market", "nothere.json", "does not exist"),
     ],
 )
 def test_a_wrong_answer_is_named_and_writes_nothing(tmp_path: Path, option: str, value: str, complaint: str) -> None:

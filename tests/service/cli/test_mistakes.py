@@ -113,6 +113,16 @@ def test_a_wrong_problem_is_said_to_be_wrong_where_it_is(written: Path, right: s
         ),
         ("plan {problem} --set budget_usd=20", "(did you mean budget_usd_per_hour?)"),
         ("plan {problem} --budget 1,2 --validate", "--validate goes with one plan"),
+        (
+            "plan {problem} --exclude h10-sxm",
+            "--exclude: 'h10-sxm': is no GPU of the catalogue and no provider; did",
+        ),
+        ("plan {problem} --exclude rtx-4090,vast", "did you mean vastai?"),
+        ("plan {problem} --set budget_usd_per_hour=", "is given no value: null takes away what stands there"),
+        ("plan {problem} --budget 3,", "is given no value"),
+        ("plan {problem} --set models[3].precision=fp8", "models[3]: '3': leads nowhere"),
+        ("plan {problem} --contract spto", "spot is read as interruptible"),
+        ("compare {problem} --only homogenous", "did you mean homogeneous"),
         ("market poll vast", "did you mean vastai? there are vastai, runpod"),
         ("plan {problem} --set market.filter.providers=[acm]", "(the market has offers of acme)"),
         ("export {plan} --format helm", "'helm' is not one of"),
@@ -130,6 +140,12 @@ def test_a_wrong_command_is_answered_with_the_right_one(
     done = sutler(*arguments.format(problem=written, plan=plan).split())
     assert done.exit_code != 0
     assert said in re.sub(r"[\s│]+", " ", done.stderr)
+
+
+def test_names_are_excluded_as_people_spell_them(written: Path) -> None:
+    for name in ("RTX 4090", "rtx-4090", "ACME", "acme/a"):
+        done = sutler("plan", str(written), "--exclude", name)
+        assert (done.exit_code, "filter.exclude 1" in done.stderr) == (4, True), name
 
 
 def test_a_limit_that_cannot_be_meant_draws_a_warning(written: Path) -> None:

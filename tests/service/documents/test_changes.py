@@ -27,7 +27,7 @@ def test_mappings_on_the_way_are_made_and_null_takes_away() -> None:
     ("path", "complaint"),
     [
         ("models.nobody.precision", rf"models\.nobody: .*known there are {CHAT}"),
-        ("models[7].precision", r"models\.7: "),
+        ("models[7].precision", r"models\[7\]: "),
         ("objective.kind.more", r"objective\.kind: 'min_cost': must be a mapping"),
         ("models[", "is no path"),
         ("", "is empty"),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -50,6 +51,29 @@ def test_wrong_fields_are_named() -> None:
         sutler.plan({**EXAMPLE, "budgets": 3})
 
 
+@pytest.mark.parametrize("given", [3, None, [], "objective: {kind: min_cost}\nmodels: []\n"])
+def test_what_is_no_problem_is_named(given: Any) -> None:
+    with pytest.raises(sutler.DocumentError, match="PROBLEM"):
+        sutler.plan(given)
+
+
+@pytest.mark.parametrize("changes", ["budget_usd_per_hour=20", [("a", 1)], {3: 3}])
+def test_what_are_no_changes_is_named(changes: Any) -> None:
+    with pytest.raises(sutler.DocumentError, match="mapping of paths to values"):
+        sutler.plan(EXAMPLE, changes=changes)
+
+
+@pytest.mark.parametrize("variants", [{"budget_usd_per_hour": 20}, "budget_usd_per_hour=20", ["a"], [{}] * 101])
+def test_what_are_no_variants_is_named(variants: Any) -> None:
+    with pytest.raises(sutler.DocumentError, match=r"variants|changes"):
+        sutler.what_if(EXAMPLE, variants)
+
+
+def test_variants_may_be_generated() -> None:
+    found = sutler.what_if(EXAMPLE, ({"objective.headroom_fraction": share} for share in (0.1, 0.3)))
+    assert len(found.variants) == 2
+
+
 def test_a_plan_is_validated_where_that_is_asked_for() -> None:
     plan = sutler.plan(EXAMPLE, changes=QUICK, validate=True)
     assert plan.validation is not None
@@ -76,6 +100,9 @@ def test_a_plan_is_simulated_as_it_is_as_a_mapping_and_from_its_file(tmp_path: P
     assert found[0].models[0].requests > 0
     with pytest.raises(sutler.DocumentError, match="duration"):
         sutler.simulate(plan, duration_s=1e-9)
+    for wrong in ({"duration_s": -1}, {"duration_s": "abc"}, {"load_multiple": 0}, {"traces": "trace.csv"}):
+        with pytest.raises(sutler.DocumentError, match=next(iter(wrong))):
+            sutler.simulate(plan, **wrong)
     with pytest.raises(sutler.DocumentError, match="leave lengths and duration_s out"):
         sutler.simulate(plan, traces={"chat": path}, duration_s=3)
 
