@@ -145,8 +145,9 @@ def _notes(found: SimulationResource) -> Iterator[str]:
         falls_behind = model.offered_rps > 1.02 * model.throughput_rps
         if falls_behind and all(replica.waiting < 1 for replica in found.replicas):
             yield (
-                f"{model.model}: {number(found.end_s, digits=3)} s are too short to tell: most of what arrived is "
-                "still being answered: simulate for longer (--duration-s)."
+                f"{model.model} finished {number(model.throughput_rps)} of {number(model.offered_rps)} requests/s, and "
+                f"none waited: the rest was still being answered after {number(found.end_s, digits=3)} s. Simulate "
+                "for longer (--duration-s)."
             )
         elif falls_behind:
             yield (
