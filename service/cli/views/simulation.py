@@ -142,15 +142,12 @@ def _notes(found: SimulationResource) -> Iterator[str]:
                 f"{model.unserved:,} requests of {model.model} were served by no replica: their workload has no "
                 "share in the routing, or no cache holds them at their full length."
             )
+        finished = f"{model.model} finished {number(model.throughput_rps)} of {number(model.offered_rps)} requests/s"
         falls_behind = model.offered_rps > 1.02 * model.throughput_rps
         if falls_behind and all(replica.waiting < 1 for replica in found.replicas):
             yield (
-                f"{model.model} finished {number(model.throughput_rps)} of {number(model.offered_rps)} requests/s, and "
-                f"none waited: the rest was still being answered after {number(found.end_s, digits=3)} s. Simulate "
+                f"{finished}, and none waited: the rest was still being answered after {number(found.end_s, digits=3)} s. Simulate "
                 "for longer (--duration-s)."
             )
         elif falls_behind:
-            yield (
-                f"{model.model} finished {number(model.throughput_rps)} of {number(model.offered_rps)} requests/s: "
-                "its queue grows. Plan for more, or try a smaller --load-multiple."
-            )
+            yield f"{finished}: its queue grows. Plan for more, or try a smaller --load-multiple."
