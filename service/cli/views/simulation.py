@@ -146,8 +146,8 @@ def _notes(found: SimulationResource) -> Iterator[str]:
         falls_behind = model.offered_rps > 1.02 * model.throughput_rps
         if falls_behind and all(replica.waiting < 1 for replica in found.replicas):
             yield (
-                f"{finished}, and none waited: the rest was still being answered after {number(found.end_s, digits=3)} s. Simulate "
-                "for longer (--duration-s)."
+                f"{finished}, and none waited: the rest was still being answered after "
+                f"{number(found.end_s, digits=3)} s. Simulate for longer (--duration-s)."
             )
         elif falls_behind:
             yield f"{finished}: its queue grows. Plan for more, or try a smaller --load-multiple."
