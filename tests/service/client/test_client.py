@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,7 +153,7 @@ def test_a_script_of_twenty_lines_carries_out_what_a_deployment_plans(
             client.apply(name, {**EXAMPLE, "objective": {"kind": "min_cost", "headroom_fraction": 1.0}})
             until(lambda: client.holdings(name).holdings != first or None)
         finally:
-            running.send_signal(signal.SIGINT)
+            running.kill()
         assert running.stdout is not None
         said = running.stdout.read().decode()
     assert "rent 3 x small" in said
