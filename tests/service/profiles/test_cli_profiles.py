@@ -139,7 +139,8 @@ def test_every_message_says_what_to_do_next(store: Path, tmp_path: Path) -> None
 
 
 def test_a_name_that_cannot_be_shown_is_refused(store: Path, runs: Path) -> None:
-    sutler("profiles", "import", runs)
+    imported = sutler("profiles", "import", runs)
+    assert imported.exit_code == 0, imported.stderr
     result = sutler("calibrate", "a\x1b[31mb")
     assert result.exit_code == 2
     assert "\x1b" not in result.stderr
