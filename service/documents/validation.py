@@ -241,6 +241,12 @@ def _unknown_key(kind: type[Document], location: Location) -> str:
     known = sorted(
         {field.alias or name for owner in _owners(kind, location) for name, field in owner.model_fields.items()}
     )
+    for position, tag in enumerate(location[:-1]):
+        others = _owners(kind, [*location[:position], *location[position + 1 :]])
+        if any(tag in _tags(owner) for owner in others if "kind" in owner.model_fields) and any(
+            location[-1] in owner.model_fields for owner in others
+        ):
+            return f"does not go with kind: {tag}: leave it out (`--set` with null takes it away)"
     close = get_close_matches(str(location[-1]), known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return f"unknown key{hint}; known here: {', '.join(known)}"

@@ -114,6 +114,10 @@ def test_a_wrong_problem_is_said_to_be_wrong_where_it_is(written: Path, right: s
         ("plan {problem} --set budget_usd=20", "(did you mean budget_usd_per_hour?)"),
         ("plan {problem} --budget 1,2 --validate", "--validate goes with one plan"),
         (
+            "plan {problem} --set objective.kind=max_throughput --budget 3",
+            "objective.headroom_fraction: 0.2: does not go with kind: max_throughput: leave it out",
+        ),
+        (
             "plan {problem} --exclude h10-sxm",
             "--exclude: 'h10-sxm': is no GPU of the catalogue and no provider; did",
         ),

@@ -33,7 +33,12 @@ WRONG: list[tuple[Path, object, str, str]] = [
     (("objective",), "max_throughput", "objective", "mapping"),
     (("objective", "kind"), "fastest", "objective.kind", "'min_cost'"),
     (("objective", "kind"), DELETE, "objective.kind", "'min_cost'"),
-    (("objective", "headroom_fraction"), 0.1, "objective.headroom_fraction", "unknown key"),
+    (
+        ("objective", "headroom_fraction"),
+        0.1,
+        "objective.headroom_fraction",
+        "does not go with kind: max_throughput: leave it out",
+    ),
     (("objective",), {"kind": "min_cost", "headroom_fraction": -0.1}, "objective.headroom_fraction", "at least 0"),
     (("objective",), {"kind": "min_power", "headroom_fraction": 1.5}, "objective.headroom_fraction", "at most 1"),
     (("objective", "give_up_fraction"), 1, "objective.give_up_fraction", "below 1"),
