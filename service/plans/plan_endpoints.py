@@ -38,6 +38,8 @@ class Described:
     links: dict[str, Any]
     get_asked_operation: str | None = None
     """The operation's name; None: `get_` and what is asked."""
+    names_others: bool = False
+    """Whether a question may name what is not there."""
 
 
 def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
@@ -54,7 +56,7 @@ def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
         response_model=None,
         responses={
             **answers(kind, described, "The plan; `infeasible` is one too."),
-            **responses(401, 403, 408, 409, 413, 415, 422, 429, 500, 503),
+            **responses(*(404,) * described.names_others, 401, 403, 408, 409, 413, 415, 422, 429, 500, 503),
         },
         openapi_extra=body_docs(kind.question, **examples),
     )

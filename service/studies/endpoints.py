@@ -50,6 +50,7 @@ def _router(kind: PlanKind[Any, Any], tag: str, what: str, **examples: Any) -> A
         get_asked=f"What the {noun} answers, with the problem or plan that it was asked about.",
         links=links_to("plan_id", *operations),
         get_asked_operation=operations[1],
+        names_others=True,
     )
     router = router_of(kind, described, **examples)
     router.add_api_route(
