@@ -32,9 +32,9 @@ def what_if_view(found: WhatIfDocument) -> Iterator[RenderableType]:
     every = (found.base, *found.variants)
     seconds = sum(one.seconds for one in every)
     yield headed(
-        f"The problem as it is and {counted(len(found.variants), 'variant')} of it, planned in {seconds:.1f} s",
+        f"The problem as it is and {counted(len(found.variants), 'variant')} of it",
         "" if found.market is None else market_words(found.market),
-        "None of these plans is issued; each is proven to its gap",
+        f"Planned in {seconds:.1f} s; none of these plans is issued, each is proven to its gap",
         style="bold",
     )
     yield from section("What if", _results(every))
