@@ -97,9 +97,9 @@ def _gpu_or_provider(name: str, data: Mapping[str, Any], folder: Path) -> tuple[
 
     own, edition = data.get("gpus"), data.get("catalog", "default")
     gpus = {*load_gpus("paper_table1" if edition == "paper_table1" else "default"), *(own or ())}
-    providers = _providers(data, folder)
     if name in gpus:
         return "gpus", name
+    providers = _providers(data, folder)
     if name.lower() in providers:
         return "providers", name
     try:

@@ -117,7 +117,8 @@ def _compared(
     translation: "Translation", names: tuple[str, ...] | None, wanted: "Range | None"
 ) -> "ComparisonDocument":
     from sutler.service.cli.views.progress import strategies_line
-    from sutler.service.studies.answering import Comparison, comparison
+    from sutler.service.studies.answering import comparison
+    from sutler.service.studies.questions import Comparison
 
     done: list[Ran] = []
     expected: list[int] = []

@@ -128,7 +128,8 @@ def applied(
 
 
 def deleted(name: str) -> Call[None]:
-    return sending("DELETE", deployment_path(name), _nothing)
+    """Is not repeated: where the answer was lost, the second one would be that there is no such deployment."""
+    return sending("DELETE", deployment_path(name), _nothing, can_repeat=False)
 
 
 def current_plan(name: str, *, after: int | None, wait_s: float) -> Call[PlanDocument | None]:

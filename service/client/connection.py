@@ -16,8 +16,10 @@ LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
 
 def options_of(url: str | None, key: str | None) -> dict[str, Any]:
     """Of an httpx client. What is not given is in SUTLER_URL and SUTLER_KEY. Raises SettingsError."""
-    settings = caller_settings()
-    base, secret = (settings.url, settings.key if key is None else key) if url is None else (url.rstrip("/"), key)
+    base, secret = ("" if url is None else url.rstrip("/")), key
+    if url is None:  # the environment's key is for the environment's service alone
+        settings = caller_settings()
+        base, secret = settings.url, settings.key if key is None else key
     return {
         "base_url": base,
         "headers": {} if secret is None else {"Authorization": f"Bearer {secret}"},

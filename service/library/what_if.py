@@ -14,7 +14,8 @@ from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 from sutler.service.library.problems import Given, folder_of, problem_document, translated
 from sutler.service.main import StoreWhenNeeded
 from sutler.service.studies import answering
-from sutler.service.studies.answering import UNEXPLAINED, OnProgress, Variant, WhatIf
+from sutler.service.studies.answering import OnProgress
+from sutler.service.studies.questions import UNEXPLAINED, Variant, WhatIf
 from sutler.service.translation.stored_market import StoreReadOnce
 from sutler.service.translation.to_problem import Translation
 

@@ -1,22 +1,19 @@
 """The answers themselves, made in a solver process or, for the command line, in its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
 from sutler.service.comparing.compared import comparison_of, plan_made
-from sutler.service.comparing.sweeping import Range, frontier_of, sweep_of
-from sutler.service.documents.changes import Changes
+from sutler.service.comparing.sweeping import frontier_of, sweep_of
 from sutler.service.documents.comparison import ComparisonDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 from sutler.service.simulation.schemas import SimulationResource
-from sutler.service.simulation.simulated import Choices, simulated
-from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
+from sutler.service.simulation.simulated import simulated
+from sutler.service.studies.questions import Comparison, Study, Variant, WhatIf
 from sutler.service.translation.from_plan import issue_plan
-from sutler.service.translation.to_problem import Translation
 from sutler.solver.planner import solve
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Progress
@@ -25,48 +22,10 @@ from sutler.solver.strategies.registry import compare
 from sutler.solver.version import VERSION
 
 OnProgress = Callable[[Progress], None]
-UNEXPLAINED: Final[Changes] = {"solver.alternatives": False}
-"""What explains a single plan is left out of plans side by side."""
 FIGURES: Final = (
     *("throughput_rps", "makespan_s", "load_multiple", "cost_usd_per_hour", "power_watts", "usd_per_million_tokens"),
     *("rentals", "conflicts"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A problem with some things changed, ready to solve, or why there is nothing to plan with."""
-
-    changes: Changes
-    translation: Translation | str
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """The problem as it is, and its variants."""
-
-    every: tuple[Variant, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A problem for every strategy that is named; `names` None: all of them."""
-
-    translation: Translation
-    names: tuple[str, ...] | None = None
-    sweep: Range | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """A plan and what is sent through it."""
-
-    plan: PlanDocument
-    traffic: PoissonTraffic | TraceTraffic
-    choices: Choices = field(default_factory=Choices)
-
-
-Study = WhatIf | Comparison | Simulation
 
 
 def answered(study: Study, on_progress: OnProgress) -> WhatIfDocument | ComparisonDocument | SimulationResource:

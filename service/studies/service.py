@@ -38,7 +38,7 @@ from sutler.service.plans.plan_table import PlanTable
 from sutler.service.plans.repository import PLANS
 from sutler.service.plans.service import over_limit
 from sutler.service.simulation.schemas import SimulationResource
-from sutler.service.studies.answering import UNEXPLAINED
+from sutler.service.studies.questions import UNEXPLAINED
 from sutler.service.studies.repository import COMPARISONS, SIMULATIONS, WHAT_IFS, StudyOrder, remembered
 from sutler.service.studies.resources import StudyKind
 from sutler.service.web.caller import Caller
@@ -168,7 +168,7 @@ def longest_s(question: StudyQuestion) -> float:
     return limit_s * STRATEGIES * (1 + (0 if question.sweep is None else question.sweep.points))
 
 
-STRATEGIES: Final = 12  # about as many apply to one problem
+STRATEGIES: Final = 30  # the paper's case with its six types of GPU has 28
 QUESTIONS: Final[dict[StudyKind, type[StudyQuestion]]] = {
     "what-if": WhatIfQuestion,
     "comparison": ComparisonQuestion,

@@ -23,7 +23,7 @@ from sutler.solver.replanning import Consideration, consider
 if TYPE_CHECKING:
     from sutler.service.offline.questions import OfflineQuestion
     from sutler.service.simulation.questions import ValidationQuestion
-    from sutler.service.studies.answering import Study
+    from sutler.service.studies.questions import Study
 
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; each report wakes the worker
@@ -74,9 +74,11 @@ def _document(
 
     if isinstance(question, simulation.ValidationQuestion):
         return simulation.answered(question, on_progress)
-    from sutler.service.studies import answering
+    from sutler.service.studies import questions as studies
 
-    if isinstance(question, answering.Study):
+    if isinstance(question, studies.Study):
+        from sutler.service.studies import answering
+
         return answering.answered(question, on_progress).model_dump_json(by_alias=True)
     return offline.answered(question)
 

@@ -13,7 +13,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.offline.questions import OfflineAnswer, OfflineQuestion
 from sutler.service.simulation.questions import ValidationQuestion
-from sutler.service.studies.answering import Study
+from sutler.service.studies.questions import Study
 from sutler.service.workers.errors import SolverDefectError, SolverLostError
 from sutler.service.workers.frames import packed, receive
 from sutler.solver.errors import InvalidProblemError

@@ -20,7 +20,7 @@ from sutler.service.plans.claims import Claimed
 from sutler.service.profiles.references import with_calibration
 from sutler.service.simulation.simulated import Choices
 from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
-from sutler.service.studies.answering import Comparison, Simulation, Study, Variant, WhatIf
+from sutler.service.studies.questions import Comparison, Simulation, Study, Variant, WhatIf
 from sutler.service.studies.repository import STUDIES
 from sutler.service.studies.resources import StudyKind
 from sutler.service.studies.service import asked_again, longest_s, range_of, variant_of

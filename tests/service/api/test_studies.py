@@ -1,6 +1,5 @@
 """What-ifs, comparisons, simulations, estimates and the catalogue over HTTP: the same answers as the commands'."""
 
-import time
 from typing import Any
 
 import pytest
@@ -30,11 +29,9 @@ def test_a_what_if_is_that_of_the_library_and_remembered(service: Running) -> No
     assert [one.objective for one in found.variants] == [one.objective for one in here.variants]
     assert found.base.objective == here.base.objective
     assert found.variants[1].status == "no_market_data"
-    began = time.monotonic()
     again = service.post("/v1/what-ifs", question)
     assert again.headers["Location"] == first.headers["Location"]
     assert again.text == first.text
-    assert time.monotonic() - began < found.base.seconds + sum(one.seconds for one in found.variants) + 5
     other = service.post("/v1/what-ifs", {**question, "variants": VARIANTS[:1]})
     assert other.headers["Location"] != first.headers["Location"]
     listed = service.get("/v1/what-ifs").json()["items"]

@@ -30,7 +30,8 @@ from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.library.problems import problem_document, translated
-from sutler.service.studies.answering import Comparison, comparison
+from sutler.service.studies.answering import comparison
+from sutler.service.studies.questions import Comparison
 from sutler.service.translation.catalogue import gpu_entries
 from sutler.service.translation.stored_market import StoredMarket
 from tests.service.cli.test_deployments_tables import a_feed
