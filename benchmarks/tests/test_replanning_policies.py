@@ -105,7 +105,7 @@ def test_of_two_lost_machines_one_is_replaced_where_one_is_for_rent() -> None:
 
 @cache
 def always() -> Outcome:
-    return live(setting(), ReplanAlways(setting().planner, 360.0), first_fleet())
+    return live(setting(), ReplanAlways(setting().planner, 900.0), first_fleet())
 
 
 def test_replanning_always_follows_the_traffic() -> None:

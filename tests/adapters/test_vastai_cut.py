@@ -91,7 +91,7 @@ def test_of_several_cut_parts_the_least_certain_counts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("contracts", ["on_demand", "on_demand,interruptible"])
-@pytest.mark.parametrize("new_rows", [0, 1000, MOST_OFFERS])
+@pytest.mark.parametrize("new_rows", [0, MOST_OFFERS])
 def test_a_cloud_that_always_answers_with_as_many_as_it_may_ends_in_time(contracts: str, new_rows: int) -> None:
     time = ToldTime()
     answers: list[Rows] = []

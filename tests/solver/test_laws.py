@@ -41,7 +41,7 @@ objectives = st.sampled_from(OBJECTIVES)
 TOLERANCE = 1e-6
 
 law = settings(
-    derandomize=True, deadline=None, max_examples=14, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=8, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 short_law = settings(law, max_examples=6)

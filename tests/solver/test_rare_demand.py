@@ -24,7 +24,7 @@ def rare(problem: Problem, rate_rps: float) -> Problem:
 
 
 @pytest.mark.parametrize("disaggregation", ["off", "auto", "only"])
-@pytest.mark.parametrize("rate_rps", [1e-3, 1e-6])
+@pytest.mark.parametrize("rate_rps", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-6])
 def test_a_request_in_a_week_is_served(rate_rps: float, disaggregation: Disaggregation) -> None:
     served = 0
     for seed in range(4):

@@ -183,6 +183,7 @@ def in_the_image() -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in seen}
 
 
+@pytest.mark.slow
 def test_every_library_that_is_imported_is_in_the_image() -> None:
     """The tests' own environment also has the tools of development."""
     imported = {module.partition(".")[0] for modules in found()[1].values() for module in modules}

@@ -186,6 +186,7 @@ def test_a_rented_plan_is_billed_for_what_it_takes_now() -> None:
     assert rest.cost_usd == pytest.approx(sum(rental.usd for rental in rest.rentals))
 
 
+@pytest.mark.slow
 def test_a_machine_that_nothing_uses_any_more_is_billed_until_now_at_most() -> None:
     plan = the_plan(is_rented=True)
     (rental,) = plan.rentals

@@ -89,7 +89,7 @@ def test_a_stage_that_cannot_hold_the_weights_is_not_a_candidate() -> None:
     assert {sum(degree for _, degree in stages) for stages in layouts(replace(problem, models=(larger,)))} == {4}
 
 
-@for_each("seed", range(12))
+@for_each("seed", range(6))
 def test_no_estimated_candidate_holds_less_memory_than_its_weights(seed: int) -> None:
     problem = random_estimated_problem(seed)
     polytope = polytope_of(problem, pruned=False)
@@ -353,7 +353,7 @@ def test_each_model_has_its_own_candidates() -> None:
 
 
 @pytest.mark.slow
-@for_each("seed", range(10))
+@for_each("seed", range(5))
 def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> None:
     problem = random_estimated_problem(seed)
     supply = build_supply(problem)
@@ -370,7 +370,7 @@ def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> Non
         assert found == [int(one.max_batch[0])]
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(10))
 def test_no_candidate_appears_twice(seed: int) -> None:
     candidates = polytope_of(random_estimated_problem(seed), pruned=False).candidates
     keys = [

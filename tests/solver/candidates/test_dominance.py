@@ -42,7 +42,7 @@ def rates(w1: float, w2: float) -> Mapping[str, float]:
 
 
 @pytest.mark.slow
-@for_each("seed", range(8))
+@for_each("seed", range(4))
 def test_signatures_are_equal_for_equal_model_role_cap_and_pieces_alone(seed: int) -> None:
     problem = random_estimated_roles_problem(seed, "min_power")
     problem = replace(problem, search=replace(problem.search, power_caps_fraction=(0.4, 0.5, 0.6, 0.7, 0.8)))
@@ -158,14 +158,14 @@ def test_pruning_keeps_the_optimum_on_measured_rates(seed: int, objective: Objec
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(10))
+@for_each("seed", range(5))
 def test_pruning_keeps_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective, most_gpus=12)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_power"])
-@for_each("seed", range(1, 7))
+@for_each("seed", range(1, 4))
 def test_pruning_keeps_the_optimum_of_estimated_roles_and_caps(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_roles_problem(seed, objective)
     search = replace(problem.search, max_pipeline_stages=1, power_caps_fraction=(0.5,))
@@ -189,7 +189,7 @@ def small_estimated_problem(seed: int, objective: ObjectiveKind) -> Problem:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(8))
+@for_each("seed", range(4))
 def test_pruning_keeps_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = small_estimated_problem(seed, objective)
     whole, pruned = polytope_of(problem, pruned=False), polytope_of(problem)
@@ -201,7 +201,7 @@ def test_pruning_keeps_the_optimum_on_estimated_rates(seed: int, objective: Obje
 def test_pruning_drops_a_good_part_of_what_estimates_offer() -> None:
     """Not a law, but if nothing were dropped the laws above would say nothing."""
     dropped = total = 0
-    for seed in range(20):
+    for seed in range(10):
         problem = small_estimated_problem(seed, "max_throughput")
         total += len(polytope_of(problem, pruned=False).candidates)
         dropped += len(polytope_of(problem, pruned=False).candidates) - len(polytope_of(problem).candidates)

@@ -26,7 +26,7 @@ from tests.looped import for_each
 from tests.solver.brute_force import optimum
 from tests.solver.test_brute_force import defects
 
-SEEDS = range(16)
+SEEDS = range(10)
 
 
 def with_free_offers(problem: Problem, seed: int) -> Problem:
@@ -49,7 +49,7 @@ def test_the_exact_method_finds_the_optimum_where_some_machines_are_free(seed: i
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", SEEDS[:12])
+@for_each("seed", SEEDS[:8])
 def test_the_binary_search_finds_it_too(seed: int, objective: ObjectiveKind) -> None:
     problem = with_free_offers(random_problem(seed, objective), seed)
     problem = replace(problem, options=SolveOptions(method="binary_search"))

@@ -67,7 +67,7 @@ def first_and_last_ready(name: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-@pytest.mark.parametrize("share", [0.3, 0.8])
+@pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.slow), 0.8])
 def test_a_report_as_planned_changes_nothing(name: str, share: float) -> None:
     execution = planned(name).execution
     ready_s, end_s = first_and_last_ready(name)
@@ -82,7 +82,9 @@ def test_a_report_as_planned_changes_nothing(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-@pytest.mark.parametrize("slowdowns", [{1: 1.3}, {0: 0.7}, {0: 1.2, 1: 0.8}])
+@pytest.mark.parametrize(
+    "slowdowns", [*(pytest.param(one, marks=pytest.mark.slow) for one in ({1: 1.3}, {0: 0.7})), {0: 1.2, 1: 0.8}]
+)
 def test_adjusting_is_never_later_than_going_on(name: str, slowdowns: dict[int, float]) -> None:
     truth, run = slow_run(name, slowdowns)
     found = adjusted(name, seen(truth, run, round(0.5 * run.makespan_s)))
@@ -266,7 +268,7 @@ def test_what_was_done_before_stays_done() -> None:
 
 
 def test_what_was_used_has_been_downloaded_and_what_was_not_comes_when_it_would_have() -> None:
-    application, far = two_models(400), one_node(GPUS["l40s"], 1, loading=Loading(download_gb_per_s=0.2))
+    application, far = two_models(800), one_node(GPUS["l40s"], 1, loading=Loading(download_gb_per_s=0.2))
     plan = plan_application(application, far, QUICK, clock=lambda: 0.0)
     first, second = (stage.replicas[0] for stage in plan.execution.stages)
     for at_s in (round(first.ready_s + 2), round(plan.execution.stages[0].end_s + 1)):

@@ -24,7 +24,7 @@ from tests.solver.planning_builders import (
     replicas_by_layout,
 )
 
-NETWORKED_SEEDS = (0, 1, 2, 4)
+NETWORKED_SEEDS = (0, 1)
 
 
 def one_slot(relative_gap: float, method: Method = "exact") -> Problem:
@@ -205,7 +205,7 @@ def test_every_objective_is_finished(kind: ObjectiveKind, then: list[str]) -> No
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(1, 80, 8))
+@for_each("seed", range(1, 80, 16))
 def test_the_first_objective_is_the_integer_optimum(seed: int, objective: ObjectiveKind) -> None:
     """One MILP over every candidate, with neither bounds nor fixing nor finish."""
     problem = random_problem(seed, objective, most_gpus=16)
@@ -285,7 +285,7 @@ def held(problem: Problem, plan: Plan, resource: str, most: float) -> float:
     return -integer_optimum(polytope, Goal(goal.lam_weight, goal.use_cost, goal.rent_cost, carried))
 
 
-@for_each("seed", range(0, 90, 3))
+@for_each("seed", range(0, 90, 6))
 def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     problem = random_problem(seed, "min_cost")
     plan = solve(problem)
@@ -296,7 +296,7 @@ def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     assert best * (1 - FINISH_RELATIVE_GAP) - 1e-6 <= plan.load_multiple <= best * (1 + 1e-6)
 
 
-@for_each("seed", range(0, 90, 3))
+@for_each("seed", range(0, 90, 6))
 def test_no_fleet_of_the_least_power_costs_much_less(seed: int) -> None:
     problem = random_problem(seed, "min_power")
     plan = solve(problem)

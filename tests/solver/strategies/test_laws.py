@@ -20,19 +20,20 @@ from tests.solver.strategies.strategy_builders import (
     two_models_case,
 )
 
-MARKETS = range(5)
+MARKETS = range(3)
 NETWORKED_MARKETS = range(1, 3)
 TWO_WAYS: tuple[ObjectiveKind, ...] = ("max_throughput", "min_cost")  # a budget, a demand: what takes longest
+OTHER_WAYS: tuple[ObjectiveKind, ...] = ("min_makespan", "min_power")
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", MARKETS, quick=2)
+@for_each("seed", MARKETS, quick=1)
 def test_no_strategy_beats_sutler_on_a_measured_market(seed: int, objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_problem(seed, objective))))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OTHER_WAYS)
 def test_no_strategy_beats_sutler_on_an_estimated_market(objective: ObjectiveKind) -> None:
     _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(1, objective))))
 
@@ -49,9 +50,9 @@ def test_no_strategy_beats_sutler_where_providers_have_limited_shares(objective:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", TWO_WAYS)
 def test_no_strategy_beats_sutler_on_the_cases_from_the_literature(objective: ObjectiveKind) -> None:
-    budget = None if objective in ("min_cost", "min_power") else 12.0
+    budget = 12.0 if objective == "max_throughput" else None
     for problem in (slices_case(objective, budget_usd_per_hour=budget), two_models_case(objective)):
         ran = _assert_laws(_with_roles(problem))
         without = {r.strategy.name for r in ran if r.planned is None or r.planned.plan.value is None}
