@@ -4,6 +4,8 @@ import os
 import sys
 from typing import NoReturn
 
+from sutler.service.cli.terminal import interrupts
+
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
@@ -13,6 +15,7 @@ def run() -> NoReturn:
     The process ends without the interpreter tidying up: an interrupted solve would keep it waiting for compiled
     code, and after a plan it costs a tenth of a second.
     """
+    interrupts.watch()
     try:
         from sutler.service.cli.app import app
 
@@ -22,6 +25,12 @@ def run() -> NoReturn:
         status = INTERRUPTED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0
+        if status == 1 and interrupts.came():  # outside of a command typer calls it aborted
+            status = INTERRUPTED
+    except Exception:
+        if not interrupts.came():
+            raise
+        status = INTERRUPTED
     _leave(status)
 
 

@@ -10,6 +10,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from sutler.service.cli.terminal import interrupts
 from sutler.service.errors import Exit
 
 P = ParamSpec("P")
@@ -29,6 +30,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
         except Exception as error:
+            if interrupts.came():
+                raise typer.Exit(Exit.INTERRUPTED) from None
             _end(error)
 
     return run

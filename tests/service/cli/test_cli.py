@@ -1,6 +1,7 @@
 """The command line in process: exit statuses, what goes to which stream, what files are written."""
 
 import json
+import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
+from sutler.service.cli.terminal import interrupts
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.documents.kinds import DocumentName
 from sutler.service.json_schemas import DOCUMENTS, json_schema
@@ -263,3 +265,20 @@ def test_a_defect_is_one_line_and_exits_1(monkeypatch: pytest.MonkeyPatch) -> No
     )
     monkeypatch.setenv("SUTLER_DEBUG", "1")
     assert "Traceback" in CliRunner().invoke(one, []).stderr
+
+
+def test_what_an_interrupted_import_makes_of_ctrl_c_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled modules turn the KeyboardInterrupt that reaches them while they are imported into an ImportError."""
+    monkeypatch.setattr(interrupts, "_came", [])
+
+    @guarded
+    def importing() -> None:
+        try:
+            interrupts._interrupt(signal.SIGINT, None)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    one = typer.Typer()
+    one.command()(importing)
+    result = CliRunner().invoke(one, [])
+    assert (result.exit_code, result.stderr) == (130, "")

@@ -34,7 +34,7 @@ def test_ctrl_c_while_compiled_code_solves_ends_the_process_at_once() -> None:
     assert process.poll() is None, "the solve ended before it could be interrupted"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert (out, err) == (b"", b"interrupted\n")
 
 
@@ -45,7 +45,7 @@ def test_ctrl_c_while_strategies_run_ends_the_process_at_once() -> None:
     assert process.poll() is None, "the comparison ended before it could be interrupted"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert (out, err) == (b"", b"interrupted\n")
 
 

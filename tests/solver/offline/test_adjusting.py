@@ -150,6 +150,7 @@ def test_a_model_that_is_left_out_is_as_far_as_planned() -> None:
     assert part.plan.execution.makespan_s == pytest.approx(execution.makespan_s, rel=0.02)
 
 
+@pytest.mark.slow
 def test_every_request_is_finished_once_and_none_again() -> None:
     truth, run = slow_run("pair", {0: 1.3})
     reported = seen(truth, run, round(0.5 * run.makespan_s))
@@ -213,6 +214,7 @@ def test_replicas_that_cannot_run_like_this_are_refused(replicas: tuple[RunningR
         adjusted("two", ReportedProgress(50.0, {}, replicas))
 
 
+@pytest.mark.slow
 def test_replicas_that_are_reported_are_taken_as_they_are() -> None:
     execution = planned("two").execution
     at_s = round(execution.stages[0].end_s / 2)
@@ -236,6 +238,7 @@ def adjusted_again(first: Adjusted, reported: ReportedProgress) -> Adjusted:
     )
 
 
+@pytest.mark.slow
 def test_an_adjusted_plan_is_adjusted_again_from_where_it_starts() -> None:
     truth, run = slow_run("two", {0: 1.3})
     first = adjusted("two", seen(truth, run, round(0.4 * run.makespan_s)))
@@ -267,6 +270,7 @@ def test_what_was_done_before_stays_done() -> None:
         adjusted_again(first, ReportedProgress(40, {}))
 
 
+@pytest.mark.slow
 def test_what_was_used_has_been_downloaded_and_what_was_not_comes_when_it_would_have() -> None:
     application, far = two_models(800), one_node(GPUS["l40s"], 1, loading=Loading(download_gb_per_s=0.2))
     plan = plan_application(application, far, QUICK, clock=lambda: 0.0)
