@@ -63,6 +63,7 @@ def test_a_cut_search_is_made_again_by_the_number_of_gpus_and_then_nothing_is_cu
     assert found.covered == (Coverage("on_demand", None, 3400),)
 
 
+@pytest.mark.slow
 def test_both_searches_share_six_further_ones() -> None:
     rows = sizes_of(1500, 1000, 400, 300)
     bids = [{**row, "is_bid": True} for row in rows]

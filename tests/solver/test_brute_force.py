@@ -124,6 +124,7 @@ def test_each_alternative_with_roles_is_the_optimum_without_one_gpu_type(seed: i
         assert not differs(alternative.value, best.value, ALTERNATIVE_TOLERANCE_FRACTION), (alternative, best)
 
 
+@pytest.mark.slow
 def test_the_random_markets_with_roles_run_apart_now_and_not_then() -> None:
     plans = [solve(replace(random_roles_problem(seed), options=WITHOUT_EXTRAS)) for seed in range(40)]
     answered = [plan for plan in plans if plan.value is not None]

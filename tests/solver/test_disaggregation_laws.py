@@ -126,7 +126,7 @@ def test_the_same_problem_gives_the_same_plan(seed: int) -> None:
     assert repr(without_times(solve(problem))) == repr(without_times(solve(problem)))
 
 
-@for_each("seed", range(100, 116))
+@for_each("seed", range(100, 116), quick=5)
 def test_exact_and_binary_search_agree(seed: int) -> None:
     problem = replace(random_roles_problem(seed, OBJECTIVES[seed % 2]), options=PLAIN)
     searched = solve(replace(problem, options=replace(PLAIN, method="binary_search")))
@@ -135,7 +135,7 @@ def test_exact_and_binary_search_agree(seed: int) -> None:
     assert are_equal(exact, searched)
 
 
-@for_each("seed", range(2, 66, 4))
+@for_each("seed", range(2, 66, 4), quick=5)
 def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     problem = drawn(seed)
     assert problem.objective.kind == "min_cost"
@@ -149,7 +149,7 @@ def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     assert bought.bound >= demand * (1 + problem.objective.headroom_fraction) * (1 - 1e-6)
 
 
-@for_each("seed", range(16))
+@for_each("seed", range(16), quick=4)
 def test_a_fleet_with_roles_is_considered_anew_after_a_machine_is_lost(seed: int) -> None:
     """Every option is verified, else considering raises; what is left of a pair may be idle."""
     problem = replace(random_roles_problem(seed), options=PLAIN)

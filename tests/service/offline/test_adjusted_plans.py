@@ -33,6 +33,8 @@ from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application
 
+pytestmark = pytest.mark.slow
+
 POLL_S = 2.0
 BIG = {"hardware": {"gpu": "l40s", "gpus": 2}, "search": {"tensor_parallel": [1, 2]}}
 RENTED = {
@@ -170,7 +172,6 @@ def test_a_model_that_was_done_before_keeps_its_time() -> None:
     assert found.finish_s == pytest.approx(min(done.finish_s or 0.0, at_s))
 
 
-@pytest.mark.slow
 def test_a_rented_plan_is_billed_for_what_it_takes_now() -> None:
     plan, rest = the_plan(is_rented=True), slow(is_rented=True)
     assert rest.makespan_s is not None
@@ -186,7 +187,6 @@ def test_a_rented_plan_is_billed_for_what_it_takes_now() -> None:
     assert rest.cost_usd == pytest.approx(sum(rental.usd for rental in rest.rentals))
 
 
-@pytest.mark.slow
 def test_a_machine_that_nothing_uses_any_more_is_billed_until_now_at_most() -> None:
     plan = the_plan(is_rented=True)
     (rental,) = plan.rentals

@@ -78,6 +78,7 @@ def test_json_is_all_that_goes_to_stdout(tmp_path: Path) -> None:
     assert [model["requests"] for model in document["models"]] == [10, 20]
 
 
+@pytest.mark.slow
 def test_the_same_application_gives_the_same_plan(tmp_path: Path) -> None:
     first, second = (json.loads(sutler("plan", written(tmp_path), "--json").stdout) for _ in range(2))
     assert first["stages"] == second["stages"]
@@ -205,6 +206,7 @@ def test_a_slower_model_ends_later_and_a_faster_one_earlier(tmp_path: Path) -> N
     assert "more" in result.stdout.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_lengths(tmp_path: Path) -> None:
     drawn = {"uniform": {"low": 10, "high": 400}}
     path = tmp_path / "drawn.json"

@@ -25,6 +25,8 @@ from tests.service.builders import NOW, a_snapshot, an_offer
 from tests.service.offline.builders import an_asker, read_application
 from tests.service.offline.plan_builders import PLAN_ID, a_small_application
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 START_UP_S = 100.0
 
@@ -91,7 +93,6 @@ def test_the_cheapest_plan_counts_usd_and_its_bill_adds_up() -> None:
     assert sorted(host for rental in plan.rentals for host in rental.hosts) == sorted(hosts)
 
 
-@pytest.mark.slow
 def test_times_of_objective_bound_and_front_count_from_the_order_and_stages_from_the_start() -> None:
     plan = the_fastest()
     assert plan.makespan_s is not None
@@ -104,7 +105,6 @@ def test_times_of_objective_bound_and_front_count_from_the_order_and_stages_from
     assert plan.cost_usd in [choice.cost_usd for choice in plan.frontier]
 
 
-@pytest.mark.slow
 def test_the_front_has_the_fast_and_the_cheap_whatever_is_wanted() -> None:
     offers = (an_l40s(1), an_offer(offer_id="h", gpu="h100-sxm", gpus=2, price_usd_per_hour=6.0))
     cheap, fast = planned_rented(*offers, **min_cost(3600)), planned_rented(*offers, **min_time(budget_usd=5))
@@ -149,11 +149,9 @@ def test_machines_download_weights_as_fast_as_their_offer_says() -> None:
 @pytest.mark.parametrize(
     ("others", "constraint", "unit", "available"),
     [
-        pytest.param(min_cost(101), "deadline", "seconds", 101, marks=pytest.mark.slow),
+        pytest.param(min_cost(101), "deadline", "seconds", 101),
         (min_time(budget_usd=0.01), "budget", "usd", 0.01),
-        pytest.param(
-            min_time(budget_usd_per_hour=0.5), "budget_per_hour", "usd_per_hour", 0.5, marks=pytest.mark.slow
-        ),
+        pytest.param(min_time(budget_usd_per_hour=0.5), "budget_per_hour", "usd_per_hour", 0.5),
         ({"market": {"offers": a_snapshot(an_l40s(2))}, "limits": {"max_gpus": 1}}, "gpus", "gpus", 1),
         ({"market": {"offers": a_snapshot(an_l40s(1, disk_gb=20))}}, "disk", "gb", 20),
         ({"models": [an_asker(model="llama-2-70b")]}, "memory/one", "gb", 96),
@@ -179,7 +177,6 @@ def test_a_rented_plan_is_simulated_as_it_was_planned() -> None:
     assert simulated(plan).makespan_s == plan.makespan_s
 
 
-@pytest.mark.slow
 def test_strategies_are_compared_on_what_is_rented_best() -> None:
     document = validate(ApplicationDocument, a_rented_application(an_l40s(1), **min_cost(3600)))
     market = market_of(document, folder=None, now=NOW)

@@ -76,6 +76,7 @@ def document_workload(plan: dict[str, Any]) -> str:
     return str(workload["name"])
 
 
+@pytest.mark.slow
 def test_bursts_that_the_closed_form_does_not_see_are_planned_for(tmp_path: Path) -> None:
     document = a_bursty_problem(tmp_path)
     plain, tried = planned(tmp_path, document), planned(tmp_path, document, "--validate")
@@ -190,6 +191,7 @@ def test_an_infeasible_problem_has_nothing_to_replay(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["validation"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["AzureLLMInferenceTrace_conv.csv", pytest.param("AzureLLMInferenceTrace_code.csv", marks=pytest.mark.slow)],

@@ -93,6 +93,7 @@ def test_the_best_plan_is_returned_even_where_it_is_not_the_last(
     assert found.warnings[-1].startswith("replayed, this plan misses limits (chat: ttft p99")
 
 
+@pytest.mark.slow
 def test_more_of_the_same_is_tried_beside_whatever_else_there_is(translation: Translation) -> None:
     """Corrections make other GPUs look better; the plan with more H100s is asked for as well, in every round."""
     other = an_offer(offer_id="l40s", gpu="l40s", gpus=1, available=8, price_usd_per_hour=1.6)

@@ -90,6 +90,7 @@ def test_prompts_and_answers_apart_save_a_quarter_of_the_cost_of_the_example() -
     assert any(plan.rentals[replica.stages[0].rental].provider == "bolt" for replica in plan.replicas)
 
 
+@pytest.mark.slow
 def test_power_caps_save_almost_a_third_of_the_watts_of_the_example() -> None:
     plan, without = (planned("power_capped.yaml", power_caps_fraction=caps) for caps in ([0.5, 0.6, 0.7, 0.8], []))
     assert document("power_capped.yaml")["search"]["power_caps_fraction"] == [0.5, 0.6, 0.7, 0.8]

@@ -211,6 +211,7 @@ def test_caps_are_not_looked_at_where_watts_do_not_matter() -> None:
     assert set(enumerate_candidates(limited, build_supply(limited)).power_cap_fraction) == {0.5, 1.0}
 
 
+@pytest.mark.slow
 def test_more_caps_never_take_more_power() -> None:
     values = []
     for caps in ((), (0.5,), (0.5, 0.714), (0.4, 0.5, 0.6, 0.714, 0.857)):

@@ -248,6 +248,7 @@ def test_a_latency_limit_that_nothing_meets_names_one_that_something_does(limit:
     assert has_a_plan(replace(problem, models=(replace(problem.models[0], slo=(looser,)),)))
 
 
+@pytest.mark.slow
 def test_of_many_workloads_that_nothing_serves_the_longest_are_explained() -> None:
     """Else each of a thousand would be a dozen searches; granting what the longest need serves the others, too."""
     lengths = [(100.0 * number, 50.0) for number in range(1, 21)]

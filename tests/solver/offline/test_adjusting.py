@@ -20,6 +20,8 @@ from sutler.solver.offline.sampling import sample
 from sutler.solver.offline.stages import Execution, GpuNumber, RunningReplica, Schedule
 from tests.solver.offline.renting_builders import GPUS, QUICK, two_models, writer_and_reader
 
+pytestmark = pytest.mark.slow
+
 TWO_GPUS = one_node(GPUS["l40s"], 2)
 POLL_S = 2.0
 APPLICATIONS = {"two": two_models(800), "pair": writer_and_reader(800)}
@@ -67,7 +69,7 @@ def first_and_last_ready(name: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-@pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("share", [pytest.param(0.3), 0.8])
 def test_a_report_as_planned_changes_nothing(name: str, share: float) -> None:
     execution = planned(name).execution
     ready_s, end_s = first_and_last_ready(name)
@@ -82,9 +84,7 @@ def test_a_report_as_planned_changes_nothing(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-@pytest.mark.parametrize(
-    "slowdowns", [*(pytest.param(one, marks=pytest.mark.slow) for one in ({1: 1.3}, {0: 0.7})), {0: 1.2, 1: 0.8}]
-)
+@pytest.mark.parametrize("slowdowns", [*(pytest.param(one) for one in ({1: 1.3}, {0: 0.7})), {0: 1.2, 1: 0.8}])
 def test_adjusting_is_never_later_than_going_on(name: str, slowdowns: dict[int, float]) -> None:
     truth, run = slow_run(name, slowdowns)
     found = adjusted(name, seen(truth, run, round(0.5 * run.makespan_s)))
@@ -150,7 +150,6 @@ def test_a_model_that_is_left_out_is_as_far_as_planned() -> None:
     assert part.plan.execution.makespan_s == pytest.approx(execution.makespan_s, rel=0.02)
 
 
-@pytest.mark.slow
 def test_every_request_is_finished_once_and_none_again() -> None:
     truth, run = slow_run("pair", {0: 1.3})
     reported = seen(truth, run, round(0.5 * run.makespan_s))
@@ -191,7 +190,6 @@ def test_where_everything_is_done_nothing_is_planned() -> None:
         adjusted("two", ReportedProgress(planned("two").execution.makespan_s + 1, {}))
 
 
-@pytest.mark.slow
 def test_the_same_report_gives_the_same_plan() -> None:
     truth, run = slow_run("two", {0: 1.3})
     reported = seen(truth, run, round(0.5 * run.makespan_s))
@@ -214,7 +212,6 @@ def test_replicas_that_cannot_run_like_this_are_refused(replicas: tuple[RunningR
         adjusted("two", ReportedProgress(50.0, {}, replicas))
 
 
-@pytest.mark.slow
 def test_replicas_that_are_reported_are_taken_as_they_are() -> None:
     execution = planned("two").execution
     at_s = round(execution.stages[0].end_s / 2)
@@ -238,7 +235,6 @@ def adjusted_again(first: Adjusted, reported: ReportedProgress) -> Adjusted:
     )
 
 
-@pytest.mark.slow
 def test_an_adjusted_plan_is_adjusted_again_from_where_it_starts() -> None:
     truth, run = slow_run("two", {0: 1.3})
     first = adjusted("two", seen(truth, run, round(0.4 * run.makespan_s)))
@@ -270,7 +266,6 @@ def test_what_was_done_before_stays_done() -> None:
         adjusted_again(first, ReportedProgress(40, {}))
 
 
-@pytest.mark.slow
 def test_what_was_used_has_been_downloaded_and_what_was_not_comes_when_it_would_have() -> None:
     application, far = two_models(800), one_node(GPUS["l40s"], 1, loading=Loading(download_gb_per_s=0.2))
     plan = plan_application(application, far, QUICK, clock=lambda: 0.0)

@@ -80,6 +80,7 @@ def test_another_seed_makes_another_pile_for_the_same_application() -> None:
     assert one.finish_s.tolist() != other.finish_s.tolist()
 
 
+@pytest.mark.slow
 def test_the_order_of_models_in_the_file_does_not_matter_to_a_schedule() -> None:
     for seed in range(40):
         costs = random_costs(seed)

@@ -30,6 +30,8 @@ from tests.solver.offline.renting_builders import (
     writer_and_reader,
 )
 
+pytestmark = pytest.mark.slow
+
 SOON = BillingTerms(start_up_s=30.0)
 CLOSE = 1.02  # forecasts choose what is planned
 AT_LEAST_ONE_SET = RentalGoal("min_time")
@@ -81,7 +83,6 @@ def random_market(draw: Random) -> list[Offer]:
     return made
 
 
-@pytest.mark.slow
 @for_each("seed", range(2))
 def test_what_is_rented_is_as_good_as_the_best_of_all_sets(seed: int) -> None:
     draw = Random(seed)
@@ -118,7 +119,6 @@ def check_front(found: Rented) -> None:
     assert (found.best.makespan_s, found.best.usd) in [(one.makespan_s, one.usd) for one in found.frontier]
 
 
-@pytest.mark.slow
 def test_two_slow_machines_are_rented_where_one_is_too_late() -> None:
     application, offers = two_models(600), [an_l40s(1, price=1.0, available=2)]
     one, two = tried(application, offers, AT_LEAST_ONE_SET)
@@ -131,7 +131,6 @@ def test_two_slow_machines_are_rented_where_one_is_too_late() -> None:
     assert hurried.best.makespan_s <= 0.9 * one.makespan_s
 
 
-@pytest.mark.slow
 def test_without_any_set_that_meets_the_goal_what_it_would_take_is_said() -> None:
     application, offers = two_models(150), [an_l40s(1), an_a100(1)]
     every = tried(application, offers, AT_LEAST_ONE_SET)
@@ -180,7 +179,6 @@ def test_sets_too_small_for_a_model_are_passed_over() -> None:
     assert [machine.unit.offer.gpu for machine in found.best.machines] == ["a100-sxm4-80gb"]
 
 
-@pytest.mark.slow
 def test_the_same_question_has_the_same_answer() -> None:
     offers = [an_l40s(2, price=2.0, divisible=True), an_a100(1)]
     first, second = (rented(two_models(150), offers, RentalGoal("min_cost", deadline_s=600.0)) for _ in range(2))
@@ -212,7 +210,6 @@ def first_ready(found: Rented) -> tuple[int, float]:
     return first.node, first.ready_s
 
 
-@pytest.mark.slow
 def test_a_dearer_market_never_has_a_cheaper_plan_for_the_same_machines() -> None:
     goal = RentalGoal("min_cost", deadline_s=1e4)
     cheap, dear, one_dearer = (

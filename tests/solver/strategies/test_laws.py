@@ -75,6 +75,7 @@ def test_the_papers_binary_search_has_the_same_rivals() -> None:
     assert {one.planned.plan.solver.method for one in ran if one.planned} == {"binary_search"}
 
 
+@pytest.mark.slow
 def test_every_plan_says_what_it_is_a_plan_for() -> None:
     for ran in compare(melange()):
         if ran.planned and not ran.strategy.own_market and not ran.beyond:

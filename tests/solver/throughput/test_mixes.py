@@ -108,7 +108,7 @@ def test_dominance_drops_none_that_is_needed(number: int) -> None:
     assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
 
 
-@for_each("number", range(NUMBER), quick=2)
+@for_each("number", range(NUMBER), quick=1)
 def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: int) -> None:
     polytope = polytopes()[number]
     goal = first_goal(polytope)
