@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel
 
 from sutler.service.client import calls
-from sutler.service.client.calls import WAIT_S, Call, Page
+from sutler.service.client.calls import WAIT_S, Call, Job, Page
 from sutler.service.client.connection import options_of, request_of, timeout_of, unreachable
 from sutler.service.client.errors import ServiceError
 from sutler.service.client.replies import Reply, checked
@@ -33,7 +33,6 @@ from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
-from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -66,14 +65,10 @@ class AsyncClient:
         folder: str | Path | None = None,
         timeout_s: float | None = None,
     ) -> PlanDocument:
-        asked = await self._send(calls.asked_for_plan(await asyncio.to_thread(inlined, problem, folder, changes)))
-        done: Callable[[PlanDocument | PlanJobResource], PlanDocument | None] = calls.finished
-        plan = done(asked)
-        if plan is not None:
-            return plan
-        return await self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), done, timeout_s)
+        question = await asyncio.to_thread(inlined, problem, folder, changes)
+        return await self._made("/v1/plans", question, PlanDocument, timeout_s)
 
-    async def get_plan(self, plan_id: UUID | str) -> PlanDocument | PlanJobResource:
+    async def get_plan(self, plan_id: UUID | str) -> PlanDocument | Job:
         return await self._send(calls.plan_at(plan_id))
 
     def plans(self) -> AsyncIterator[PlanSummary]:
@@ -90,7 +85,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> WhatIfDocument:
         question = {**about_problem(problem, folder, deployment, plan_id), "variants": [*map(dict, variants)]}
-        return await self._study("/v1/what-ifs", question, WhatIfDocument, timeout_s)
+        return await self._made("/v1/what-ifs", question, WhatIfDocument, timeout_s)
 
     async def compare(
         self,
@@ -103,7 +98,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> ComparisonDocument:
         question = {**about_problem(problem, folder, deployment, plan_id), "only": [*only]}
-        return await self._study("/v1/comparisons", question, ComparisonDocument, timeout_s)
+        return await self._made("/v1/comparisons", question, ComparisonDocument, timeout_s)
 
     async def simulate(
         self,
@@ -115,7 +110,7 @@ class AsyncClient:
         **options: Any,
     ) -> SimulationResource:
         question = {**about_plan(plan, deployment, plan_id), **options}
-        return await self._study("/v1/simulations", question, SimulationResource, timeout_s)
+        return await self._made("/v1/simulations", question, SimulationResource, timeout_s)
 
     async def estimate(self, model: str, gpu: str, **options: Any) -> EstimateDocument:
         return await self._send(calls.estimated({"model": model, "gpu": gpu, **options}))
@@ -183,14 +178,14 @@ class AsyncClient:
     async def ask(self, call: Call[T]) -> T:
         return await self._send(call)
 
-    async def _study(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
-        asked = await self._send(calls.asked_for_study(path, question, model))
-        found = calls.finished(asked)
+    async def _made(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
+        asked = await self._send(calls.asked_for(path, question, model))
+        done: Callable[[M | Job], M | None] = calls.finished
+        found = done(asked)
         if found is not None:
             return found
-        done: Callable[[M | StudyJobResource], M | None] = calls.finished
-        url = asked.url if isinstance(asked, StudyJobResource) else path
-        return await self._until(lambda wait_s: calls.study_at(url, model, wait_s=wait_s), done, timeout_s)
+        url = asked.url if isinstance(asked, Job) else path
+        return await self._until(lambda wait_s: calls.made_at(url, model, wait_s=wait_s), done, timeout_s)
 
     async def _send(self, call: Call[T]) -> T:
         patience = Patience(self._retries)

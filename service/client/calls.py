@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
@@ -25,12 +25,15 @@ from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+Job: TypeAlias = PlanJobResource | StudyJobResource  # what is there while something is being made
 
 JSON: Final = "application/json"
 PAGE: Final = 200  # items of a list asked for at once: the most that the service gives
 WAIT_S: Final = 30.0  # chosen: one call waits so long, well within what proxies let pass
-PLAN_SCHEMA: Final = "sutler/plan/v1"
-STUDY_JOB_SCHEMA: Final = "sutler/study-job/v1"
+JOBS: Final[Mapping[str, type[Job]]] = {
+    "sutler/plan-job/v1": PlanJobResource,
+    "sutler/study-job/v1": StudyJobResource,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +82,19 @@ def deployment_path(name: str, rest: str = "") -> str:
     return f"/v1/deployments/{quote(name, safe='')}{f'/{rest}' if rest else ''}"
 
 
-def asked_for_plan(problem: Mapping[str, Any]) -> Call[PlanDocument | PlanJobResource]:
-    """Asks for a plan without waiting for it; the key makes a repeated request the same one."""
-    headers = {"Content-Type": JSON, "Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
-    return Call("POST", "/v1/plans", _plan_or_job, content=_json(problem), headers=headers)
-
-
-def plan_at(plan_id: UUID | str, *, wait_s: float = 0.0) -> Call[PlanDocument | PlanJobResource]:
-    return get(f"/v1/plans/{plan_id}", _plan_or_job, wait_s=wait_s)
-
-
-def asked_for_study(path: str, question: Mapping[str, Any], model: type[M]) -> Call[M | StudyJobResource]:
-    """Asks for a what-if, comparison or simulation without waiting for it."""
+def asked_for(path: str, question: Mapping[str, Any], model: type[M]) -> Call[M | Job]:
+    """Asks for a plan or a study without waiting for it; the key makes a repeated request the same one."""
     headers = {"Content-Type": JSON, "Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
     return Call("POST", path, _of_or_job(model), content=_json(question), headers=headers)
 
 
-def study_at(url: str, model: type[M], *, wait_s: float) -> Call[M | StudyJobResource]:
+def made_at(url: str, model: type[M], *, wait_s: float = 0.0) -> Call[M | Job]:
+    """What was asked for, or its job."""
     return get(url, _of_or_job(model), wait_s=wait_s)
+
+
+def plan_at(plan_id: UUID | str) -> Call[PlanDocument | Job]:
+    return made_at(f"/v1/plans/{plan_id}", PlanDocument)
 
 
 def estimated(question: Mapping[str, Any]) -> Call[EstimateDocument]:
@@ -175,7 +173,7 @@ def decisions(name: str, cursor: str | None) -> Call[Page[DecisionResource]]:
     return _page(deployment_path(name, "decisions"), DecisionResource, cursor)
 
 
-def finished(found: M | PlanJobResource | StudyJobResource) -> M | None:
+def finished(found: M | Job) -> M | None:
     """What was asked for, or None while it is being made. Raises RefusedError for why there will be none."""
     if not isinstance(found, PlanJobResource | StudyJobResource):
         return found
@@ -198,15 +196,10 @@ def _of(model: type[M]) -> Callable[[Reply], M]:
     return lambda reply: reply.read(model)
 
 
-def _plan_or_job(reply: Reply) -> PlanDocument | PlanJobResource:
-    is_plan = reply.data.get("schema") == PLAN_SCHEMA
-    return reply.read(PlanDocument) if is_plan else reply.read(PlanJobResource)
-
-
-def _of_or_job(model: type[M]) -> Callable[[Reply], M | StudyJobResource]:
-    def read(reply: Reply) -> M | StudyJobResource:
-        is_job = reply.data.get("schema") == STUDY_JOB_SCHEMA
-        return reply.read(StudyJobResource) if is_job else reply.read(model)
+def _of_or_job(model: type[M]) -> Callable[[Reply], M | Job]:
+    def read(reply: Reply) -> M | Job:
+        job = JOBS.get(reply.data.get("schema"))
+        return reply.read(model) if job is None else reply.read(job)
 
     return read
 

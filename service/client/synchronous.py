@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel
 
 from sutler.service.client import calls
-from sutler.service.client.calls import WAIT_S, Call, Page
+from sutler.service.client.calls import WAIT_S, Call, Job, Page
 from sutler.service.client.connection import options_of, request_of, timeout_of, unreachable
 from sutler.service.client.errors import ServiceError
 from sutler.service.client.replies import Reply, checked
@@ -31,7 +31,6 @@ from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
-from sutler.service.studies.resources import StudyJobResource
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -75,14 +74,10 @@ class Client:
 
         Raises TimeoutError where there is none after `timeout_s`.
         """
-        asked = self._send(calls.asked_for_plan(inlined(problem, folder, changes)))
-        done: Callable[[PlanDocument | PlanJobResource], PlanDocument | None] = calls.finished
-        plan = done(asked)
-        if plan is not None:
-            return plan
-        return self._until(lambda wait_s: calls.plan_at(asked.id, wait_s=wait_s), done, timeout_s)
+        question = inlined(problem, folder, changes)
+        return self._made("/v1/plans", question, PlanDocument, timeout_s)
 
-    def get_plan(self, plan_id: UUID | str) -> PlanDocument | PlanJobResource:
+    def get_plan(self, plan_id: UUID | str) -> PlanDocument | Job:
         """A plan, or where it is while it is being made."""
         return self._send(calls.plan_at(plan_id))
 
@@ -102,7 +97,7 @@ class Client:
     ) -> WhatIfDocument:
         """Plans of a problem, or of that of a deployment or plan, as it is and for each variant, side by side."""
         question = {**about_problem(problem, folder, deployment, plan_id), "variants": [*map(dict, variants)]}
-        return self._study("/v1/what-ifs", question, WhatIfDocument, timeout_s)
+        return self._made("/v1/what-ifs", question, WhatIfDocument, timeout_s)
 
     def compare(
         self,
@@ -116,7 +111,7 @@ class Client:
     ) -> ComparisonDocument:
         """The same problem planned by other strategies as well, or by those that are named."""
         question = {**about_problem(problem, folder, deployment, plan_id), "only": [*only]}
-        return self._study("/v1/comparisons", question, ComparisonDocument, timeout_s)
+        return self._made("/v1/comparisons", question, ComparisonDocument, timeout_s)
 
     def simulate(
         self,
@@ -129,7 +124,7 @@ class Client:
     ) -> SimulationResource:
         """Requests sent through a plan, one by one; `options` are those of the API: duration_s, traces, seed, ..."""
         question = {**about_plan(plan, deployment, plan_id), **options}
-        return self._study("/v1/simulations", question, SimulationResource, timeout_s)
+        return self._made("/v1/simulations", question, SimulationResource, timeout_s)
 
     def estimate(self, model: str, gpu: str, **options: Any) -> EstimateDocument:
         """What one configuration should do; `options` are those of `sutler.estimate`."""
@@ -217,14 +212,14 @@ class Client:
         """Sends any call of service/client/calls.py. Raises ServiceError."""
         return self._send(call)
 
-    def _study(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
-        asked = self._send(calls.asked_for_study(path, question, model))
-        found = calls.finished(asked)
+    def _made(self, path: str, question: dict[str, Any], model: type[M], timeout_s: float | None) -> M:
+        asked = self._send(calls.asked_for(path, question, model))
+        done: Callable[[M | Job], M | None] = calls.finished
+        found = done(asked)
         if found is not None:
             return found
-        done: Callable[[M | StudyJobResource], M | None] = calls.finished
-        url = asked.url if isinstance(asked, StudyJobResource) else path
-        return self._until(lambda wait_s: calls.study_at(url, model, wait_s=wait_s), done, timeout_s)
+        url = asked.url if isinstance(asked, Job) else path
+        return self._until(lambda wait_s: calls.made_at(url, model, wait_s=wait_s), done, timeout_s)
 
     def _send(self, call: Call[T]) -> T:
         patience = Patience(self._retries)

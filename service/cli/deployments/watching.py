@@ -13,7 +13,7 @@ from sutler.service.cli.terminal.exits import say
 from sutler.service.cli.views.diff import revision_line
 from sutler.service.cli.views.wording import moment
 from sutler.service.client import calls
-from sutler.service.client.calls import PLAN_SCHEMA, WAIT_S
+from sutler.service.client.calls import WAIT_S
 from sutler.service.client.errors import RefusedError, UnreachableError
 from sutler.service.client.replies import Reply
 from sutler.service.deployments.diff.schema import DiffDocument
@@ -29,7 +29,7 @@ def finished(client: Client, url: str) -> Reply:
     """The plan at this URL, once it is there. Raises RefusedError for why there will be none, UnreachableError."""
     while True:
         reply = client.get(url, wait_s=WAIT_S)
-        if reply.data["schema"] == PLAN_SCHEMA:
+        if reply.data["schema"] not in calls.JOBS:
             return reply
         calls.finished(read(PlanJobResource, reply.body))
 
