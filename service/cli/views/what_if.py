@@ -12,6 +12,7 @@ from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
 from sutler.service.cli.views.wording import counted, fleet, number, objective_unit, percent, price
+from sutler.service.documents.plan import ConflictDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 
 AS_IT_IS: Final = "as it is"
@@ -40,12 +41,20 @@ def what_if_view(found: WhatIfDocument) -> Iterator[RenderableType]:
     yield from section("What if", _results(every))
     if any(one.rentals for one in every):
         yield from section("What they rent", _fleets(every))
-    for one in every:
-        if one.conflicts:
-            yield from section(f"What has to give with {_named(one)}", conflicts_table(one.conflicts))
+    for conflicts, names in _conflicts(every).items():
+        yield from section(f"What has to give with {' or '.join(names)}", conflicts_table(conflicts))
     yield from listed("Without a market", (f"{_named(one)}: {one.reason}" for one in every if one.reason))
     apart = (f"{_named(one)}: {note}" for one in found.variants for note in one.notes)
     yield from listed("Notes", (*found.notes, *apart))
+
+
+def _conflicts(every: Iterable[VariantDocument]) -> dict[tuple[ConflictDocument, ...], list[str]]:
+    """What has to give, and the variants in which it is the same."""
+    found: dict[tuple[ConflictDocument, ...], list[str]] = {}
+    for one in every:
+        if one.conflicts:
+            found.setdefault(tuple(one.conflicts), []).append(_named(one))
+    return found
 
 
 def _results(every: Sequence[VariantDocument]) -> Table:

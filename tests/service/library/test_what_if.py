@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 import sutler
 from sutler.service.cli.app import app
+from sutler.service.cli.terminal.output import show
+from sutler.service.cli.views.what_if import what_if_view
 from sutler.service.documents.examples import CHAT as EXAMPLE
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 
@@ -92,6 +94,18 @@ def test_the_command_ends_as_its_variants_do(tmp_path: Path) -> None:
     assert planned("--budget", "1,2", "--validate", folder=tmp_path).exit_code == 2
     wrong = planned("--set", "models.nobody.precision=fp8", folder=tmp_path)
     assert (wrong.exit_code, "known there are chat" in wrong.stderr) == (2, True)
+
+
+def test_what_has_to_give_is_said_once_for_all_variants_in_which_it_is_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = sutler.what_if(EXAMPLE, [{"budget_usd_per_hour": 0.5}])
+    (poor,) = found.variants
+    as_poor = poor.model_copy(update={"changes": {**poor.changes, "objective.robust": True}})
+    show(*what_if_view(found.model_copy(update={"variants": (poor, as_poor)})))
+    shown = capsys.readouterr().out
+    assert shown.count("What has to give") == 1
+    assert "What has to give with budget $/h 0.5 or budget $/h 0.5, robust true" in shown
 
 
 def test_a_robust_plan_and_a_region_are_asked_for_by_options(tmp_path: Path) -> None:
