@@ -51,10 +51,9 @@ def test_every_rule_makes_valid_stages(rule: Rule) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
-def test_the_search_makes_valid_stages_and_is_never_slower_than_greedy(part: int) -> None:
+def test_the_search_makes_valid_stages_and_is_never_slower_than_greedy() -> None:
     faster = 0
-    for seed in range(2000 + 3 * part, 2003 + 3 * part):
+    for seed in range(2000, 2006):
         costs = random_costs(seed)
         found = searched(Forecaster(costs), deadline_s=1.0, clock=lambda: 0.0)
         assert not found.hit_time_limit
