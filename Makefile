@@ -95,31 +95,22 @@ replanning-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.replanning_latency $(ARGS)
 	@$(BIN)/python -m benchmarks.replanning $(ARGS)
 
-export-check: $(STAMP) build/torch/.installed
+export-check: $(STAMP)
 	@$(PYTHON) -m venv build/skypilot
 	@build/skypilot/bin/python -m pip install --quiet --disable-pip-version-check '$(SKYPILOT)'
 	@build/skypilot/bin/python tests/service/export/check_skypilot.py
 	@$(PYTHON) -m venv build/vllm
-	@$(call SEES,build/vllm,build/torch)
+	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r tests/service/export/vllm_requirements.txt
 	@$(BIN)/python -m tests.service.export.random_plans $(PROBLEMS) build/vllm/commands.jsonl
 	@build/vllm/bin/python tests/service/export/check_vllm.py build/vllm/commands.jsonl
 
-# Makes the environment $(1) see what the environment $(2) has.
-SEES = cd $(1)/lib/python3.*/site-packages && $(CURDIR)/$(2)/bin/python -c \
-	'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' > of_$(notdir $(2)).pth
-
 # Beside what $(VENV) has, which it sees.
 build/%-env: $(STAMP)
 	@$(PYTHON) -m venv --without-pip $@
-	@$(call SEES,$@,$(VENV))
-
-# Large, so that those who need it share it.
-build/torch/.installed: | check-python
-	@$(PYTHON) -m venv build/torch
-	@build/torch/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	@touch $@
+	@cd $@/lib/python3.*/site-packages && $(CURDIR)/$(BIN)/python -c \
+		'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' > of_sutler.pth
 
 # Warnings are errors: a link that leads nowhere is one.
 docs: build/docs-env
@@ -137,9 +128,8 @@ picture: $(STAMP)
 	@build/recording/node_modules/.bin/svg-term --in build/recording/demo.cast --out docs/pictures/demo.svg --window \
 		--no-cursor --width 102 --height 40
 
-extras-check: build/extras-env build/torch/.installed
-	@$(call SEES,build/extras-env,build/torch)
-	@build/extras-env/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]'
+extras-check: build/extras-env
+	@build/extras-env/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
 	@build/extras-env/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
 
