@@ -27,10 +27,6 @@ def run() -> NoReturn:
         status = end.code if isinstance(end.code, int) else 0
         if status == 1 and interrupts.came():  # outside of a command typer calls it aborted
             status = INTERRUPTED
-    except Exception:
-        if not interrupts.came():
-            raise
-        status = INTERRUPTED
     _leave(status)
 
 

@@ -112,7 +112,7 @@ def test_more_budget_is_never_worse(seed: int, objective: ObjectiveKind, factor:
 
 
 @given(seeds, objectives)
-@short_law
+@law
 def test_more_supply_is_never_worse(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     draw = Random(seed)
