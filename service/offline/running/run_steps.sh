@@ -10,6 +10,7 @@ fi
 
 POLL_S=1
 GRACE_S=60
+GONE_S=10 # chosen: a killed process frees its GPU within seconds
 START_UP_LIMIT_S=''
 ADDRESS=''
 RESUMES=''
@@ -466,7 +467,7 @@ start() {
 
 # Replicas are taken from the endpoints, get SIGTERM all at once, and SIGKILL after the grace period.
 stop() {
-  local replica pid until_s=$((SECONDS + GRACE_S))
+  local replica pid until_s=$((SECONDS + GRACE_S)) gone_s
   if ((!$#)); then return; fi
   for replica in "$@"; do
     unset "UP[$replica]"
@@ -482,6 +483,9 @@ stop() {
     if kill -0 "$pid" 2>/dev/null; then say "$replica does not stop: killing it"; fi
     kill -KILL -- "-$pid" 2>/dev/null || true # its session: also what it has left behind
     wait "$pid" 2>/dev/null || true
+    # What dies holds its GPU until it is gone. Where nobody reaps the dead, the wait ends as well.
+    gone_s=$((SECONDS + GONE_S))
+    while kill -0 -- "-$pid" 2>/dev/null && ((SECONDS < gone_s)); do sleep 0.1; done
     unset "PID[$replica]" "DEADLINE[$replica]"
   done
 }
