@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -31,20 +31,53 @@ def key_of(service: Running) -> str:
     return str(service.session.headers["Authorization"]).removeprefix("Bearer ")
 
 
-@pytest.fixture
-def client(service: Running) -> Iterator[sutler.Client]:
-    with sutler.Client(service.url, key_of(service)) as made:
+class Awaiting:
+    """An `AsyncClient` whose methods wait and whose lists are lists, so that it is asked what `Client` is."""
+
+    def __init__(self, url: str, key: str | None = None, *, retries: int = retries.MOST_RETRIES) -> None:
+        self._client = sutler.AsyncClient(url, key, retries=retries)
+        self._loop = asyncio.Runner()
+
+    def __enter__(self) -> "Awaiting":
+        self._loop.run(self._client.__aenter__())
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._loop.run(self._client.__aexit__(*raised))
+        self._loop.close()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def wait_for(*given: Any, **named: Any) -> Any:
+            found = method(*given, **named)
+            return self._loop.run(_all(found) if isinstance(found, AsyncIterator) else found)
+
+        return wait_for
+
+
+async def _all(found: AsyncIterator[Any]) -> list[Any]:
+    return [one async for one in found]
+
+
+Either = sutler.Client | Any  # Any: Awaiting, which has the same methods
+of_both = pytest.mark.parametrize("kind", [sutler.Client, Awaiting])
+
+
+@pytest.fixture(params=[sutler.Client, Awaiting])
+def client(service: Running, request: pytest.FixtureRequest) -> Iterator[Either]:
+    with request.param(service.url, key_of(service)) as made:
         yield made
 
 
 @pytest.fixture
-def name(client: sutler.Client) -> Iterator[str]:
+def name(client: Either) -> Iterator[str]:
     chosen = f"client-{next(_numbers)}"
     yield chosen
     client.delete_deployment(chosen)
 
 
-def test_a_problem_is_planned_by_the_service_as_it_is_here(client: sutler.Client, tmp_path: Path) -> None:
+def test_a_problem_is_planned_by_the_service_as_it_is_here(client: Either, tmp_path: Path) -> None:
     problem = {**EXAMPLE, "market": {"offers": "market.json"}}
     (tmp_path / "market.json").write_text(json.dumps(EXAMPLE["market"]["offers"]), encoding="utf-8")
     plan = client.plan(problem, folder=tmp_path, changes=DEARER, timeout_s=60)
@@ -53,7 +86,7 @@ def test_a_problem_is_planned_by_the_service_as_it_is_here(client: sutler.Client
     assert plan.id in [one.id for one in client.plans()]
 
 
-def test_a_deployment_is_made_read_carried_out_and_changed(client: sutler.Client, name: str) -> None:
+def test_a_deployment_is_made_read_carried_out_and_changed(client: Either, name: str) -> None:
     made = client.apply(name, EXAMPLE, policy={"automatic": False})
     assert (made.name, made.policy.automatic) == (name, False)
     assert name in [one.name for one in client.deployments()]
@@ -78,7 +111,7 @@ def test_a_deployment_is_made_read_carried_out_and_changed(client: sutler.Client
     assert [client.observe(name, seen).duplicate for _ in range(2)] == [False, True]
 
 
-def test_studies_are_those_of_the_library(client: sutler.Client, name: str) -> None:
+def test_studies_are_those_of_the_library(client: Either, name: str) -> None:
     found = client.what_if(EXAMPLE, [DEARER], timeout_s=60)
     here = sutler.what_if(EXAMPLE, [DEARER])
     assert [one.objective for one in found.variants] == [one.objective for one in here.variants]
@@ -98,7 +131,7 @@ def test_studies_are_those_of_the_library(client: sutler.Client, name: str) -> N
         client.what_if(None, [DEARER])
 
 
-def test_what_is_refused_says_why(client: sutler.Client, service: Running) -> None:
+def test_what_is_refused_says_why(client: Either, service: Running) -> None:
     with pytest.raises(RefusedError, match="no deployment") as refused:
         client.deployment("nobody")
     assert (refused.value.status, refused.value.slug) == (404, "not-found")
@@ -110,22 +143,21 @@ def test_what_is_refused_says_why(client: sutler.Client, service: Running) -> No
     assert unknown.value.status == 401
 
 
-def test_no_plan_in_time_is_a_timeout(client: sutler.Client) -> None:
+def test_no_plan_in_time_is_a_timeout(client: Either) -> None:
     never = calls.get("/v1/offers", lambda reply: None)
     with pytest.raises(TimeoutError, match="no plan after 0"):
         client._until(lambda wait_s: never, lambda found: found, 0)
 
 
-def test_the_other_client_does_the_same_while_others_run(service: Running) -> None:
-    async def both() -> tuple[sutler.PlanDocument, list[object], list[str]]:
+def test_offers_are_read_while_a_plan_is_waited_for(service: Running) -> None:
+    async def both() -> tuple[sutler.PlanDocument, list[object]]:
         async with sutler.AsyncClient(service.url, key_of(service)) as client:
-            plan, offers = await asyncio.gather(client.plan(EXAMPLE, timeout_s=60), _listed(client))
-            return plan, offers, [one.name async for one in client.deployments()]
+            plan, offers = await asyncio.gather(
+                client.plan(EXAMPLE, timeout_s=60), _all(client.offers(gpu="h100-sxm"))
+            )
+            return plan, offers
 
-    async def _listed(client: sutler.AsyncClient) -> list[object]:
-        return [offer async for offer in client.offers(gpu="h100-sxm")]
-
-    plan, offers, _names = asyncio.run(both())
+    plan, offers = asyncio.run(both())
     assert plan.objective == sutler.plan(EXAMPLE).objective
     assert isinstance(offers, list)
 
@@ -141,8 +173,9 @@ def test_both_clients_have_the_same_methods() -> None:
         assert one.__doc__ == other.__doc__
 
 
+@pytest.mark.parametrize("client", [sutler.Client], indirect=True)
 def test_a_script_of_twenty_lines_carries_out_what_a_deployment_plans(
-    client: sutler.Client, name: str, service: Running
+    client: Either, name: str, service: Running
 ) -> None:
     assert len(SCRIPT.read_text("utf-8").splitlines()) <= 20
     client.apply(name, EXAMPLE)
@@ -175,34 +208,37 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "FIRST_RETRY_S", 0.001)
 
 
+@of_both
 @pytest.mark.usefixtures("hasty")
-def test_what_passes_is_tried_again_and_what_stands_is_not() -> None:
-    with answering(503, 429, 502) as server, sutler.Client(server.base_url) as client:
+def test_what_passes_is_tried_again_and_what_stands_is_not(kind: type[Either]) -> None:
+    with answering(503, 429, 502) as server, kind(server.base_url) as client:
         assert list(client.deployments()) == []
         assert len(server.requests) == 4
-    with answering(404) as server, sutler.Client(server.base_url) as client, pytest.raises(RefusedError):
+    with answering(404) as server, kind(server.base_url) as client, pytest.raises(RefusedError):
         list(client.deployments())
     assert len(server.requests) == 1
-    with answering(*[503] * 9) as server, sutler.Client(server.base_url, retries=2) as client:
+    with answering(*[503] * 9) as server, kind(server.base_url, retries=2) as client:
         with pytest.raises(RefusedError, match="HTTP 503 without a reason"):
             list(client.deployments())
         assert len(server.requests) == 3
 
 
+@of_both
 @pytest.mark.usefixtures("hasty")
-def test_a_repeated_request_for_a_plan_is_the_same_one() -> None:
-    with answering(503, 503, 404) as server, sutler.Client(server.base_url) as client:
+def test_a_repeated_request_for_a_plan_is_the_same_one(kind: type[Either]) -> None:
+    with answering(503, 503, 404) as server, kind(server.base_url) as client:
         with pytest.raises(RefusedError):
             client.plan(EXAMPLE)
         keys = {request.headers["idempotency-key"] for request in server.requests}
         assert (len(server.requests), len(keys)) == (3, 1)
 
 
+@of_both
 @pytest.mark.usefixtures("hasty")
-def test_a_service_that_is_away_is_named_and_no_secret_is() -> None:
+def test_a_service_that_is_away_is_named_and_no_secret_is(kind: type[Either]) -> None:
     with ScriptedServer([]) as server:
         url = server.base_url
-    with sutler.Client(url, "sutler_secret", retries=1) as client:
+    with kind(url, "sutler_secret", retries=1) as client:
         with pytest.raises(UnreachableError, match=url) as away:
             client.deployment("chat")
         assert "secret" not in f"{away.value!r}{client!r}"
