@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from sutler.service.cli.terminal import interrupts
 from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.output import show, write_stdout
 from sutler.service.cli.views.layout import table_of
@@ -82,6 +83,7 @@ def _serve(cloud: "FakeCloud") -> None:
         while True:
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
+        interrupts.heed()
         say("stopped")
     finally:
         cloud.close()

@@ -22,6 +22,7 @@ def run() -> NoReturn:
         app()
         status = 0
     except KeyboardInterrupt:
+        interrupts.heed()
         status = INTERRUPTED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0

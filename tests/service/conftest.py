@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sutler.service.db import embedded
+from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_folder
 from tests.service.running import Running, made_key, serving, settings
 
@@ -18,6 +20,23 @@ def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     monkeypatch.setenv("SUTLER_DATA_DIR", str(folder))
     monkeypatch.setenv("COLUMNS", "100")
     return folder
+
+
+@pytest.fixture
+def shared_store(own_settings: Path, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An operator's database without rows, in no time; returns the folder of the settings."""
+    assert empty_store.database_url is not None
+    monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url)
+    return own_settings
+
+
+@pytest.fixture
+def private_store(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What a new user has: no database yet, and a private one once something asks for it. Returns its folder."""
+    monkeypatch.delenv("SUTLER_DATABASE_URL", raising=False)
+    yield own_settings
+    if (own_settings / embedded.FOLDER).exists():
+        embedded.stop(own_settings)
 
 
 @pytest.fixture(scope="session")

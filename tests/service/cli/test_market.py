@@ -1,4 +1,4 @@
-"""`sutler market` and `sutler plan` on the store, with the fake cloud and a real, private PostgreSQL."""
+"""`sutler market` and `sutler plan` on the store, with the fake cloud and a real PostgreSQL."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ KEY = "canary-key-0123456789"
 
 
 @pytest.fixture
-def cloud(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
+def cloud(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
     """Vast.ai, RunPod and Lium on loopback, and a store that nobody has used."""
     with FakeCloud(market=Market(seed=1, machines=60), clock=lambda: NIGHT_S) as played:
         monkeypatch.setenv("SUTLER_VASTAI_BASE_URL", played.base_url)
@@ -31,8 +31,6 @@ def cloud(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeC
         monkeypatch.setenv("SUTLER_RUNPOD_BASE_URL", played.base_url)
         monkeypatch.setenv("SUTLER_RUNPOD_API_KEY", KEY)
         yield played
-    if (own_settings / embedded.FOLDER).exists():
-        embedded.stop(own_settings)
 
 
 def sutler(*arguments: str | Path, stdin: str | None = None) -> Result:
@@ -201,19 +199,19 @@ def test_a_live_problem_whose_clouds_do_not_answer_is_no_market(cloud: FakeCloud
     assert (result.exit_code, result.stdout) == (4, "")
 
 
-def test_no_key_is_stored_or_shown(cloud: FakeCloud, own_settings: Path) -> None:
+def test_no_key_is_stored_or_shown(cloud: FakeCloud, private_store: Path) -> None:
     cloud.fail("vastai", "echo_key")
     cloud.fail("runpod", "echo_key")
     results = [sutler("market", "poll"), sutler("market", "poll", "--json"), sutler("market", "providers", "--json")]
-    embedded.stop(own_settings)
+    embedded.stop(private_store)
     shown = "".join(result.stdout + result.stderr for result in results)
-    stored = b"".join(path.read_bytes() for path in own_settings.rglob("*") if path.is_file())
+    stored = b"".join(path.read_bytes() for path in private_store.rglob("*") if path.is_file())
     assert KEY not in shown
     assert KEY.encode() not in stored
     assert b"refuses the key" in stored
 
 
-def test_upgrading_twice_says_that_there_is_nothing_to_do(cloud: FakeCloud) -> None:
+def test_upgrading_twice_says_that_there_is_nothing_to_do(private_store: Path) -> None:
     assert "(before: none)" in sutler("db", "upgrade").stdout
     assert sutler("db", "upgrade").stdout.endswith(f"{HEAD}.\n")
 

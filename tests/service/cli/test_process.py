@@ -49,6 +49,34 @@ def test_ctrl_c_while_strategies_run_ends_the_process_at_once() -> None:
     assert (out, err) == (b"", b"interrupted\n")
 
 
+LOSES_INTERRUPTS = """
+import os, signal, time
+from sutler.service.cli.terminal import interrupts
+
+class Losing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+interrupts.watch()
+Losing()
+try:
+    while True:
+        time.sleep(0.05)
+finally:
+    time.sleep(3 * interrupts.AGAIN_S)
+    print("tidied up", flush=True)
+"""
+
+
+def test_an_interrupt_that_is_lost_comes_again_and_disturbs_no_tidying_up() -> None:
+    """As compiled modules lose it that call Python and cannot pass on what that raises."""
+    run = subprocess.run(
+        [sys.executable, "-c", LOSES_INTERRUPTS], cwd=ROOT, capture_output=True, timeout=60, check=False
+    )
+    assert run.stdout == b"tidied up\n", run.stderr
+    assert run.returncode == -signal.SIGINT
+
+
 @pytest.mark.parametrize("delay_s", [0.1, 0.4])
 def test_ctrl_c_before_the_solve_leaves_no_traceback(delay_s: float) -> None:
     process = subprocess.Popen(

@@ -11,7 +11,7 @@ from tests.service.running import Running, finished, until
 
 pytestmark = pytest.mark.slow
 
-LONG = an_application(models=[an_asker(count=150_000, output_tokens=300)], edges=[], search={"time_limit_s": 3})
+LONG = an_application(models=[an_asker(count=150_000, output_tokens=300)], edges=[], search={"time_limit_s": 10})
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`sutler profiles`, `sutler calibrate` and problems that name a calibration, as a new user types them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sutler.service.cli.app import app
-from sutler.service.db import embedded
 from tests.service.builders import a_snapshot
 from tests.service.profiles.builders import a_table
 from tests.service.profiles.payloads import VLLM
-
-
-@pytest.fixture
-def store(own_settings: Path) -> Iterator[Path]:
-    """A private store that nobody has used."""
-    yield own_settings
-    if (own_settings / embedded.FOLDER).exists():
-        embedded.stop(own_settings)
 
 
 def sutler(*arguments: str | Path) -> Result:
@@ -55,7 +45,7 @@ def a_problem(folder: Path, **throughput: Any) -> Path:
     return path
 
 
-def test_from_result_file_to_plan(store: Path, runs: Path, tmp_path: Path) -> None:
+def test_from_result_file_to_plan(private_store: Path, runs: Path, tmp_path: Path) -> None:
     before = listed("plan", a_problem(tmp_path), "--json")
     imported = sutler("profiles", "import", runs)
     assert imported.exit_code == 0, imported.stderr
@@ -72,7 +62,7 @@ def test_from_result_file_to_plan(store: Path, runs: Path, tmp_path: Path) -> No
     assert after["calibration"]["name"] == "mine"
 
 
-def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(store: Path, runs: Path, tmp_path: Path) -> None:
+def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(shared_store: Path, runs: Path, tmp_path: Path) -> None:
     sutler("profiles", "import", runs)
     sutler("calibrate", "mine")
     plan = tmp_path / "plan.json"
@@ -83,7 +73,7 @@ def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(store: Path, runs: Pa
 
 
 def test_a_calibration_in_a_file_needs_no_store(
-    store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared_store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sutler("profiles", "import", runs)
     assert sutler("calibrate", "mine", "--dry-run", "--out", tmp_path / "mine.json").exit_code == 0
@@ -106,7 +96,7 @@ def test_a_calibration_in_a_file_needs_no_store(
     ],
 )
 def test_a_calibration_that_is_not_there_is_named(
-    store: Path, tmp_path: Path, calibration: object, said: str
+    shared_store: Path, tmp_path: Path, calibration: object, said: str
 ) -> None:
     result = sutler("plan", a_problem(tmp_path, calibration=calibration))
     assert result.exit_code == 2
@@ -114,7 +104,7 @@ def test_a_calibration_that_is_not_there_is_named(
     assert len(result.stderr.splitlines()) < 20
 
 
-def test_what_is_refused_is_said_and_the_rest_is_kept(store: Path, tmp_path: Path) -> None:
+def test_what_is_refused_is_said_and_the_rest_is_kept(shared_store: Path, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(VLLM) + json.dumps({**VLLM, "max_concurrency": 8}))
     result = sutler("profiles", "import", path)
@@ -127,7 +117,7 @@ def test_what_is_refused_is_said_and_the_rest_is_kept(store: Path, tmp_path: Pat
     assert listed("profiles", "show", profile["id"], "--json")["measured"][0]["req_per_s"] == 2.5
 
 
-def test_every_message_says_what_to_do_next(store: Path, tmp_path: Path) -> None:
+def test_every_message_says_what_to_do_next(shared_store: Path, tmp_path: Path) -> None:
     assert "sutler profiles import" in sutler("profiles", "list").stdout
     assert "sutler profiles import" in sutler("calibrate", "mine").stderr
     assert "sutler calibrate NAME" in sutler("calibrate", "--list").stdout
@@ -138,7 +128,7 @@ def test_every_message_says_what_to_do_next(store: Path, tmp_path: Path) -> None
     assert "without options" in sutler("profiles", "list", "--engine", "nope").stdout
 
 
-def test_a_name_that_cannot_be_shown_is_refused(store: Path, runs: Path) -> None:
+def test_a_name_that_cannot_be_shown_is_refused(shared_store: Path, runs: Path) -> None:
     imported = sutler("profiles", "import", runs)
     assert imported.exit_code == 0, imported.stderr
     result = sutler("calibrate", "a\x1b[31mb")
@@ -147,7 +137,7 @@ def test_a_name_that_cannot_be_shown_is_refused(store: Path, runs: Path) -> None
     assert "name" in result.stderr
 
 
-def test_an_estimate_by_a_calibration_meets_its_runs(store: Path, runs: Path, tmp_path: Path) -> None:
+def test_an_estimate_by_a_calibration_meets_its_runs(shared_store: Path, runs: Path, tmp_path: Path) -> None:
     sutler("profiles", "import", runs)
     sutler("calibrate", "mine", "--out", tmp_path / "mine.json")
     asked = ["--model", "llama-3.1-8b", "--gpu", "h100", "--precision", "bf16", "--concurrency", "32", "--json"]
@@ -169,7 +159,7 @@ def test_an_estimate_by_a_calibration_meets_its_runs(store: Path, runs: Path, tm
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being(
-    store: Path, runs: Path, tmp_path: Path
+    shared_store: Path, runs: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps({**VLLM, "mean_ttft_ms": -5}))
@@ -183,7 +173,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being(
     assert "mean_ttft_ms" in json.loads(result.stdout)[0]["rejected"][0]["reasons"][0]
 
 
-def test_names_that_yaml_takes_for_something_else_are_refused(store: Path, runs: Path) -> None:
+def test_names_that_yaml_takes_for_something_else_are_refused(shared_store: Path, runs: Path) -> None:
     sutler("profiles", "import", runs)
     for name in ("5", "true", "No", "a: #b", "my cal"):
         result = sutler("calibrate", name)
@@ -192,7 +182,7 @@ def test_names_that_yaml_takes_for_something_else_are_refused(store: Path, runs:
     assert sutler("calibrate", "l40s_v0.12-fp8").exit_code == 0
 
 
-def test_a_run_that_the_others_contradict_is_named(store: Path, tmp_path: Path) -> None:
+def test_a_run_that_the_others_contradict_is_named(shared_store: Path, tmp_path: Path) -> None:
     rows = a_table(0.9).splitlines()
     cells = rows[4].split(",")
     rows[4] = ",".join([*cells[:9], f"{float(cells[9]) / 3:.6g}", *(f"{float(c) * 3:.6g}" for c in cells[10:])])
@@ -204,7 +194,7 @@ def test_a_run_that_the_others_contradict_is_named(store: Path, tmp_path: Path) 
     assert "measure it again" in shown
 
 
-def test_the_plan_says_by_whose_runs_it_was_made(store: Path, runs: Path, tmp_path: Path) -> None:
+def test_the_plan_says_by_whose_runs_it_was_made(shared_store: Path, runs: Path, tmp_path: Path) -> None:
     sutler("profiles", "import", runs)
     sutler("calibrate", "mine")
     text = sutler("plan", a_problem(tmp_path, calibration="mine")).stdout
