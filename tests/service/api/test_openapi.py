@@ -87,7 +87,7 @@ def test_hundreds_of_requests_of_every_kind_get_documented_answers(
 @pytest.mark.slow
 def test_calls_that_follow_from_each_other_get_documented_answers(guarded: Guarded, tmp_path: Path) -> None:
     running, key = guarded.running, guarded.keys["admin"]
-    arguments = ("--phases", "stateful", "--max-examples", "8")
+    arguments = ("--phases", "stateful", "--max-examples", "4")
     done = schemathesis(running, key, f"{running.url}/openapi.json", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stdout[-8_000:]
     assert "a defect of sutler" not in running.said()
