@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 PIP_TOOLS := pip-tools==7.6.2
+# What is installed to be looked at once: most of it is never imported, and compiling all of it takes minutes.
+ONCE := --quiet --disable-pip-version-check --no-compile
 SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
 # Random problems whose plans export-check has vLLM read.
@@ -97,11 +99,11 @@ replanning-bench: $(STAMP)
 
 export-check: $(STAMP)
 	@$(PYTHON) -m venv build/skypilot
-	@build/skypilot/bin/python -m pip install --quiet --disable-pip-version-check '$(SKYPILOT)'
+	@build/skypilot/bin/python -m pip install $(ONCE) '$(SKYPILOT)'
 	@build/skypilot/bin/python tests/service/export/check_skypilot.py
 	@$(PYTHON) -m venv build/vllm
-	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	@build/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	@build/vllm/bin/python -m pip install $(ONCE) '$(TORCH)'
+	@build/vllm/bin/python -m pip install $(ONCE) --no-deps \
 		-r tests/service/export/vllm_requirements.txt
 	@$(BIN)/python -m tests.service.export.random_plans $(PROBLEMS) build/vllm/commands.jsonl
 	@build/vllm/bin/python tests/service/export/check_vllm.py build/vllm/commands.jsonl
@@ -129,7 +131,7 @@ picture: $(STAMP)
 		--no-cursor --width 102 --height 40
 
 extras-check: build/extras-env
-	@build/extras-env/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
+	@build/extras-env/bin/python -m pip install $(ONCE) --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
 	@build/extras-env/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
 
