@@ -53,6 +53,7 @@ def market(rows: Rows) -> Callable[[Received], Answer]:
     return lambda request: json_reply({"offers": cut_at_the_limit(rows, request)})
 
 
+@pytest.mark.slow
 def test_a_cut_search_is_made_again_by_the_number_of_gpus_and_then_nothing_is_cut() -> None:
     time = ToldTime()
     rows = sizes_of(1500, 1000, 400, 300, 0, 0, 0, 200)

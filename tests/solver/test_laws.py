@@ -123,6 +123,7 @@ def test_more_supply_is_never_worse(seed: int, objective: ObjectiveKind) -> None
     assert is_no_worse(solve(replace(problem, offers=(*more, extra))), solve(problem))
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @short_law
 def test_a_cap_never_helps(seed: int, objective: ObjectiveKind) -> None:
@@ -271,6 +272,7 @@ def test_more_demand_is_never_cheaper(seed: int, objective: ObjectiveKind) -> No
     assert is_no_worse(solve(problem), solve(_with_demand_times(problem, 1.4)))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(["max_throughput", "min_makespan"]))
 @law
 def test_exact_and_binary_search_agree(seed: int, objective: ObjectiveKind) -> None:
@@ -285,6 +287,7 @@ def test_exact_and_binary_search_agree(seed: int, objective: ObjectiveKind) -> N
     assert are_equal(exact, searched)
 
 
+@pytest.mark.slow
 @given(seeds)
 @law
 def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:

@@ -85,6 +85,7 @@ def test_little_changes_in_a_minute_and_much_in_half_a_day() -> None:
     assert len(now - later) > 0.5 * len(now)
 
 
+@pytest.mark.slow
 @for_each("seed", [1, 2])
 def test_data_centre_gpus_are_scarce_by_day_and_plentiful_by_night(seed: int) -> None:
     market = Market(seed=seed, machines=600)

@@ -129,6 +129,7 @@ def test_out_writes_the_json_beside_the_table(tmp_path: Path) -> None:
     assert json.loads(target.read_text())["schema"] == "sutler/comparison/v1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_a_figure_is_drawn(tmp_path: Path, suffix: str) -> None:
     target = tmp_path / f"bars.{suffix}"

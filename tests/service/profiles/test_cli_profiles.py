@@ -173,6 +173,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being(
     assert "mean_ttft_ms" in json.loads(result.stdout)[0]["rejected"][0]["reasons"][0]
 
 
+@pytest.mark.slow
 def test_names_that_yaml_takes_for_something_else_are_refused(shared_store: Path, runs: Path) -> None:
     sutler("profiles", "import", runs)
     for name in ("5", "true", "No", "a: #b", "my cal"):

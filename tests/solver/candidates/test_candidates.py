@@ -370,6 +370,7 @@ def test_points_of_all_layouts_at_once_are_those_of_each_alone(seed: int) -> Non
         assert found == [int(one.max_batch[0])]
 
 
+@pytest.mark.slow
 @for_each("seed", range(10))
 def test_no_candidate_appears_twice(seed: int) -> None:
     candidates = polytope_of(random_estimated_problem(seed), pruned=False).candidates

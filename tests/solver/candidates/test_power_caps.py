@@ -180,6 +180,7 @@ def test_the_least_power_is_that_of_trying_everything(seed: int) -> None:
     assert plan.value is None or plan.value == pytest.approx(watts, rel=2e-3)
 
 
+@pytest.mark.slow
 @for_each("seed", range(20, 28))
 def test_the_most_within_a_power_limit_is_that_of_trying_everything(seed: int) -> None:
     problem = a_small_market(seed, "max_throughput")

@@ -398,6 +398,7 @@ def test_what_comes_after_a_latency_limit_is_said_at_once() -> None:
     assert has_a_plan(with_all(problem))
 
 
+@pytest.mark.slow
 def test_of_two_limits_that_are_too_short_each_is_loosened_by_what_it_takes() -> None:
     slo = (LatencyLimit("ttft", 90, 0.005), LatencyLimit("tpot", 90, 1e-4))
     problem = estimated("llama-3.1-8b", an_offer("h100-sxm", price=2.0), slo=slo)

@@ -98,6 +98,7 @@ def limited(*slo: LatencyLimit, share: float | None = None, gb_per_s: float = 50
     return replace(problem, models=(model,))
 
 
+@pytest.mark.slow
 def test_a_contradictory_split_is_named() -> None:
     """30 s end to end are plenty, but not where prefill is left 0.1 % of them."""
     limit = LatencyLimit("e2e", 90, 30.0)

@@ -308,6 +308,7 @@ def test_clamping_the_supply_never_changes_the_optimum(seed: int, objective: Obj
     assert least_value(problem, clamped=True) == pytest.approx(least_value(problem, clamped=False), rel=1e-6)
 
 
+@pytest.mark.slow
 @for_each("seed", range(15))
 def test_cutting_the_supply_curve_never_changes_the_optimum(seed: int) -> None:
     """Many price steps of two machine sizes and a budget for a few of them."""

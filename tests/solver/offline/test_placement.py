@@ -54,6 +54,7 @@ def test_groups_fit_exactly_where_some_assignment_of_gpus_exists(part: int) -> N
     assert answers == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_no_assignment_of_gpus_moves_less(part: int) -> None:
     random = Random(100 + part)
@@ -77,6 +78,7 @@ def test_no_assignment_of_gpus_moves_less(part: int) -> None:
 SMALL = ([[2, 2]], [[2], [2]], [[2, 2, 1]], [[1, 1, 2]], [[1, 3]], [[1, 1, 1, 1]], [[1, 1], [1, 1]])
 
 
+@pytest.mark.slow
 def test_no_assignment_of_gpus_in_all_stages_moves_less() -> None:
     random = Random(200)
     moved, spared = 0, 0

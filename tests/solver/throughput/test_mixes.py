@@ -89,6 +89,7 @@ def test_a_plan_of_mixes_serves_their_workloads_in_equal_fractions_within_its_ce
     assert all(replica.utilisation_fraction <= (replica.max_load_fraction or 0) for replica in plan.replicas)
 
 
+@pytest.mark.slow
 def test_a_mix_that_keeps_its_limits_when_full_is_not_refused_at_a_lighter_load() -> None:
     """In the closed form limits may be kept at a load and missed at a lower one, where step times bend."""
     problem = limited_problem(11)
@@ -108,7 +109,8 @@ def test_dominance_drops_none_that_is_needed(number: int) -> None:
     assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
 
 
-@for_each("number", range(NUMBER), quick=1)
+@pytest.mark.slow
+@for_each("number", range(NUMBER))
 def test_whole_replicas_are_worth_no_less_at_the_rates_that_they_need(number: int) -> None:
     polytope = polytopes()[number]
     goal = first_goal(polytope)
@@ -176,6 +178,7 @@ def test_a_mix_carries_its_rate_and_no_other_proportions() -> None:
     assert balanced(polytope, fleet, fraction).lam == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rival", [greedy.plan, round_robin.plan], ids=["greedy", "round robin"])
 def test_rivals_serve_mixes_too(rival: Callable[[Problem, Callable[[], float]], StrategyPlan]) -> None:
     """Where every replica gets what is offered, each is as good as its mix."""

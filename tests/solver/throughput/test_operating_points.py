@@ -68,6 +68,7 @@ def test_every_mixture_within_a_point_keeps_its_limits(seed: int) -> None:
     assert (ceiling >= load * KEPT).all()
 
 
+@pytest.mark.slow
 @given(seeds)
 @law
 def test_fixed_mixes_keep_their_limits_and_carry_more_than_sets_do(seed: int) -> None:
@@ -125,6 +126,7 @@ def test_mixes_are_of_what_is_offered() -> None:
     assert len(mixes_of(replace(model, workloads=model.workloads[:1]))) == 1
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(["ttft", "tpot", "e2e"]), st.sampled_from([1.1, 1.5, 3.0]))
 @law
 def test_looser_fewer_and_less_strict_limits_never_lower_a_rate(seed: int, metric: str, factor: float) -> None:

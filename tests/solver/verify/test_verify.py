@@ -193,7 +193,7 @@ SOLVED: dict[str, Callable[[], Problem]] = {
     "apart_and_capped": apart_and_capped,
 }
 LONG = {"melange", "estimated", "prefill_and_decode_by_measurement", "apart_and_capped"}
-SLOW = LONG | {"networked", "prefill_feeds_two_beside_whole_requests", "appendix_c_by_binary_search"}
+SLOW = LONG | {"appendix_c", "networked", "prefill_feeds_two_beside_whole_requests", "appendix_c_by_binary_search"}
 
 
 def mutations(entry: Any, path: str = "") -> Iterator[tuple[str, Any]]:

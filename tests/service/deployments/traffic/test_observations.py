@@ -228,6 +228,7 @@ def test_a_body_that_is_no_observation_is_refused(chat: Deployed, content: bytes
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.slow
 def test_many_requests_may_be_sent_at_once_and_not_more(chat: Deployed) -> None:
     times = [before_now(1 + 0.002 * number) for number in range(20_000)]
     assert chat.accepted(requests_at(*times))["accepted_requests"] == 20_000

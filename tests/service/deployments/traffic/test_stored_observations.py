@@ -237,6 +237,7 @@ def test_the_limits_are_what_they_say(chat: Deployed, body: dict[str, object]) -
     assert observe(chat, body) > 0
 
 
+@pytest.mark.slow
 def test_requests_that_come_one_by_one_have_their_rate(chat: Deployed) -> None:
     for number in reversed(range(240)):
         assert observe(chat, requests_at(ago(0.5 * number).isoformat())) == 1
