@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -211,12 +212,14 @@ def _url(log: Path, process: "subprocess.Popen[bytes]") -> str:
 def _asked(url: str, folder: str) -> Said:
     """A story over all resources, then every operation on nothing and with a wrong body."""
     said: Said = {}
+    times = Counter[str]()
 
     def ask(method: str, path: str, body: Any = None, **options: Any) -> Any:
         answer = requests.request(method, f"{url}{path}", json=body, timeout=120, **options)
         label = _plain(f"{method} {path}", folder)
         headers = sorted(set(answer.headers) - {"date", "content-length", "etag"})
-        said[f"{len(said):03} {label}"] = [answer.status_code, headers, _plain(answer.text, folder)]
+        times[label] += 1  # an endpoint that is new leaves the names of the others as they are
+        said[f"{label} #{times[label]}"] = [answer.status_code, headers, _plain(answer.text, folder)]
         print(label, answer.status_code, flush=True)
         return answer.json() if "json" in answer.headers.get("content-type", "") and answer.text else None
 
