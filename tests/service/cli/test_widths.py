@@ -20,6 +20,7 @@ from sutler.service.cli.views.comparison import comparison_view
 from sutler.service.cli.views.diff import diff_view
 from sutler.service.cli.views.layout import table_of
 from sutler.service.cli.views.market import offers_view
+from sutler.service.cli.views.offline.plan import plan_view as offline_plan_view
 from sutler.service.cli.views.plan import plan_view
 from sutler.service.cli.views.simulation import simulation_view
 from sutler.service.cli.views.traffic import feeds_view
@@ -34,8 +35,10 @@ from sutler.service.studies.answering import comparison
 from sutler.service.studies.questions import Comparison
 from sutler.service.translation.catalogue import gpu_entries
 from sutler.service.translation.stored_market import StoredMarket
+from tests.service.cli import table_samples
 from tests.service.cli.test_deployments_tables import a_feed
 from tests.service.deployments.diff.fleets import one_replica_each
+from tests.service.offline.plan_builders import planned_small
 
 Parts = Iterable[RenderableType]
 
@@ -43,7 +46,9 @@ EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 GOLDEN: Final = Path(__file__).parent / "tables"
 WIDTHS: Final = (80, 100, 140)
 # What no two runs share: seconds that were taken, ages, the version.
-UNSTEADY: Final = re.compile(r"in \d[\d.,]* s\b|Solved in [\d.]+ s|\(\d[\d,]* (?:s|min|h|days?) old\)")
+UNSTEADY: Final = re.compile(
+    r"\d[\d,]* schedules tried|in \d[\d.,]* s\b|Solved in [\d.]+ s|\(\d[\d,]* (?:s|min|h|days?) old\)"
+)
 
 
 @cache
@@ -93,6 +98,14 @@ VIEWS: Final[Mapping[str, Callable[[], Parts]]] = {
     "offers": offers,
     "diff": changed,
     "feeds": lambda: feeds_view(FeedsResource(deployment="chat", feeds=[a_feed()])),
+    "polls": table_samples.polls,
+    "providers": table_samples.providers,
+    "history": table_samples.history,
+    "deployments": table_samples.deployments,
+    "decisions": table_samples.decisions,
+    "holdings": table_samples.holdings,
+    "traffic": table_samples.traffic,
+    "offline_plan": lambda: offline_plan_view(planned_small()),
 }
 
 

@@ -1,0 +1,131 @@
+"""What the commands for the market, deployments and offline plans show, without a service or a store."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from rich.console import RenderableType
+
+from sutler.adapters.base import Poll
+from sutler.service.cli.views.deployments import decisions_view, holdings_view, list_view
+from sutler.service.cli.views.market import history_view, poll_view, providers_view
+from sutler.service.cli.views.traffic import traffic_view
+from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
+from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentSummary
+from sutler.service.deployments.traffic.schemas import (
+    ModelTrafficResource,
+    TrafficResource,
+    WorkloadTrafficResource,
+)
+from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, WatchSummary
+from sutler.service.market.history import HistoryPoint
+from sutler.service.market.repository import PollReport, ProviderReport
+from sutler.service.market.resources import LastPollResource
+
+Parts = Iterable[RenderableType]
+
+NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ID: Final = UUID(int=1)
+
+
+def polls() -> Parts:
+    usual = Poll(outcome="ok", kept=1_432, not_available={"rented": 87}, requests=8)
+    patient = Poll(outcome="retry", detail="HTTP 429: asks for patience", http_status=429)
+    return poll_view(
+        [
+            PollReport("vastai", NOW, 4.25, usual, {"price_mismatch": 3}, None, 210, 195),
+            PollReport("runpod", NOW, 0.5, patient, {}, NOW + timedelta(minutes=2), 0, 0),
+        ]
+    )
+
+
+def providers() -> Parts:
+    last: dict[str, Any] = {"kept": 1_432, "rejected": {"unknown_gpu": 12}, "not_available": {}, "flags": {}}
+    ok = LastPollResource(ended_at=NOW, outcome="ok", retry_at=None, detail="", **last)
+    later = NOW + timedelta(seconds=60)
+    return providers_view(
+        [
+            ProviderReport("vastai", ok, NOW - timedelta(seconds=20), later, 0, 1_432),
+            ProviderReport("runpod", None, None, None, 0, 0),
+        ],
+        now=NOW,
+    )
+
+
+def history() -> Parts:
+    seen = [HistoryPoint(NOW + timedelta(hours=i), 40.0 + 3 * i, 12 + i, 1.99, 2.4 - 0.05 * i) for i in range(5)]
+    return history_view("h100-sxm", "on_demand", [*seen, HistoryPoint(NOW, None, None, None, None)])
+
+
+def deployments() -> Parts:
+    made: dict[str, Any] = {"id": ID, "version": 2, "plan_id": ID, "created_at": NOW, "updated_at": NOW, "url": "/x"}
+    plan = CurrentPlanResource(
+        id=ID, revision=12, status="optimal", cost_usd_per_hour=1_204.5, issued_at=NOW - timedelta(hours=3), url="/y"
+    )
+    watched = WatchSummary(status="calm", feed="live", looked_at=NOW)
+    return list_view(
+        [
+            DeploymentSummary(name="chat-eu-production", revision=12, plan=plan, watch=watched, **made),
+            DeploymentSummary(name="code", revision=0, plan=None, watch=None, **made),
+        ],
+        NOW,
+    )
+
+
+def decisions() -> Parts:
+    drift = DriftResource(kind="rate", detail="chat/long: 31 requests/s, planned 22", value=0.41, threshold=0.2)
+    why = "1.32 of the planned rate: 3 machines more, which pay for themselves in 25 minutes"
+    made: dict[str, Any] = {"id": ID, "at": NOW, "options": []}
+    return decisions_view(
+        [
+            DecisionResource(
+                basis_revision=11, revision=12, chosen="refleet", reason=why, drifts=[drift, drift], **made
+            ),
+            DecisionResource(
+                basis_revision=None, revision=None, chosen="keep", reason="nothing moved", drifts=[], **made
+            ),
+        ]
+    )
+
+
+def holdings() -> Parts:
+    def machines(count: int, **others: Any) -> tuple[HoldingDocument, ...]:
+        given = {"provider": "vastai", "offer_id": "31415926", "gpu": "h100-sxm", "gpus": 8, "count": count}
+        return (HoldingDocument(**{**given, "price_usd_per_hour": 18.4, **others}),)
+
+    return holdings_view(
+        HoldingsResource(
+            deployment="chat",
+            reported=True,
+            reported_at=NOW,
+            usd_per_hour=55.2,
+            holdings=machines(3),
+            revision=12,
+            lost=machines(1, contract="interruptible"),
+            missing=machines(2, provider="runpod", offer_id="NVIDIA H100 80GB HBM3"),
+            unplanned=(),
+        )
+    )
+
+
+def traffic() -> Parts:
+    workload = WorkloadTrafficResource(
+        workload="long-prompts-short-answers",
+        planned_rps=22.0,
+        rate_rps=31.2,
+        requests=3_744.0,
+        input_tokens=8_120.0,
+        output_tokens=210.0,
+    )
+    model = ModelTrafficResource(
+        model="chat",
+        state="live",
+        window_s=120.0,
+        requests=3_744.0,
+        rate_rps=31.2,
+        planned_rps=22.0,
+        last_at=NOW - timedelta(seconds=10),
+        workloads=[workload],
+    )
+    return traffic_view(TrafficResource(deployment="chat", models=[model]), NOW)
