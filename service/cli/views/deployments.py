@@ -9,7 +9,7 @@ from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.traffic import thin_words
-from sutler.service.cli.views.wording import ago, counted, machine, moment, price
+from sutler.service.cli.views.wording import ago, contract_words, counted, machine, moment, price
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
 from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentResource, DeploymentSummary
 from sutler.service.deployments.traffic.schemas import TrafficResource
@@ -182,7 +182,7 @@ def _holdings(holdings: Iterable[HoldingDocument]) -> Table:
     table = table_of(texts=("offer", "machine", "contract"), numbers=("count", "$/h each", "$/h"))
     for holding in holdings:
         each, count = holding.price_usd_per_hour, holding.count
-        offer, contract = f"{holding.provider} {holding.offer_id}", holding.contract.replace("_", " ")
+        offer, contract = f"{holding.provider} {holding.offer_id}", contract_words(holding.contract)
         words = machine(holding.gpu, holding.gpus)
         table.add_row(offer, words, contract, str(count), price(each), price(each * count))
     return table

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.cli.views.wording import machine, moment, price
+from sutler.service.cli.views.wording import contract_words, machine, moment, price
 from sutler.service.deployments.diff.schema import DiffDocument, MachineChange, StoppedMachines
 
 MINUS: Final = "\N{MINUS SIGN}"
@@ -52,7 +52,7 @@ def _machines(items: Iterable[MachineChange]) -> Table:
     table = table_of(texts=("offer", "machine", "contract"), numbers=("count", "$/h"), notes=("why",))
     for item in items:
         offer = f"{item.provider} {item.offer_id}"
-        contract = item.contract.replace("_", " ")
+        contract = contract_words(item.contract)
         figures = (str(item.count), price(item.usd_per_hour))
         table.add_row(offer, machine(item.gpu, item.gpus), contract, *figures, item.reason)
     return table

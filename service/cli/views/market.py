@@ -9,15 +9,13 @@ from rich.text import Text
 
 from sutler.service.cli.terminal.output import rfc3339
 from sutler.service.cli.views.layout import bars, listed, section, table_of
-from sutler.service.cli.views.wording import age, counted, price
+from sutler.service.cli.views.wording import age, contract_words, counted, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
 from sutler.service.market.resources import LastPollResource
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
-
-CONTRACT_WORDS = {"on_demand": "on demand", "interruptible": "spot", "reserved": "reserved"}
 
 
 def poll_records(reports: Iterable[PollReport]) -> list[dict[str, Any]]:
@@ -116,7 +114,7 @@ def _offer_cells(offer: OfferDocument) -> tuple[str, ...]:
         offer.provider,
         offer.offer_id,
         offer.region or "–",
-        CONTRACT_WORDS[offer.contract],
+        contract_words(offer.contract),
         _gpus_words(offer),
         price(usd_per_gpu_hour(offer)),
         price(offer.price_usd_per_hour),
@@ -146,10 +144,11 @@ def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Ite
     """Two plots over the same time, and the figures at their ends."""
     known = [point for point in points if point.gpus is not None]
     if not known:
-        yield Text(f"The store knows nothing of {gpu} ({contract}) in that time: nobody polled, or nothing was kept.")
+        what = f"{gpu} ({contract_words(contract)})"
+        yield Text(f"The store knows nothing of {what} in that time: nobody polled, or nothing was kept.")
         return
     labels = (f"{points[0].at:%m-%d %H:%M}", f"{points[-1].at:%m-%d %H:%M} UTC")
-    yield Text(f"{gpu}, {contract.replace('_', '-')}")
+    yield Text(f"{gpu}, {contract_words(contract)}")
     yield from section("GPUs for rent", bars([point.gpus for point in points], labels=labels))
     yield from section("Cheapest $/GPU/h", bars([p.least_usd_per_gpu_hour for p in points], labels=labels))
     least = [point.least_usd_per_gpu_hour for point in known if point.least_usd_per_gpu_hour is not None]

@@ -11,6 +11,7 @@ from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.cli.views.wording import (
     constraint_words,
+    contract_words,
     engine_words,
     fleet,
     layout,
@@ -154,7 +155,7 @@ def _rentals(rentals: Sequence[RentalDocument]) -> Table:
     for rental in rentals:
         each, count = rental.price_usd_per_hour, rental.count
         what = (machine(rental.gpu, rental.gpus), place(rental.site, rental.provider))
-        contract = rental.contract.replace("_", " ")
+        contract = contract_words(rental.contract)
         table.add_row(rental.offer_id, *what, contract, str(count), price(each), price(each * count))
     return table
 

@@ -71,6 +71,11 @@ def unit_words(unit: str) -> str:
     return " ".join(_UNIT_WORDS.get(word, word.replace("_", " ")) for word in unit.split(" "))
 
 
+def contract_words(contract: str) -> str:
+    """A contract as people call it: on demand, spot, reserved; JSON says interruptible."""
+    return "spot" if contract == "interruptible" else contract.replace("_", " ")
+
+
 def constraint_words(name: str) -> str:
     """A constraint as people read it; the JSON has its whole name.
 
