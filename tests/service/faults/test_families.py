@@ -15,7 +15,7 @@ from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, of, solvers, until_solving
 from tests.service.running import Running, finished, serving, settings, until
 
-SLOW: Final = a_slow_problem(time_limit_s=10)
+SLOW: Final = a_slow_problem(time_limit_s=15)
 
 
 @pytest.fixture(scope="module")
