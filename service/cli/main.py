@@ -22,7 +22,6 @@ def run() -> NoReturn:
         app()
         status = 0
     except KeyboardInterrupt:
-        interrupts.heed()
         status = INTERRUPTED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0
@@ -32,6 +31,7 @@ def run() -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
+    interrupts.heed()  # however it ended: nothing interrupts what is still written
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -99,4 +99,8 @@ def test_what_runs_can_be_kept_whenever_the_time_is_up(objective: ObjectiveKind)
     asked = consideration(with_demand(problem, 1.3), plan, None, None, FREE)
     for clock in moments(lambda clock: consider(asked, clock=clock)):
         found = consider(asked, clock=clock)
-        assert found.options[0].kind == "keep", clock.leaps_after
+        at = f"after {clock.leaps_after} looks at the clock"
+        assert found.options[0].kind == "keep", at
+        for option in found.options[1:]:
+            assert option.plan is not None, at
+            assert verify(asked.problem, option.plan, is_standing=True) == (), at

@@ -125,7 +125,7 @@ def test_the_market_of_a_past_instant_is_what_it_was_then(cloud: FakeCloud) -> N
     assert offers("--as-of", at) == then != []
 
 
-def test_nothing_polled_yet_is_no_market_data(cloud: FakeCloud) -> None:
+def test_nothing_polled_yet_is_no_market_data(cloud: FakeCloud, private_store: Path) -> None:
     result = sutler("market", "offers")
     assert (result.exit_code, "run `sutler market poll`" in result.stdout) == (4, True)
 

@@ -73,7 +73,7 @@ def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(shared_store: Path, r
 
 
 def test_a_calibration_in_a_file_needs_no_store(
-    shared_store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private_store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sutler("profiles", "import", runs)
     assert sutler("calibrate", "mine", "--dry-run", "--out", tmp_path / "mine.json").exit_code == 0
@@ -96,7 +96,7 @@ def test_a_calibration_in_a_file_needs_no_store(
     ],
 )
 def test_a_calibration_that_is_not_there_is_named(
-    shared_store: Path, tmp_path: Path, calibration: object, said: str
+    private_store: Path, tmp_path: Path, calibration: object, said: str
 ) -> None:
     result = sutler("plan", a_problem(tmp_path, calibration=calibration))
     assert result.exit_code == 2
