@@ -47,7 +47,8 @@ GOLDEN: Final = Path(__file__).parent / "tables"
 WIDTHS: Final = (80, 100, 140)
 # What no two runs or processors share: seconds that were taken, ages, the last digits of a proven gap.
 UNSTEADY: Final = re.compile(
-    r"\d[\d,]* schedules tried|in \d[\d.,]* s\b|Solved in [\d.]+ s|(?<=\s)0\.0\d+ %|\(\d[\d,]* (?:s|min|h|days?) old\)"
+    r"\d[\d,]* schedules tried|in \d[\d.,]* s\b|Solved in [\d.]+ s|(?<=\s)0\.0\d+ %"
+    r"|\(\d[\d,]* (?:s|min|h|days?) old\)"
 )
 
 
