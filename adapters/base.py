@@ -9,6 +9,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal
 
 from sutler.adapters.errors import Outcome, Reason, RowError
@@ -37,6 +38,12 @@ OFFER_LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "disk_included_gb": (0, 1e9),
     "disk_usd_per_gb_month": (0, 1e4),
     "inet_down_gb_per_s": (0, 1e6),
+    "inet_up_gb_per_s": (0, 1e6),
+    "inet_down_usd_per_gb": (0, 1e3),
+    "inet_up_usd_per_gb": (0, 1e3),
+    "ram_gb": (0, 1e6),
+    "cpu_cores": (0, 1e5),
+    "compute_capability": (0, 1000),
     "cuda_max": (0, 1000),
     "open_ports": (0, 65_536),
 }
@@ -51,6 +58,11 @@ class Offer:
     counted by the cloud, a lower bound derived from what it says, or a list price with nothing known to be for rent
     (`available` 0). An offer that the market snapshot would refuse is a RowError (bad_number or bad_shape). Only
     users state a price of 0 (snapshot_file.py): `checked_price`, which clouds' prices go through, takes none.
+
+    None says that the cloud states nothing, which is neither good nor bad. `ram_gb` and `cpu_cores` are what comes
+    with the offer, not with the whole machine; of a divisible offer with all its GPUs. `disk_usd_per_gb_month` None:
+    storage above `disk_included_gb` costs something unknown. `listed_until`: the rental ends then at the latest.
+    `is_verified`: whether the cloud has checked the host; clouds that own their machines have.
     """
 
     offer_id: str
@@ -72,13 +84,22 @@ class Offer:
     inter_machine_gb_per_s: float | None = None
     disk_gb: float | None = None
     disk_included_gb: float = 0.0
-    disk_usd_per_gb_month: float = 0.0
+    disk_usd_per_gb_month: float | None = None
     inet_down_gb_per_s: float | None = None
+    inet_up_gb_per_s: float | None = None
+    inet_down_usd_per_gb: float | None = None
+    inet_up_usd_per_gb: float | None = None
+    host_id: str | None = None
+    is_verified: bool | None = None
+    listed_until: datetime | None = None
+    ram_gb: float | None = None
+    cpu_cores: float | None = None
+    compute_capability: float | None = None
     cuda_max: float | None = None
     open_ports: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("offer_id", "gpu", "machine_id", "site", "region"):
+        for name in ("offer_id", "gpu", "machine_id", "host_id", "site", "region"):
             _check_name(name, getattr(self, name))
         for name, (least, most) in OFFER_LIMITS.items():
             _check_range(name, getattr(self, name), least, most)

@@ -30,6 +30,11 @@ CONTRACTS: Final[dict[str, Contract]] = {
     "spot": "interruptible",
     "reserved": "reserved",
 }
+FIGURES: Final = (
+    *("reliability_fraction", "intra_machine_gb_per_s", "inter_machine_gb_per_s", "disk_gb", "disk_usd_per_gb_month"),
+    *("inet_down_gb_per_s", "inet_up_gb_per_s", "inet_down_usd_per_gb", "inet_up_usd_per_gb"),
+    *("ram_gb", "cpu_cores", "compute_capability", "cuda_max"),
+)
 PATH: Final = ProviderOption("path", choices=(), default="", help="the snapshot file, a path on this machine")
 ONLY_PROVIDER: Final = ProviderOption(
     "provider", choices=(), default="", help="take only the offers of this provider"
@@ -99,6 +104,7 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
     gpus = values.count(row, "gpus", most=MOST_GPUS_OF_AN_OFFER)
     available = values.stated(values.whole(row, "available"), "available")
     machine = values.optional_identifier(row, "machine_id")
+    host = values.optional_identifier(row, "host_id")
     return Offer(
         offer_id=offer_id,
         feed=f"{provider}/{'offers' if available else 'list'}",
@@ -114,15 +120,12 @@ def _offer(row: Row, price_band: PriceBand) -> Offer:
         gpu_ids=_gpu_ids(row),
         site=values.text(row, "site"),
         region=values.text(row, "region"),
-        reliability_fraction=values.number(row, "reliability_fraction"),
-        intra_machine_gb_per_s=values.number(row, "intra_machine_gb_per_s"),
-        inter_machine_gb_per_s=values.number(row, "inter_machine_gb_per_s"),
-        disk_gb=values.number(row, "disk_gb"),
         disk_included_gb=values.number(row, "disk_included_gb") or 0.0,
-        disk_usd_per_gb_month=values.number(row, "disk_usd_per_gb_month") or 0.0,
-        inet_down_gb_per_s=values.number(row, "inet_down_gb_per_s"),
-        cuda_max=values.number(row, "cuda_max"),
+        host_id=None if host is None else joined(provider, host),
+        is_verified=values.flag(row, "is_verified"),
+        listed_until=values.instant(row, "listed_until"),
         open_ports=values.whole(row, "open_ports"),
+        **{name: values.number(row, name) for name in FIGURES},
     )
 
 

@@ -9,6 +9,7 @@ import math
 import re
 import reprlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from sutler.adapters.base import LONGEST_NAME, UNPRINTABLE, PriceBand
@@ -111,6 +112,33 @@ def flag(row: Row, name: str) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
+
+
+def instant(row: Row, name: str) -> datetime | None:
+    """A time, in RFC 3339 with its zone or as seconds since 1970; None where there is none or no calendar has it.
+
+    Raises RowError (bad_number) for anything else.
+    """
+    value = row.get(name)
+    if value is None:
+        return None
+    if _is_number(value):
+        return _of_epoch(_finite(name, value))
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise RowError("bad_number", f"{name}: {short(value)} is no time with its zone")
+    return found.astimezone(UTC)
+
+
+def _of_epoch(seconds: float) -> datetime | None:
+    """None beyond the year 9999, as clouds write "never"."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def identifier(row: Row, name: str) -> str:

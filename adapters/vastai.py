@@ -139,8 +139,7 @@ def _offer(row: Row, *, searched: SearchedContract, price_band: PriceBand, now_s
         intra_machine_gb_per_s=_intra_machine_gb_per_s(row, gpus),
         disk_gb=values.nonnegative(row, "disk_space"),
         disk_included_gb=ALLOCATED_STORAGE_GB,
-        disk_usd_per_gb_month=values.nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1])
-        or 0.0,
+        disk_usd_per_gb_month=values.nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1]),
         inet_down_gb_per_s=_per_second(values.nonnegative(row, "inet_down")),
         cuda_max=values.nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1]),
         open_ports=_ports(row),

@@ -150,6 +150,9 @@ class Offer:
     disk_included_gb: float = 0.0
     disk_usd_per_gb_month: float = 0.0
     inet_down_gb_per_s: float | None = None
+    inet_down_usd_per_gb: float | None = None
+    inet_up_usd_per_gb: float | None = None
+    host_id: str | None = None
     held: bool = False
 
     def on_its_own(self) -> "Offer":

@@ -121,11 +121,16 @@ class OfferRow(Base):
     gpu_ids: Mapped[list[int] | None] = mapped_column(ARRAY(BigInteger))
 
 
-_TYPES: dict[Any, type[TypeEngine[Any]]] = {int: Integer, float: Double, bool: Boolean}
+_TYPES: dict[Any, TypeEngine[Any]] = {
+    int: Integer(),
+    float: Double(),
+    bool: Boolean(),
+    datetime: DateTime(timezone=True),
+}
 for _name, _hint in get_type_hints(Offer).items():
     if _name not in OfferRow.__table__.c:
         _kinds = (_hint, *get_args(_hint))
-        _type = next((_TYPES[kind] for kind in _kinds if kind in _TYPES), Text)
+        _type = next((_TYPES[kind] for kind in _kinds if kind in _TYPES), Text())
         setattr(OfferRow, _name, mapped_column(_type, nullable=NoneType in _kinds))
 
 # "As of t" asks three indexes: what has no end yet, of which there is one per key, what was over within the hour, and

@@ -71,14 +71,33 @@ class OfferDocument(Document):
     """Disk that can be rented with the offer, GB; unset: unlimited."""
     disk_included_gb: Annotated[float, _within("disk_included_gb")] = 0.0
     """GB of disk that the price already holds."""
-    disk_usd_per_gb_month: Annotated[float, _within("disk_usd_per_gb_month")] = 0.0
-    """USD per GB and month of 720 hours above `disk_included_gb`."""
+    disk_usd_per_gb_month: Annotated[float, _within("disk_usd_per_gb_month")] | None = None
+    """USD per GB and month of 720 hours above `disk_included_gb`; unset: not stated, and where `disk_gb` is, the plan
+    counts an estimate and says so."""
     inet_down_gb_per_s: Annotated[float, _within("inet_down_gb_per_s")] | None = None
-    """10^9 bytes/s from the internet; not used by the planner."""
+    """10^9 bytes/s from the internet."""
+    inet_up_gb_per_s: Annotated[float, _within("inet_up_gb_per_s")] | None = None
+    """10^9 bytes/s to the internet."""
+    inet_down_usd_per_gb: Annotated[float, _within("inet_down_usd_per_gb")] | None = None
+    """USD per GB from the internet: requests, and the weights when the machine starts; unset: not stated."""
+    inet_up_usd_per_gb: Annotated[float, _within("inet_up_usd_per_gb")] | None = None
+    """USD per GB to the internet (egress): answers; unset: not stated."""
+    host_id: Name | None = None
+    """Who hosts the machine at a marketplace: machines of one host fail and vanish together."""
+    is_verified: bool | None = None
+    """Whether the provider has checked the host; unset: not said."""
+    listed_until: Timestamp | None = None
+    """When the listing ends, and with it any rental of it, RFC 3339 with time zone; unset: no end is stated."""
+    ram_gb: Annotated[float, _within("ram_gb")] | None = None
+    """RAM that comes with the offer, GB; of a divisible offer with all its GPUs."""
+    cpu_cores: Annotated[float, _within("cpu_cores")] | None = None
+    """CPU cores (vCPUs) that come with the offer; of a divisible offer with all its GPUs."""
+    compute_capability: Annotated[float, _within("compute_capability")] | None = None
+    """CUDA compute capability of its GPUs, such as 8.9; unset: that of the GPU type."""
     cuda_max: Annotated[float, _within("cuda_max")] | None = None
-    """Newest CUDA version that the driver runs; not used by the planner."""
+    """Newest CUDA version that the driver runs, such as 12.8."""
     open_ports: Annotated[int, _within("open_ports")] | None = None
-    """Ports reachable from outside; not used by the planner."""
+    """Ports reachable from outside; servers need one."""
     observed_at: Timestamp | None = None
     """When the offer was last seen, RFC 3339 with time zone; unset: the snapshot's `taken_at`."""
 

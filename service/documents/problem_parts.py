@@ -25,6 +25,7 @@ from sutler.service.documents.fields import (
     Tokens,
     Watts,
 )
+from sutler.service.documents.fitness import FitChoice
 from sutler.service.documents.market import ContractName, MarketDocument
 from sutler.service.documents.model import ConfigDocument, ModelSpecDocument, PrecisionName
 
@@ -264,6 +265,9 @@ class FilterDocument(Document):
     """Leave stale offers out, or plan with them; either way the plan names their providers."""
     exclude: ExcludeDocument = ExcludeDocument()
     """What is left out by name."""
+    fit: FitChoice = "on"
+    """Which offers are fit to serve: `on`, all rules at their usual values; `off`, none; or rules with values of your
+    own, the others as usual: {min_lifetime_s: 3600, verified: off}. Machines that are held are never unfit."""
 
 
 def _kind_of_offers(value: Any) -> str | None:

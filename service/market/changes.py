@@ -1,8 +1,7 @@
 """What a poll changes in the store: which offers end, which begin. Pure; the store is handed in as what it holds.
 
 An offer's state is what planning reads of it, measured figures rounded, so that noise writes no rows: reliability to
-0.001, bandwidths and disk to two digits. What planning does not read (internet, CUDA, ports) is stored with the rest
-but starts no new row.
+0.001, bandwidths and disk to two digits, lines to the internet, RAM and ports to one.
 """
 
 import hashlib
@@ -16,7 +15,9 @@ from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 
 RELIABILITY_DIGITS: Final = 3
 MEASURED_DIGITS: Final = 2
+COARSE_DIGITS: Final = 1
 MOST_OFFERS_PER_ROW: Final = 10  # a row that says "none" may end so many offers of a feed: a type in all its places
+LISTING_STEP_S: Final = 3600.0  # chosen: an end that is stated as time left wanders by seconds from poll to poll
 LONGEST_RAW_CHARACTERS: Final = 65_536  # chosen: whole rows are kept, and a cloud gone wrong cannot fill the disk
 
 
@@ -104,16 +105,28 @@ def state_of(offer: Offer) -> bytes:
         _measured(offer.inter_machine_gb_per_s),
         _measured(offer.disk_gb),
         round(offer.disk_included_gb, 3),
-        round(offer.disk_usd_per_gb_month, 6),
+        None if offer.disk_usd_per_gb_month is None else round(offer.disk_usd_per_gb_month, 6),
+        _measured(offer.inet_down_gb_per_s, COARSE_DIGITS),
+        _measured(offer.inet_up_gb_per_s, COARSE_DIGITS),
+        offer.inet_down_usd_per_gb,
+        offer.inet_up_usd_per_gb,
+        offer.host_id,
+        offer.is_verified,
+        None if offer.listed_until is None else round(offer.listed_until.timestamp() / LISTING_STEP_S),
+        _measured(offer.ram_gb, COARSE_DIGITS),
+        _measured(offer.cpu_cores, COARSE_DIGITS),
+        offer.compute_capability,
+        offer.cuda_max,
+        _measured(offer.open_ports, COARSE_DIGITS),
     )
     return hashlib.blake2b(json.dumps(read).encode(), digest_size=16).digest()
 
 
-def _measured(value: float | None) -> float | None:
-    """Rounds down to two digits: 812.4 is 810."""
+def _measured(value: float | None, digits: int = MEASURED_DIGITS) -> float | None:
+    """Rounds down to so many digits: 812.4 to two is 810."""
     if not value:
         return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - MEASURED_DIGITS + 1)
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return round(math.floor(value / unit) * unit, 12)
 
 

@@ -13,6 +13,7 @@ from sutler.service.offline.application_schema import ApplicationDocument
 from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import read_market
+from sutler.service.translation.offers import to_offer
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog import load_gpus
 from sutler.solver.catalog.entries import Gpu
@@ -49,7 +50,7 @@ def market_of(
     usable = [offer for _, offer in view.offers if _has_figures(known[offer.gpu])]
     if not usable:
         raise NoMarketDataError("market: no offer's GPU has the figures that estimates need", "add them under `gpus`")
-    offers = tuple(mapped(Offer, offer) for offer in usable)
+    offers = tuple(to_offer(offer) for offer in usable)
     left_out = sorted({offer.gpu for _, offer in view.offers if not _has_figures(known[offer.gpu])})
     note = [f"Offers of {', '.join(left_out)} are left out: their GPUs lack figures."] if left_out else []
     return OfflineMarket(offers, {offer.gpu: known[offer.gpu] for offer in offers}, (*view.notes, *note))

@@ -20,6 +20,7 @@ from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import GpuChoice
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import FilteredMarket, path_refused, read_market, resolve_path
+from sutler.service.translation.offers import to_offer
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog.entries import ModelSpec, usual_kv_precision
 from sutler.solver.errors import UnknownNameError
@@ -30,7 +31,6 @@ from sutler.solver.problem import (
     Limits,
     MeasuredRate,
     Objective,
-    Offer,
     Problem,
     Search,
     ServedModel,
@@ -74,7 +74,7 @@ def to_problem(
     problem = Problem(
         objective=mapped(Objective, document.objective),
         models=models,
-        offers=tuple(mapped(Offer, offer) for _, offer in market.offers),
+        offers=tuple(to_offer(offer) for _, offer in market.offers),
         gpus=gpus.used(market, rented_gpus),
         budget_usd_per_hour=document.budget_usd_per_hour,
         limits=mapped(Limits, document.limits),

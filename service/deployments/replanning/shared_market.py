@@ -10,7 +10,7 @@ from sutler.service.db.engine import connected
 from sutler.service.deployments.replanning.facts import OfferKey, Settled
 from sutler.service.market.service import MarketService
 from sutler.service.market.settled import last_known, settled
-from sutler.service.translation.mapping import mapped
+from sutler.service.translation.offers import to_offer
 from sutler.service.translation.stored_market import StoredMarket
 from sutler.solver.problem import Offer
 
@@ -72,7 +72,7 @@ class SharedMarket:
             with connected(self._market.engine) as connection:
                 found = last_known(connection, missing)
             known |= dict.fromkeys(missing)
-            known |= {key: mapped(Offer, document) for key, document in found.items()}
+            known |= {key: to_offer(document) for key, document in found.items()}
         return {key: offer for key in offers if (offer := known[key]) is not None}
 
     def _is_old(self, version: int, now: datetime) -> bool:

@@ -116,10 +116,11 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(engine: Engine) -> Non
 
 
 def test_what_stands_keeps_the_contracts_of_before_and_the_order_of_its_keys(new_database: StoreSettings) -> None:
-    """Written by a version whose default was on_demand alone; plans that are made already are left as they are."""
+    """Written by a version whose default was on_demand alone and which judged no fitness; plans that are made already
+    are left as they are."""
     unsaid = {"objective": {"kind": "min_cost"}, "market": {"live": True}, "models": [], "catalog": "default"}
     said: dict[str, Any] = {"market": {"filter": {"contracts": []}}}
-    kept = {**unsaid, "market": {"live": True, "filter": {"contracts": ["on_demand"]}}}
+    kept = {**unsaid, "market": {"live": True, "filter": {"contracts": ["on_demand"], "fit": "off"}}}
     with opened(new_database) as engine:
         upgrade(engine)
         downgrade(engine, "0005")
@@ -142,10 +143,13 @@ def test_what_stands_keeps_the_contracts_of_before_and_the_order_of_its_keys(new
         upgrade(engine)
         stored = {str(name): str(problem) for name, problem in found(engine, STORED.format("name", "deployment"))}
         assert json.dumps(kept) == stored["unsaid"]
-        assert json.loads(stored["said"]) == said
-        assert json.loads(stored["empty"]) == {"market": {"filter": {"contracts": ["on_demand"]}}}
+        assert json.loads(stored["said"]) == {"market": {"filter": {"contracts": [], "fit": "off"}}}
+        assert json.loads(stored["empty"]) == {"market": {"filter": {"contracts": ["on_demand"], "fit": "off"}}}
         plans = {str(status): str(problem) for status, problem in found(engine, STORED.format("status", "plan"))}
         assert (plans["queued"], plans["optimal"]) == (json.dumps(kept), json.dumps(unsaid))
+        downgrade(engine, "0007")
+        before = {str(name): str(problem) for name, problem in found(engine, STORED.format("name", "deployment"))}
+        assert json.loads(before["said"]) == said
 
 
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:

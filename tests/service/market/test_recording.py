@@ -9,6 +9,7 @@ from sutler.adapters.base import Coverage, Offer
 from tests.service.market.builders import NOON, NORTH, SOUTH, Store, an_answer, an_offer
 
 MINUTE = timedelta(minutes=1)
+LISTED_UNTIL = NOON + timedelta(days=9)
 MEASURED = an_offer(
     reliability_fraction=0.9923,
     intra_machine_gb_per_s=452.0,
@@ -17,6 +18,9 @@ MEASURED = an_offer(
     inet_down_gb_per_s=0.21,
     cuda_max=12.8,
     open_ports=100,
+    ram_gb=64.0,
+    cpu_cores=16.0,
+    listed_until=LISTED_UNTIL,
 )
 
 
@@ -54,8 +58,9 @@ def test_a_change_of_price_ends_and_begins_at_the_same_instant(store: Store) -> 
         replace(MEASURED, disk_gb=645.0 * 1.001),
         replace(MEASURED, intra_machine_gb_per_s=455.0),
         replace(MEASURED, inter_machine_gb_per_s=12.2),
-        replace(MEASURED, inet_down_gb_per_s=0.9),
-        replace(MEASURED, cuda_max=13.0, open_ports=7),
+        replace(MEASURED, inet_down_gb_per_s=0.29, ram_gb=69.0),
+        replace(MEASURED, open_ports=199),
+        replace(MEASURED, listed_until=LISTED_UNTIL + timedelta(seconds=59)),
         replace(MEASURED, price_usd_per_hour=2.0000001),
     ],
 )
@@ -88,6 +93,16 @@ def test_noise_below_the_step_writes_nothing(store: Store, noisy: Offer) -> None
         replace(MEASURED, feed="other"),
         replace(MEASURED, disk_included_gb=8.0),
         replace(MEASURED, disk_usd_per_gb_month=0.2),
+        replace(MEASURED, inet_down_gb_per_s=0.9),
+        replace(MEASURED, inet_up_usd_per_gb=0.1),
+        replace(MEASURED, cuda_max=13.0),
+        replace(MEASURED, open_ports=7),
+        replace(MEASURED, ram_gb=8.0),
+        replace(MEASURED, cpu_cores=2.0),
+        replace(MEASURED, compute_capability=7.5),
+        replace(MEASURED, is_verified=False),
+        replace(MEASURED, host_id="h"),
+        replace(MEASURED, listed_until=LISTED_UNTIL - timedelta(hours=2)),
     ],
 )
 def test_every_field_that_planning_reads_begins_a_new_row(store: Store, changed: Offer) -> None:
