@@ -127,6 +127,7 @@ class Offer:
     `price_usd_per_hour` is for the whole offer. `available` counts how many such offers can be rented.
     `held`: rented already, at this price and with this many GPUs; such an offer names no machine, since nobody else
     can take a slice of it, and may stand beside one of the same id that is still for rent.
+    `unfit_for`: models, by name and precision, that it cannot serve though its GPUs could: no replica is put there.
     Bandwidths are 10^9 bytes/s, one direction, per GPU (intra) or per machine (inter).
     """
 
@@ -153,11 +154,16 @@ class Offer:
     inet_down_usd_per_gb: float | None = None
     inet_up_usd_per_gb: float | None = None
     host_id: str | None = None
+    unfit_for: frozenset[tuple[str, Precision]] = frozenset()
     held: bool = False
 
     def on_its_own(self) -> "Offer":
         """The offer without what else is on its machine."""
         return replace(self, machine_id=None, machine_gpus=None, gpu_ids=None)
+
+    def serves(self, model: "ServedModel") -> bool:
+        """Whether the model, at its first precision, may run on it."""
+        return (model.name, model.precision) not in self.unfit_for
 
 
 @dataclass(frozen=True, slots=True)

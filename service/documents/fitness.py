@@ -1,18 +1,32 @@
 """What an offer must state to be newly rented for serving: rules with their thresholds, each of which can be off."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from sutler.service.documents.fields import Document
 
 Off = Literal["off"]
 Auto = Literal["auto"]
+LARGEST: Final = 1e9  # far beyond any threshold
 
 
-def _off(value: Any) -> Any:
-    """Takes false for `off`: so YAML reads the bare word."""
-    return "off" if value is False else value
+def _number_or(*words: str) -> Callable[[Any], Any]:
+    """Checks for a number from 0 or one of these words; false is `off`, as YAML reads the bare word."""
+
+    def checked(value: Any) -> Any:
+        if value is False:
+            return "off"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST
+        if not is_number and value not in words:
+            raise PydanticCustomError(
+                "sutler_choice", f"must be a number from 0 to {LARGEST:g}, or {' or '.join(words)}"
+            )
+        return value
+
+    return checked
 
 
 def _on_or_off(value: Any) -> Any:
@@ -20,8 +34,9 @@ def _on_or_off(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-Least = Annotated[Annotated[float, Field(ge=0, le=1e9)] | Off, BeforeValidator(_off)]
-LeastOrAuto = Annotated[Annotated[float, Field(ge=0, le=1e9)] | Auto | Off, BeforeValidator(_off)]
+_Number = Annotated[float, Field(ge=0, le=LARGEST)]
+Least = Annotated[_Number | Off, BeforeValidator(_number_or("off"))]
+LeastOrAuto = Annotated[_Number | Auto | Off, BeforeValidator(_number_or("auto", "off"))]
 
 
 class FitDocument(Document):

@@ -338,6 +338,43 @@ class ConflictDocument(Document):
     """What to change."""
 
 
+class UnfitOffer(Document):
+    """An offer that a rule of `market.filter.fit` left out."""
+
+    provider: str
+    """Who rents it out."""
+    offer_id: str
+    """The provider's id."""
+    gpu: str
+    """Slug of the GPU."""
+    gpus: int
+    """GPUs of the offer."""
+    price_usd_per_hour: float
+    """USD per hour for the whole offer."""
+    contract: ContractName
+    """As in the market snapshot."""
+
+
+class FitRule(Document):
+    """What one rule of `market.filter.fit` did to the market."""
+
+    rule: str
+    """Name of the rule."""
+    at_least: str
+    """What it asks for."""
+    left_out: int
+    """Offers that it left out. Each counts at the first rule that it breaks."""
+    left_out_for_some: int
+    """Offers that it left out for some of the models or precisions."""
+    not_stated: int
+    """Offers that do not state what the rule is about, and passed."""
+    cheapest: UnfitOffer | None
+    """Of what was left out, what would have saved most, else the cheapest by the GPU; null: nothing was left out."""
+    would_save_usd_per_hour: float | None
+    """What that offer would have saved in place of the dearest machine alike that the plan rents; 0: it is no
+    cheaper; null: the plan rents none of its GPU and size."""
+
+
 class MarketUsed(Document):
     """The market that the plan rests on."""
 
@@ -349,6 +386,8 @@ class MarketUsed(Document):
     """Offers that passed the filter."""
     providers: Annotated[tuple[ProviderUsed, ...], Field(strict=False)] = ()
     """By provider, sorted by name."""
+    fit: Annotated[tuple[FitRule, ...], Field(strict=False)] = ()
+    """What each rule of `market.filter.fit` that is on has left out."""
 
 
 class EvidenceDocument(Document):

@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.fitness import rules_of
 from sutler.service.offline.application_schema import ApplicationDocument
+from sutler.service.translation.fitness import ANYTHING, Fitness
 from sutler.service.translation.gpu_choice import NEEDED_FOR_ESTIMATES
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import read_market
@@ -38,11 +40,12 @@ def market_of(
     """
     if document.market is None:
         return None
-    view = read_market(document.market, folder=folder, now=now, store=store)
     known = {
         **load_gpus(document.catalog),
         **{slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()},
     }
+    fitness = Fitness(rules_of(document.market.filter.fit), (ANYTHING,), known, now)
+    view = read_market(document.market, folder=folder, now=now, fitness=fitness, store=store)
     unknown = [(i, offer.gpu) for i, offer in view.offers if offer.gpu not in known]
     if unknown:
         remedy = "is no GPU of the catalogue (`sutler catalog gpus`): describe it under `gpus`"

@@ -1,13 +1,24 @@
 """From the solver's plan to the plan document that callers get: identity, time stamps and market added."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sutler.service.documents.plan import ConflictDocument, MarketUsed, ObjectiveResult, PlanDocument, RouteDocument
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import (
+    ConflictDocument,
+    FitRule,
+    MarketUsed,
+    ObjectiveResult,
+    PlanDocument,
+    RouteDocument,
+    UnfitOffer,
+)
+from sutler.service.translation.fitness import RuleOutcome
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.to_plan import planned_gpus, planned_models
 from sutler.service.translation.to_problem import Translation
-from sutler.solver.plan import Plan, Route
+from sutler.solver.plan import Plan, Rental, Route
 
 
 def issue_plan(
@@ -25,16 +36,38 @@ def issue_plan(
         routing=tuple(_route(route) for route in plan.routing),
         models=planned_models(translation.problem),
         gpus=planned_gpus(translation.problem, plan.replicas),
-        market=market_used(translation, created_at),
+        market=market_used(translation, created_at, plan.rentals),
         calibration=translation.calibration,
         notes=translation.notes,
     )
 
 
-def market_used(translation: Translation, now: datetime) -> MarketUsed:
-    """The market that a problem was translated with, as old as it is now."""
+def market_used(translation: Translation, now: datetime, rentals: Sequence[Rental] = ()) -> MarketUsed:
+    """The market that a problem was translated with, as old as it is now, and what was left out of it as unfit."""
     market = translation.market
-    return mapped(MarketUsed, market, age_s=market.age_s(now), offers=len(market.offers))
+    fit = tuple(_fit_rule(outcome, rentals) for outcome in market.rules)
+    return mapped(MarketUsed, market, age_s=market.age_s(now), offers=len(market.offers), fit=fit)
+
+
+def _fit_rule(outcome: RuleOutcome, rentals: Sequence[Rental]) -> FitRule:
+    savings = [(offer, _would_save(offer, rentals)) for offer in outcome.left_out]
+    cheapest, saving = min(
+        savings,
+        key=lambda found: (-(found[1] or 0.0), found[0].price_usd_per_hour / found[0].gpus, found[0].key),
+        default=(None, None),
+    )
+    offer = None if cheapest is None else mapped(UnfitOffer, cheapest)
+    return mapped(FitRule, outcome, left_out=len(outcome.left_out), cheapest=offer, would_save_usd_per_hour=saving)
+
+
+def _would_save(offer: OfferDocument, rentals: Sequence[Rental]) -> float | None:
+    """USD per hour, storage aside, in place of the dearest machine alike; None where none is rented."""
+    alike = [
+        rental.price_usd_per_hour - rental.storage_usd_per_hour
+        for rental in rentals
+        if (rental.gpu, rental.gpus, rental.held) == (offer.gpu, offer.gpus, False)
+    ]
+    return max(0.0, max(alike) - offer.price_usd_per_hour) if alike else None
 
 
 def objective_result(plan: Plan) -> ObjectiveResult:

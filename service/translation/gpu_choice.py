@@ -21,7 +21,7 @@ class GpuChoice:
         self._document = document
         self._own = {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()}
         self._catalog = load_gpus(document.catalog)
-        self._known: Mapping[str, Gpu] = {**self._catalog, **self._own}
+        self.known: Mapping[str, Gpu] = {**self._catalog, **self._own}
 
     def check_names(self) -> None:
         """Raises DocumentError for every name in the problem that no GPU has."""
@@ -36,9 +36,9 @@ class GpuChoice:
         offered = [(f"{market.path}offers[{i}].gpu", offer.gpu) for i, offer in market.offers]
         self._raise_unknown(offered)
         measured = {stage.gpu for row in self._document.throughput.table for stage in row.stages}
-        for_rent = {slug for _, slug in offered} | {slug for slug in rented if slug in self._known}
+        for_rent = {slug for _, slug in offered} | {slug for slug in rented if slug in self.known}
         self._check_figures(for_rent, measured)
-        return {slug: self._known[slug] for slug in sorted(for_rent | measured)}
+        return {slug: self.known[slug] for slug in sorted(for_rent | measured)}
 
     def notes(self) -> Iterator[str]:
         """What to know about GPUs of the caller's own."""
@@ -65,7 +65,7 @@ class GpuChoice:
         problems = [
             FieldProblem(field, short_repr(slug), self._remedy(slug))
             for field, slug in named
-            if slug not in self._known
+            if slug not in self.known
         ]
         if problems:
             raise DocumentError(problems)
@@ -81,7 +81,7 @@ class GpuChoice:
     def _check_figures(self, for_rent: set[str], measured: set[str]) -> None:
         problems = []
         for slug in sorted(for_rent):
-            gpu = self._known[slug]
+            gpu = self.known[slug]
             if self._is_power_asked() and gpu.tdp_watts is None:
                 problems.append(
                     FieldProblem(f"gpus.{slug}.tdp_watts", None, "is missing: power limits and min_power need it")

@@ -5,8 +5,8 @@ are left out, or used if the problem says so, and the plan's notes name their pr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,9 @@ from sutler.service.documents.problem_parts import ExcludeDocument, FilterDocume
 from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
+from sutler.service.translation.fitness import Fitness, RuleOutcome
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
+from sutler.solver.catalog.entries import Precision
 
 STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a market, and prices are recent
 STALE: Final = "filter.max_age_s"
@@ -29,13 +31,18 @@ Snapshot = MarketDocument | StoredMarket
 
 @dataclass(frozen=True, slots=True)
 class FilteredMarket:
-    """The offers that count: (position in the snapshot, offer). `path` is what the snapshot is called in errors."""
+    """The offers that count: (position in the snapshot, offer). `path` is what the snapshot is called in errors.
+
+    `unfit_for`: models, by name and precision, that offers cannot serve; `rules`: what made others unfit for all.
+    """
 
     path: str
     taken_at: datetime
     offers: tuple[tuple[int, OfferDocument], ...]
     notes: tuple[str, ...]
     providers: tuple[ProviderUsed, ...] = ()
+    unfit_for: Mapping[tuple[str, str, str], frozenset[tuple[str, Precision]]] = field(default_factory=dict)
+    rules: tuple[RuleOutcome, ...] = ()
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -43,7 +50,12 @@ class FilteredMarket:
 
 
 def read_market(
-    source: MarketSourceDocument, *, folder: Path | None, now: datetime, store: MarketStore | None = None
+    source: MarketSourceDocument,
+    *,
+    folder: Path | None,
+    now: datetime,
+    fitness: Fitness,
+    store: MarketStore | None = None,
 ) -> FilteredMarket:
     """The filtered market that a problem names; paths are relative to `folder` (None: paths are refused).
 
@@ -51,12 +63,12 @@ def read_market(
     """
     if source.offers is not None:
         path, snapshot = _snapshot(source.offers, folder)
-        return _filtered(path, snapshot, source.filter, now)
+        return _filtered(path, snapshot, source.filter, now, fitness)
     if store is None:
         remedy = "name a snapshot file in market.offers, or give a whole snapshot there (`sutler schema market`)"
         raise NoMarketDataError("market.offers: no offers are named", remedy)
     market = store.polled(source.filter.providers) if source.live else store.stored()
-    return _of_store(market, source.filter, now)
+    return _of_store(market, source.filter, now, fitness)
 
 
 def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
@@ -83,7 +95,7 @@ def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, M
         raise DocumentError(FieldProblem(prefix + p.field, p.value, p.remedy) for p in error.problems) from None
 
 
-def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> FilteredMarket:
+def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime, fitness: Fitness) -> FilteredMarket:
     """Filters the store's market, without list prices, which are history; what is stale has a default here."""
     offers = tuple(offer for offer in market.offers if offer.availability_basis != "list")
     if not offers:
@@ -91,19 +103,27 @@ def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> Fi
         reason = f"market: the store has no offers ({known} answered so far)"
         raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
     wanted = wanted.model_copy(update={"max_age_s": wanted.max_age_s or STORE_MAX_AGE_S})
-    view = _filtered("store: ", replace(market, offers=offers), wanted, max(now, market.taken_at))
+    view = _filtered("store: ", replace(market, offers=offers), wanted, max(now, market.taken_at), fitness)
     oldest = min(offer.observed_at or market.taken_at for _, offer in view.offers)
     return replace(view, taken_at=oldest)
 
 
-def _filtered(path: str, snapshot: Snapshot, wanted: FilterDocument, now: datetime) -> FilteredMarket:
+def _filtered(
+    path: str, snapshot: Snapshot, wanted: FilterDocument, now: datetime, fitness: Fitness
+) -> FilteredMarket:
     kept, stale, dropped = [], [], Counter[str]()
+    unfit_for: dict[tuple[str, str, str], frozenset[tuple[str, Precision]]] = {}
     tests = _tests(wanted, snapshot, now)
     for position, offer in enumerate(snapshot.offers):
         reason = next((name for name, passes in tests.items() if not passes(offer)), None)
         if reason == STALE:
             stale.append(offer)
         if reason is None or (reason == STALE and wanted.stale == "flag"):
+            rule, models = fitness.unmet(offer)
+            reason = None if rule is None else f"filter.fit.{rule}"
+            if models:
+                unfit_for[offer.key] = models
+        if reason is None:
             kept.append((position, offer))
         else:
             dropped[reason] += 1
@@ -118,7 +138,15 @@ def _filtered(path: str, snapshot: Snapshot, wanted: FilterDocument, now: dateti
         *ages.stale_notes(stale, wanted),
         *_clock_note(snapshot, now),
     )
-    return FilteredMarket(path, snapshot.taken_at, tuple(kept), notes, ages.providers(snapshot.offers, used, stale))
+    return FilteredMarket(
+        path,
+        snapshot.taken_at,
+        tuple(kept),
+        notes,
+        ages.providers(snapshot.offers, used, stale),
+        unfit_for,
+        tuple(fitness.outcomes.values()),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fitness import rules_of
 from sutler.service.documents.problem import ProblemDocument, context_rule
 from sutler.service.documents.problem_parts import ModelDocument, SloDocument, TraceDocument
 from sutler.service.documents.traces import bucket_trace_file
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.translation.calibrations import calibration_of
+from sutler.service.translation.fitness import Fitness, OfferKey, needs_of
 from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import GpuChoice
 from sutler.service.translation.mapping import mapped
@@ -60,21 +62,25 @@ def to_problem(
     now: datetime,
     store: MarketStore | None = None,
     rented_gpus: Collection[str] = (),
+    rented_offers: Collection[OfferKey] = (),
 ) -> Translation:
     """The solver's problem; paths are relative to `folder` (None: paths are refused).
 
-    `rented_gpus`: GPUs that it must know although none of them may be for rent.
+    `rented_gpus`: GPUs that it must know although none of them may be for rent. `rented_offers`: what a plan that
+    stands rents, which is not asked again whether it is fit.
 
     Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
     """
     notes: list[str] = []
     gpus, calibration = GpuChoice(document), _calibration(document)
     models = _models(document, gpus, folder, notes)
-    market = read_market(document.market, folder=folder, now=now, store=store)
+    rules = rules_of(document.market.filter.fit)
+    fitness = Fitness(rules, needs_of(models), gpus.known, now, frozenset(rented_offers))
+    market = read_market(document.market, folder=folder, now=now, fitness=fitness, store=store)
     problem = Problem(
         objective=mapped(Objective, document.objective),
         models=models,
-        offers=tuple(to_offer(offer) for _, offer in market.offers),
+        offers=tuple(to_offer(offer, market.unfit_for.get(offer.key)) for _, offer in market.offers),
         gpus=gpus.used(market, rented_gpus),
         budget_usd_per_hour=document.budget_usd_per_hour,
         limits=mapped(Limits, document.limits),

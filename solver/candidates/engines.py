@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sutler.solver.catalog.entries import Precision
 from sutler.solver.market.pools import PIECE_SIZES
 from sutler.solver.problem import EngineName, Problem, Role, ServedModel
 
@@ -18,12 +19,20 @@ class Abilities:
     """What an engine can run. `unequal_degrees`: stages of one pipeline may differ in tensor parallelism.
     `mixed_gpus`: in GPU type, without being asked to. `hands_over_pipelines`: prefill and decode replicas may have
     several stages. `spreads_experts`: attention may be data parallel while the experts are spread over all GPUs of a
-    replica."""
+    replica. `least_cuda`: what its current release is built for, `least_compute_capability` what its kernels need of
+    GPUs at any precision; None: nothing known."""
 
     unequal_degrees: bool
     mixed_gpus: bool
     hands_over_pipelines: bool
     spreads_experts: bool = False
+    least_cuda: float | None = None
+    least_compute_capability: float | None = None
+
+    def compute_capability_at(self, precision: Precision) -> float | None:
+        """What GPUs have to support; bfloat16 arithmetic came with 8.0 (CUDA C++ Programming Guide, appendix)."""
+        needed = self.least_compute_capability
+        return None if needed is None else max(needed, 8.0) if precision == "bf16" else needed
 
 
 # vLLM: one --tensor-parallel-size; NixlConnector knows no pipelines (github.com/vllm-project/vllm/issues/52913);
@@ -32,10 +41,34 @@ class Abilities:
 # experts: --enable-dp-attention.
 # TensorRT-LLM: one tp_size; context and generation servers may be pipelines (nvidia.github.io/TensorRT-LLM);
 # attention is data parallel over all GPUs or none, which is not looked at.
+# CUDA: vLLM's wheels are of 12.8 and 12.9, which run on drivers of 12.8 (docs.vllm.ai/en/stable/getting_started/
+# installation/gpu), SGLang's and TensorRT-LLM's of 13 (docs.sglang.io/docs/get-started/install,
+# nvidia.github.io/TensorRT-LLM). Compute capability: vLLM 7.5 (same page; fp8 runs weight-only from there on),
+# TensorRT-LLM from Ampere on (supported-hardware); of SGLang's kernels the same as vLLM's is taken.
 ABILITIES: Final[Mapping[EngineName, Abilities]] = {
-    "vllm": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=False, spreads_experts=True),
-    "sglang": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=False, spreads_experts=True),
-    "tensorrt-llm": Abilities(unequal_degrees=False, mixed_gpus=False, hands_over_pipelines=True),
+    "vllm": Abilities(
+        unequal_degrees=False,
+        mixed_gpus=False,
+        hands_over_pipelines=False,
+        spreads_experts=True,
+        least_cuda=12.8,
+        least_compute_capability=7.5,
+    ),
+    "sglang": Abilities(
+        unequal_degrees=False,
+        mixed_gpus=False,
+        hands_over_pipelines=False,
+        spreads_experts=True,
+        least_cuda=13.0,
+        least_compute_capability=7.5,
+    ),
+    "tensorrt-llm": Abilities(
+        unequal_degrees=False,
+        mixed_gpus=False,
+        hands_over_pipelines=True,
+        least_cuda=13.0,
+        least_compute_capability=8.0,
+    ),
     ANY_LAYOUT: Abilities(unequal_degrees=True, mixed_gpus=True, hands_over_pipelines=True, spreads_experts=True),
 }
 

@@ -83,6 +83,9 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
     if role != "aggregated":
         has_network = np.array([pool.network is not None for pool in supply.pools])
         parts = [part.take(has_network[part.pool[:, 0]]) for part in parts]
+    if any(pool.unfit_for for pool in supply.pools):
+        serves = np.array([*((model.name, model.precision) not in pool.unfit_for for pool in supply.pools), True])
+        parts = [part.take(np.flatnonzero(serves[part.pool].all(axis=1))) for part in parts]
     return Shapes.joined(parts or [_shapes_from([], one_piece=True)])
 
 

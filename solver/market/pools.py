@@ -3,9 +3,9 @@
 Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> polytope.
 
 A pool is a set of offers whose GPUs a replica cannot tell apart: GPU type, contract, link bandwidth inside the
-machine, disk terms, the provider if the share per provider is limited, and the site only where the offer has a
-network between machines. Offers without one form a single pool across all sites: their replicas stay inside one
-machine, so where the machine stands does not matter.
+machine, disk terms, the models that it is unfit for, the provider if the share per provider is limited, and the site
+only where the offer has a network between machines. Offers without one form a single pool across all sites: their
+replicas stay inside one machine, so where the machine stands does not matter.
 
 Bandwidths are rounded down and storage prices up to fixed steps, so that a pool promises no more than the worst
 of its offers and hundreds of hosts fall into a handful of pools.
@@ -72,6 +72,7 @@ class Pool:
     disk_included_gb_per_gpu: float
     storage_usd_per_gb_month: float
     largest_machine: int
+    unfit_for: frozenset[tuple[str, Precision]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -87,6 +88,7 @@ class Pool:
             parts.append(f"storage{self.storage_usd_per_gb_month:g}")
         if self.disk_included_gb_per_gpu:
             parts.append(f"included{self.disk_included_gb_per_gpu:g}")
+        parts.extend(f"not-{model}-{precision}" for model, precision in sorted(self.unfit_for))
         return "@".join(part for part in parts if part).replace("/", ":")
 
     def hop_gb_per_s(self, gpus: int) -> float:
@@ -160,6 +162,7 @@ def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool
         disk_included_gb_per_gpu=included if storage_price else 0.0,
         storage_usd_per_gb_month=storage_price,
         largest_machine=0,
+        unfit_for=offer.unfit_for,
     )
 
 

@@ -52,6 +52,7 @@ def held_offer(holding: Holding, like: Offer | None) -> Offer:
         divisible=False,
         disk_usd_per_gb_month=0.0,
         disk_included_gb=0.0,
+        unfit_for=frozenset(),
         held=True,
     )
 

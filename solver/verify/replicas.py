@@ -120,6 +120,8 @@ def _unfit_piece(view: PlanView, replica: Replica, piece: PlacedPiece) -> Iterat
         expected = f"at most {PIECE_SIZES[-1]} in one machine, or all of one of {MOST_GPUS_OF_PIECE} at most"
         yield f"{view.path(piece)}: {piece.gpus} GPUs, expected {expected}"
         return
+    if not view.offers[piece.rental].serves(view.served(replica)):
+        yield f"{view.path(piece)}: an offer that is unfit for {replica.model!r}, expected one that is not"
     needed = view.disk_needed_gb[piece.replica]
     if not view.pools[piece.rental].holds_checkpoint(needed, piece.size):
         yield (

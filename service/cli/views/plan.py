@@ -30,6 +30,7 @@ from sutler.service.documents.plan import (
     ComboDocument,
     ConflictDocument,
     EvidenceDocument,
+    FitRule,
     KvTransferDocument,
     PlanDocument,
     PrecisionAlternativeDocument,
@@ -38,6 +39,7 @@ from sutler.service.documents.plan import (
     RobustAlternativeDocument,
     RobustnessDocument,
     TriedPlan,
+    UnfitOffer,
     ValidationDocument,
 )
 
@@ -88,6 +90,8 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from listed("Replayed", _validation(plan.validation, plan.objective.kind))
     if plan.evidence:
         yield from listed("How sure the rates are", [*_evidence_words(plan), *robust_lines(plan)])
+    if any(rule.left_out or rule.left_out_for_some for rule in plan.market.fit):
+        yield from section("Left out as unfit (market.filter.fit)", unfit_table(plan.market.fit))
     yield from listed("Warnings", plan.warnings)
     yield from listed("Notes", plan.notes)
 
@@ -109,6 +113,25 @@ def group_replicas(
         ReplicaGroup(_ids_of(found) if by_id else _letters(i), model, role, words, tuple(found))
         for i, ((model, role, words), found) in enumerate(members.items())
     ]
+
+
+def unfit_table(rules: Iterable[FitRule]) -> Table:
+    """Which rule left out how many offers, and what the cheapest of them would have saved."""
+    numbers = ("at least", "offers", "not stated", "would save $/h")
+    table = table_of(texts=("rule",), numbers=numbers, notes=("cheapest left out",))
+    for rule in rules:
+        if rule.left_out or rule.left_out_for_some:
+            some = f" (+{rule.left_out_for_some} for some models)" if rule.left_out_for_some else ""
+            saved = "" if rule.would_save_usd_per_hour is None else price(rule.would_save_usd_per_hour)
+            counts = (f"{rule.left_out}{some}", str(rule.not_stated))
+            table.add_row(rule.rule, rule.at_least, *counts, saved, _unfit_words(rule.cheapest))
+    return table
+
+
+def _unfit_words(offer: UnfitOffer | None) -> str:
+    if offer is None:
+        return ""
+    return f"{offer.gpus} × {offer.gpu} for {price(offer.price_usd_per_hour)} $/h, {offer.provider}/{offer.offer_id}"
 
 
 def conflicts_table(conflicts: Iterable[ConflictDocument]) -> Table:

@@ -1,5 +1,6 @@
 """What has moved since the plan was made, and what the solver is to consider because of it, if anything. Pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -106,7 +107,14 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     """
 
     def translated(problem: ProblemDocument) -> Translation:
-        found = to_problem(problem, folder=None, now=facts.now, store=facts.market, rented_gpus=rented)
+        found = to_problem(
+            problem,
+            folder=None,
+            now=facts.now,
+            store=facts.market,
+            rented_gpus=rented,
+            rented_offers=_wished(facts),
+        )
         names = {model.name for model in problem.models}
         derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
         return replace(found, problem=replace(found.problem, derated=(*found.problem.derated, *derated)))
@@ -116,9 +124,19 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     except NoMarketDataError:
         if not facts.holdings:
             raise
-        past = document.market.filter.model_copy(update={"stale": "flag"})
+        past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
         market = document.market.model_copy(update={"filter": past})
         return translated(document.model_copy(update={"market": market})), True
+
+
+def _wished(facts: Facts) -> set[OfferKey]:
+    """Offers of which the plan has more machines than are reported as held."""
+    machines: Counter[OfferKey] = Counter()
+    for rental in facts.plan.rentals:
+        machines[rental.provider, rental.offer_id, rental.contract] += rental.count
+    for holding in facts.holdings or ():
+        machines[holding.provider, holding.offer_id, holding.contract] -= holding.count
+    return {key for key, count in machines.items() if count > 0}
 
 
 def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:

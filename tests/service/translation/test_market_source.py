@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
+from sutler.service.documents.fitness import ALL_OFF
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
+from sutler.service.translation.fitness import Fitness
 from sutler.service.translation.market_source import FilteredMarket, read_market
 from tests.service.builders import NOW, a_snapshot, an_offer
+
+UNJUDGED = Fitness(ALL_OFF, (), {}, NOW)
 
 
 def view_of(*offers: dict[str, Any], **filters: Any) -> FilteredMarket:
     source = validate(MarketSourceDocument, {"offers": a_snapshot(*offers), "filter": filters})
-    return read_market(source, folder=None, now=NOW)
+    return read_market(source, folder=None, now=NOW, fitness=UNJUDGED)
 
 
 def kept(view: FilteredMarket) -> list[str]:
@@ -94,14 +98,14 @@ def test_the_age_counts_from_the_snapshot() -> None:
 
 def test_a_snapshot_from_a_clock_ahead_of_ours_is_new() -> None:
     source = validate(MarketSourceDocument, {"offers": a_snapshot()})
-    view = read_market(source, folder=None, now=NOW - timedelta(hours=1))
+    view = read_market(source, folder=None, now=NOW - timedelta(hours=1), fitness=UNJUDGED)
     assert view.age_s(NOW - timedelta(hours=1)) == 0
     assert any("dated after this plan" in note for note in view.notes)
 
 
 def no_market(**source: Any) -> NoMarketDataError:
     with pytest.raises(NoMarketDataError) as caught:
-        read_market(validate(MarketSourceDocument, source), folder=Path(), now=NOW)
+        read_market(validate(MarketSourceDocument, source), folder=Path(), now=NOW, fitness=UNJUDGED)
     return caught.value
 
 
@@ -128,23 +132,23 @@ def test_a_snapshot_that_is_too_old_is_no_market() -> None:
 def test_a_path_is_relative_to_the_problem_file(tmp_path: Path) -> None:
     (tmp_path / "market.json").write_text(json.dumps(a_snapshot()))
     source = validate(MarketSourceDocument, {"offers": "market.json"})
-    assert kept(read_market(source, folder=tmp_path, now=NOW)) == ["123"]
+    assert kept(read_market(source, folder=tmp_path, now=NOW, fitness=UNJUDGED)) == ["123"]
 
 
 def test_a_wrong_offer_in_a_file_is_named_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "market.json").write_text(json.dumps(a_snapshot(an_offer(gpus=0))))
     source = validate(MarketSourceDocument, {"offers": "market.json"})
     with pytest.raises(DocumentError, match=r"market\.json: offers\[0\]\.gpus: 0: must be at least 1"):
-        read_market(source, folder=tmp_path, now=NOW)
+        read_market(source, folder=tmp_path, now=NOW, fitness=UNJUDGED)
 
 
 def test_a_missing_snapshot_file_is_bad_input(tmp_path: Path) -> None:
     source = validate(MarketSourceDocument, {"offers": "market.json"})
     with pytest.raises(DocumentError, match=r"market\.offers: .*market\.json.*does not exist"):
-        read_market(source, folder=tmp_path, now=NOW)
+        read_market(source, folder=tmp_path, now=NOW, fitness=UNJUDGED)
 
 
 def test_a_path_is_refused_where_there_are_no_files() -> None:
     source = validate(MarketSourceDocument, {"offers": "market.json"})
     with pytest.raises(DocumentError, match="command line only"):
-        read_market(source, folder=None, now=NOW)
+        read_market(source, folder=None, now=NOW, fitness=UNJUDGED)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import NoMarketDataError
+from sutler.service.documents.fitness import ALL_OFF
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
+from sutler.service.translation.fitness import Fitness
 from sutler.service.translation.market_source import FilteredMarket, read_market
 from sutler.service.translation.stored_market import StoredMarket
 from tests.service.builders import NOW, an_offer
@@ -40,7 +42,13 @@ def seen(seconds_ago: float, provider: str = "vastai", **others: Any) -> dict[st
 
 
 def view_of(store: Store, **source: Any) -> FilteredMarket:
-    return read_market(validate(MarketSourceDocument, source), folder=None, now=NOW, store=store)
+    return read_market(
+        validate(MarketSourceDocument, source),
+        folder=None,
+        now=NOW,
+        fitness=Fitness(ALL_OFF, (), {}, NOW),
+        store=store,
+    )
 
 
 def kept(view: FilteredMarket) -> list[str]:
