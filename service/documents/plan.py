@@ -58,6 +58,11 @@ class RentalDocument(Document):
     """USD per hour and machine for disk above what the price includes; part of the price."""
     held: bool = False
     """Rented already, as reported in the deployment's holdings."""
+    traffic_usd_per_hour: float | None = None
+    """USD per hour for requests and answers over the internet, of all its machines at the planned traffic; no part of
+    the price; null: the offer states no prices of traffic."""
+    start_usd: float | None = None
+    """USD, once, for downloading the weights to all its machines that are not held yet; null: not stated."""
 
 
 class StageDocument(Document):

@@ -18,6 +18,7 @@ from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.translation.fitness import Fitness, RuleOutcome
+from sutler.service.translation.offers import USUAL_DISK_USD_PER_GB_MONTH, has_unknown_storage_price
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 from sutler.solver.catalog.entries import Precision
 
@@ -135,6 +136,7 @@ def _filtered(
         *_count_note(len(kept), dropped),
         *_exclusion_notes(wanted.exclude, snapshot),
         *_reliability_note(wanted, used),
+        *_storage_note(used),
         *ages.stale_notes(stale, wanted),
         *_clock_note(snapshot, now),
     )
@@ -263,6 +265,15 @@ def _reliability_note(wanted: FilterDocument, kept: Iterable[OfferDocument]) -> 
         unknown = sum(offer.reliability_fraction is None for offer in kept)
         if unknown:
             yield f"{unknown} offers whose provider states no reliability passed min_reliability_fraction."
+
+
+def _storage_note(used: Iterable[OfferDocument]) -> Iterable[str]:
+    unknown = sum(map(has_unknown_storage_price, used))
+    if unknown:
+        yield (
+            f"{unknown} offers state no price for their storage: {USUAL_DISK_USD_PER_GB_MONTH:g} $ per GB and month "
+            "are counted, an estimate."
+        )
 
 
 def _clock_note(snapshot: Snapshot, now: datetime) -> Iterable[str]:

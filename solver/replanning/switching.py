@@ -2,7 +2,8 @@
 
 A change has two phases, as in Cauchy (section 3.5.2): new machines start and are checked, traffic moves, then old
 ones stop. So a machine that starts is paid for without serving, one that stops is paid for until the new ones serve,
-and an engine that is started anew on a machine that stays leaves its GPUs idle meanwhile.
+and an engine that is started anew on a machine that stays leaves its GPUs idle meanwhile. Where clouds charge for it,
+the download of the weights is paid once for each machine that starts.
 """
 
 from collections import Counter
@@ -95,7 +96,8 @@ def change_of(problem: Problem, standing: StandingDeployment, plan: Plan, switch
             here = [models[r.model].at(r.precision) for r in plan.replicas if _stands_on(r.stages, index)]
             weights = max(map(checkpoint_disk_gb, here), default=0.0)
             seconds = switching.start_s(weights, offers[offer_key(rental)].inet_down_gb_per_s)
-            start_usd += rental.count * switching.start_usd(rental.price_usd_per_hour, seconds)
+            download_usd = weights * (offers[offer_key(rental)].inet_down_usd_per_gb or 0.0)
+            start_usd += rental.count * (switching.start_usd(rental.price_usd_per_hour, seconds) + download_usd)
             ready_s = max(ready_s, seconds)
     stopped = _machines(standing.rentals)
     stopped.subtract(_machines(rental for rental in plan.rentals if rental.held))

@@ -1,11 +1,14 @@
 """The first lines of a plan: what it achieves, how that is proven, what it costs, on which market it rests."""
 
+from typing import Final
+
 from rich.text import Text
 
 from sutler.service.cli.views.layout import headed
 from sutler.service.cli.views.wording import age, counted, number, objective_unit, percent, price
 from sutler.service.documents.plan import MarketUsed, PlanDocument
 
+LEAST_SHOWN_USD: Final = 0.001  # what prices are rounded to
 _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}
 
 
@@ -65,6 +68,12 @@ def _money(plan: PlanDocument) -> str:
     if plan.cost_usd_per_hour is None:
         return ""
     parts = [] if plan.objective.kind == "min_cost" else [f"{price(plan.cost_usd_per_hour)} $/h"]
+    traffic = sum(rental.traffic_usd_per_hour or 0.0 for rental in plan.rentals)
+    if traffic >= LEAST_SHOWN_USD:
+        parts.append(f"traffic {price(traffic)} $/h besides")
+    start = sum(rental.start_usd or 0.0 for rental in plan.rentals)
+    if start >= LEAST_SHOWN_USD:
+        parts.append(f"downloads {price(start)} $ once")
     if plan.usd_per_million_tokens is not None:
         parts.append(f"{number(plan.usd_per_million_tokens)} $ per million tokens")
     if plan.throughput_rps is not None and plan.objective.kind != "max_throughput":
