@@ -34,7 +34,10 @@ NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
 TIME_LIMIT_S: Final = 60.0  # chosen: gpuhunt has no limit of its own, and the catalogue is large
 COMMAND: Final = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
-FIELDS: Final = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot", "disk_size")
+FIELDS: Final = (
+    *("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot"),
+    *("disk_size", "cpu", "memory"),
+)
 # Which form the instances of a cloud have, by its own instance names: cloud, gpuhunt's GPU name, instance, form.
 # Sources: the clouds' pages on GPU machine types, as of November 2026.
 FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
@@ -177,6 +180,8 @@ def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
         site=joined(cloud, location),
         region=location,
         disk_gb=values.nonnegative(row, "disk_size"),
+        ram_gb=values.above_zero(row, "memory", "ram_gb"),
+        cpu_cores=values.above_zero(row, "cpu", "cpu_cores"),
     )
 
 

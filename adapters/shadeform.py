@@ -153,7 +153,13 @@ def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_ba
     field = "hourly_price"
     usd_per_hour = values.stated(values.number(row, field), field, "no_on_demand_price") / CENTS_PER_USD
     listed = tally.list_offer(cloud, name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
-    return replace(listed, disk_gb=values.nonnegative(_setup(row), "storage_in_gb"))
+    setup = _setup(row)
+    return replace(
+        listed,
+        disk_gb=values.nonnegative(setup, "storage_in_gb"),
+        ram_gb=values.above_zero(setup, "memory_in_gb", "ram_gb"),
+        cpu_cores=values.above_zero(setup, "vcpus", "cpu_cores"),
+    )
 
 
 def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:

@@ -24,6 +24,8 @@ def test_a_type_is_a_list_price_and_an_offer_in_each_region_that_has_some() -> N
         "price_usd_per_hour": 3.18,
         "contract": "on_demand",
         "disk_gb": 640.0,
+        "ram_gb": 220.0,
+        "cpu_cores": 24.0,
     }
     assert found.offers == (
         Offer(
