@@ -26,6 +26,7 @@ from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, FetchError, RowError, SetupError, TryLaterError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
+from sutler.adapters.resellers import OURS
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import joined
 from sutler.adapters.values import Row
@@ -64,7 +65,11 @@ FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
 )
 NAMES_OF_SEVERAL_CARDS: Final = frozenset(name for _, name, _, _ in FORMS)
 WANTED: Final = ProviderOption(
-    "clouds", choices=CLOUDS, default=",".join(CLOUDS), help="whose price lists", several=True
+    "clouds",
+    choices=CLOUDS,
+    default=",".join(cloud for cloud in CLOUDS if cloud not in OURS),
+    help="whose price lists; those that are polled directly only if they are named",
+    several=True,
 )
 CATALOG_DIR: Final = ProviderOption("catalog_dir", choices=(), default="", help="a folder with <cloud>.csv files")
 

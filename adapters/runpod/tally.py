@@ -75,8 +75,8 @@ class CloudTally:
     """One cloud: `largest_read` is the largest machine that was asked for and answered.
 
     `is_complete` once nothing larger is left to ask. `doubted`: types with a silent or unreadable row, or left out by
-    a later answer, so that there may be more of them. `tells_spot`: spot prices are asked for. `strangers`: names that
-    no known GPU has; `has_nameless_rows` when rows could be of any type.
+    a later answer, so that there may be more of them. `tells_spot`: spot prices are asked for. `strangers`: names of
+    no known GPU; `has_nameless_rows` when rows could be of any type.
     """
 
     cloud: Cloud
