@@ -82,6 +82,7 @@ def _told_apart(
     raise RowError("unknown_gpu", f"{short(name)} may be {' or '.join(gpu.slug for gpu in known)}")
 
 
+@lru_cache(maxsize=1024)  # chosen: far more names than clouds have, and bounded whatever they send
 def fold(name: str) -> str:
     """The form in which names are compared."""
     folded = re.sub(r"[\s_\-(),]+", " ", name.lower()).strip()

@@ -26,6 +26,7 @@ from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, FetchError, RowError, SetupError, TryLaterError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
+from sutler.adapters.resellers import OURS
 from sutler.adapters.rows import Collected
 from sutler.adapters.tally import joined
 from sutler.adapters.values import Row
@@ -34,7 +35,10 @@ NAME: Final = "gpuhunt"
 CLOUDS: Final = ("aws", "gcp", "azure", "oci", "nebius", "lambdalabs", "verda")
 TIME_LIMIT_S: Final = 60.0  # chosen: gpuhunt has no limit of its own, and the catalogue is large
 COMMAND: Final = (sys.executable, "-P", "-m", "sutler.adapters.gpuhunt_catalog")
-FIELDS: Final = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot", "disk_size")
+FIELDS: Final = (
+    *("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot"),
+    *("disk_size", "cpu", "memory"),
+)
 # Which form the instances of a cloud have, by its own instance names: cloud, gpuhunt's GPU name, instance, form.
 # Sources: the clouds' pages on GPU machine types, as of November 2026.
 FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
@@ -61,7 +65,11 @@ FORMS: Final[tuple[tuple[str, str, str, str], ...]] = (
 )
 NAMES_OF_SEVERAL_CARDS: Final = frozenset(name for _, name, _, _ in FORMS)
 WANTED: Final = ProviderOption(
-    "clouds", choices=CLOUDS, default=",".join(CLOUDS), help="whose price lists", several=True
+    "clouds",
+    choices=CLOUDS,
+    default=",".join(cloud for cloud in CLOUDS if cloud not in OURS),
+    help="whose price lists; those that are polled directly only if they are named",
+    several=True,
 )
 CATALOG_DIR: Final = ProviderOption("catalog_dir", choices=(), default="", help="a folder with <cloud>.csv files")
 
@@ -177,6 +185,8 @@ def _offer(cloud: str, row: Row, price_band: PriceBand) -> Offer:
         site=joined(cloud, location),
         region=location,
         disk_gb=values.nonnegative(row, "disk_size"),
+        ram_gb=values.above_zero(row, "memory", "ram_gb"),
+        cpu_cores=values.above_zero(row, "cpu", "cpu_cores"),
     )
 
 

@@ -7,13 +7,16 @@ above, which together are the 396 cards that can be rented at once. Each is divi
 into it.
 
 Prices are those of the price book, USD per GPU and hour under the model's name. A model ending in "-spot" is
-interruptible; whether it shares its cards with the model without that ending is not documented.
+interruptible; whether it draws on the cards of the model without that ending is not documented, so it is taken to.
+Both together are never stated as more than the larger of the two stocks: some machines are stated one by one and for
+both contracts (`machine_id` says that they are the same), the others on demand, and of the spot stock beyond those
+only what the stock on demand does not have.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sutler.adapters import credentials, tally, values
@@ -29,6 +32,8 @@ NAME: Final = "hyperstack"
 STOCKS_PATH: Final = "/v1/core/stocks"
 PRICES_PATH: Final = "/v1/pricebook"
 SPOT_ENDING: Final = "-spot"
+# Chosen: each is an offer of its own, and a plan that takes all of them finds others at the next poll.
+MOST_FOR_BOTH_CONTRACTS: Final = 8
 # The documents name the price book and not its shape; the vendor's client reads a list of {name, value}.
 PRICE_LIST_FIELDS: Final = ("pricebook", "data", "prices", "items", "resources")
 PRICE_FIELDS: Final = ("value", "price")
@@ -54,8 +59,9 @@ def parse(stocks: Any, pricebook: Any, *, price_band: PriceBand) -> Poll:
     collected = Collected()
     told = tally.Told(collected)
     for region, models in _regions(regions, told):
-        for model in models:
-            _collect(region, model, prices, told, price_band)
+        stocks = [_stock(region, model, prices, told, price_band) for model in models]
+        for offer in _in_region(region, [stock for stock in stocks if stock is not None]):
+            collected.keep(offer)
     return tally.poll_of_types(collected, told)
 
 
@@ -98,21 +104,41 @@ def _regions(rows: list[Any], told: tally.Told) -> Iterator[tuple[str, list[Any]
             yield region, models
 
 
-def _collect(region: str, model: object, prices: Mapping[str, Row], told: tally.Told, price_band: PriceBand) -> None:
-    """What is not for rent needs no price."""
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a region has of a model: machines by their number of GPUs, no card counted twice."""
+
+    name: str
+    listed: Offer
+    basis: AvailabilityBasis
+    machines: Mapping[int, int]
+
+    @property
+    def gpus(self) -> int:
+        return sum(size * count for size, count in self.machines.items())
+
+
+def _stock(
+    region: str, model: object, prices: Mapping[str, Row], told: tally.Told, price_band: PriceBand
+) -> Stock | None:
+    """What a row says, its list price kept; None without a price, which what is not for rent does not need."""
     collected = told.collected
     with told.rejecting({"region": region, "model": model}, region, values.optional_identifier(model, "model")):
         row = values.as_row(model)
         name = values.identifier(row, "model")
         gpu = identify(_without_spot(name), provider=NAME)
         basis, machines = _machines(row)
+        for size in machines:
+            tally.joined(region, name, f"{size}x", str(MOST_FOR_BOTH_CONTRACTS))
         if not machines:
             collected.not_available["no_stock"] += 1
+        listed = None
         with suppress(RowError) if not machines else nullcontext():
             listed = _list_offer(name, gpu, prices.get(name.lower()), price_band)
-            for offer in (listed, *_in_region(listed, region, name, basis, machines)):
-                collected.keep(offer)
+            collected.keep(listed)
         told.add(region, name)
+        return None if listed is None else Stock(name, listed, basis, machines)
+    return None
 
 
 def _without_spot(model: str) -> str:
@@ -173,22 +199,75 @@ def _list_offer(name: str, gpu: str, price_row: Row | None, price_band: PriceBan
     )
 
 
-def _in_region(
-    listed: Offer, region: str, name: str, basis: AvailabilityBasis, machines: Mapping[int, int]
-) -> Iterator[Offer]:
-    for size, available in machines.items():
-        yield replace(
-            listed,
-            offer_id=tally.joined(region, name, f"{size}x"),
-            feed=tally.feed_of(tally.STOCK_FEED, region, name),
-            gpus=size,
-            available=available,
-            availability_basis=basis,
-            price_usd_per_hour=round(listed.price_usd_per_hour * size, 6),
-            divisible=size > 1,
-            site=tally.joined(NAME, region),
-            region=region,
-        )
+def _in_region(region: str, stocks: list[Stock]) -> Iterator[Offer]:
+    """Yields what can be rented, with the machines that two models may share stated as such."""
+    on_demand = {stock.name.lower(): stock for stock in stocks if _without_spot(stock.name) == stock.name}
+    spot = {_without_spot(stock.name).lower(): stock for stock in stocks if _without_spot(stock.name) != stock.name}
+    for name, stock in on_demand.items():
+        other = spot.pop(name, None)
+        shared = _shared(stock.machines, other.machines) if other else {}
+        yield from _one_by_one(region, name, stock, shared)
+        yield from _counted(region, stock, _without(shared, stock.machines))
+        if other:
+            yield from _one_by_one(region, name, other, shared)
+            beyond = _at_most(other.gpus - stock.gpus, _without(shared, other.machines))
+            yield from _counted(region, other, beyond)
+    for stock in spot.values():
+        yield from _counted(region, stock, stock.machines)
+
+
+def _shared(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+    """The machines by size that are stated for both, the largest first."""
+    left, found = MOST_FOR_BOTH_CONTRACTS, {}
+    for size in sorted(some.keys() & others.keys(), reverse=True):
+        found[size] = min(left, some[size], others[size])
+        left -= found[size]
+    return found
+
+
+def _without(shared: Mapping[int, int], machines: Mapping[int, int]) -> dict[int, int]:
+    return {size: count - shared.get(size, 0) for size, count in machines.items()}
+
+
+def _at_most(gpus: int, machines: Mapping[int, int]) -> dict[int, int]:
+    """As many of these machines as have no more GPUs than that, the largest first."""
+    found: dict[int, int] = {}
+    for size in sorted(machines, reverse=True):
+        found[size] = max(0, min(machines[size], gpus // size))
+        gpus -= found[size] * size
+    return found
+
+
+def _one_by_one(region: str, model: str, stock: Stock, machines: Mapping[int, int]) -> Iterator[Offer]:
+    for size, count in machines.items():
+        for number in range(1, count + 1):
+            yield replace(
+                _of_size(region, stock, size),
+                offer_id=tally.joined(region, stock.name, f"{size}x", str(number)),
+                available=1,
+                machine_id=tally.joined(region, model, f"{size}x", str(number)),
+                machine_gpus=size,
+            )
+
+
+def _counted(region: str, stock: Stock, machines: Mapping[int, int]) -> Iterator[Offer]:
+    for size, count in machines.items():
+        if count > 0:
+            yield replace(_of_size(region, stock, size), available=count)
+
+
+def _of_size(region: str, stock: Stock, size: int) -> Offer:
+    return replace(
+        stock.listed,
+        offer_id=tally.joined(region, stock.name, f"{size}x"),
+        feed=tally.feed_of(tally.STOCK_FEED, region, stock.name),
+        gpus=size,
+        availability_basis=stock.basis,
+        price_usd_per_hour=round(stock.listed.price_usd_per_hour * size, 6),
+        divisible=size > 1,
+        site=tally.joined(NAME, region),
+        region=region,
+    )
 
 
 PROVIDER: Final = Provider(

@@ -1,9 +1,9 @@
 """Lambda: instance types with the regions that have some (https://docs.lambda.ai/api/cloud, instance-types).
 
-Prices are whole cents per instance. A region in the list means at least one instance there: a lower bound of 1. Types
-of one GPU in one region may share their cards, so they are alternative slices of one machine. Every type also gives
-its list price, with nothing known to be for rent. Lambda has no spot market, and asks for at most one request per
-second.
+Prices are whole cents per instance, its own disk included. A region in the list means at least one instance there: a
+lower bound of 1. Types of one GPU in one region may share their cards, so they are alternative slices of one machine.
+Every type also gives its list price, with nothing known to be for rent. Lambda has no spot market, and asks for at
+most one request per second.
 """
 
 import re
@@ -99,9 +99,17 @@ def _list_offer(name: str, size: tuple[str, int], kind: Row, price_band: PriceBa
     """The type at its list price. Raises RowError."""
     field = "price_cents_per_hour"
     usd_per_hour = values.stated(values.number(kind, field), field, "no_on_demand_price") / CENTS_PER_USD
-    storage_gib = values.nonnegative(_specs(kind), "storage_gib")
+    specs = _specs(kind)
+    storage_gib = values.nonnegative(specs, "storage_gib")
+    disk_gb = None if storage_gib is None else round(storage_gib * GB_PER_GIB, 3)
     listed = tally.list_offer(name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
-    return replace(listed, disk_gb=None if storage_gib is None else round(storage_gib * GB_PER_GIB, 3))
+    return replace(
+        listed,
+        disk_gb=disk_gb,
+        disk_included_gb=disk_gb or 0.0,
+        ram_gb=values.above_zero(specs, "memory_gib", "ram_gb", per=1 / GB_PER_GIB),
+        cpu_cores=values.above_zero(specs, "vcpus", "cpu_cores"),
+    )
 
 
 def _collect_regions(listed: Offer, name: str, regions: object, collected: Collected) -> bool:

@@ -1,8 +1,8 @@
 """Lium: a public feed of nodes with real counts, asked without a key (https://docs.lium.io/developers/public-nodes-feed).
 
 A node is one offer of the GPUs that are free on it, at a price per GPU. `min_rentable_gpu_count` is the smallest
-order: with 1 the offer is divisible; with more it is stated whole, and with more than are free it is not for rent. Of
-all fields only `id` is sure to be there.
+order: with 1 the offer is divisible; with more it is stated whole, and with more than are free it is not for rent.
+Cores and RAM are the node's, of which an order gets its GPUs' share. Of all fields only `id` is sure to be there.
 """
 
 from functools import partial
@@ -73,6 +73,8 @@ def _offer(node: Row, *, price_band: PriceBand) -> Offer | str:
         machine_gpus=free,
         region=_region(node),
         disk_gb=values.nonnegative(node, "disk_free_gb"),
+        ram_gb=_share(node, "ram_gb", "ram_gb", free),
+        cpu_cores=_share(node, "cpu_count", "cpu_cores", free),
     )
 
 
@@ -86,6 +88,12 @@ def _free_and_least(node: Row) -> tuple[int | None, int]:
     if least is not None and least < 0:
         raise RowError("bad_number", f"min_rentable_gpu_count: {least} is negative")
     return free, max(1, least or total or free or 1)
+
+
+def _share(node: Row, name: str, figure: str, free: int) -> float | None:
+    """What the free GPUs have of the node's; all of it where the node does not say how many GPUs it has."""
+    of_node, gpus = values.above_zero(node, name, figure), values.whole(node, "gpu_count")
+    return of_node and of_node * free / (gpus or free)
 
 
 def _region(node: Row) -> str | None:

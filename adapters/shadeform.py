@@ -3,11 +3,9 @@
 Prices are whole cents per instance. A region that is said to be available is a lower bound of one instance; types of
 one GPU in one cloud's region may share their cards, so they are alternative slices of one machine. Every type also
 gives its list price. The cloud that rents the machine out is in `offer_id` and `site`. Some of those clouds
-are ones that sutler polls directly, and what both say are the same machines: they are left out (`RESOLD`) unless the
-option `leave_out` says otherwise.
+are ones that sutler polls directly: they are left out (resellers.py) unless the option `leave_out` says otherwise.
 """
 
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +16,7 @@ from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, key
 from sutler.adapters.errors import RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient, of_shape
+from sutler.adapters.resellers import OURS
 from sutler.adapters.rows import Collected
 from sutler.adapters.values import CENTS_PER_USD, Row
 
@@ -25,20 +24,10 @@ NAME: Final = "shadeform"
 TYPES_PATH: Final = "/v1/instances/types"
 NOTHING: Final = "none"
 ANY_REGION: Final = "any"
-# Its names of the clouds that sutler polls directly, and ours.
-RESOLD: Final[Mapping[str, str]] = {
-    "datacrunch": "verda",
-    "hyperstack": "hyperstack",
-    "lambdalabs": "lambda",
-    "lium": "lium",
-    "runpod": "runpod",
-    "vastai": "vastai",
-    "verda": "verda",
-}
 LEAVE_OUT: Final = ProviderOption(
     "leave_out",
-    choices=(NOTHING, *RESOLD),
-    default=",".join(RESOLD),
+    choices=(NOTHING, *OURS),
+    default=",".join(OURS),
     help="clouds whose offers are dropped because sutler polls them directly; none keeps all",
     several=True,
 )
@@ -153,7 +142,13 @@ def _list_offer(cloud: str, name: str, size: tuple[str, int], row: Row, price_ba
     field = "hourly_price"
     usd_per_hour = values.stated(values.number(row, field), field, "no_on_demand_price") / CENTS_PER_USD
     listed = tally.list_offer(cloud, name, size=size, usd_per_hour=usd_per_hour, price_field=field, band=price_band)
-    return replace(listed, disk_gb=values.nonnegative(_setup(row), "storage_in_gb"))
+    setup = _setup(row)
+    return replace(
+        listed,
+        disk_gb=values.nonnegative(setup, "storage_in_gb"),
+        ram_gb=values.above_zero(setup, "memory_in_gb", "ram_gb"),
+        cpu_cores=values.above_zero(setup, "vcpus", "cpu_cores"),
+    )
 
 
 def _in_region(region: str, listed: Offer, cloud: str, name: str) -> Offer:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from sutler.adapters.base import LONGEST_NAME, UNPRINTABLE, PriceBand
+from sutler.adapters.base import LONGEST_NAME, OFFER_LIMITS, UNPRINTABLE, PriceBand
 from sutler.adapters.errors import Reason, RowError
 
 Row = Mapping[str, Any]
@@ -65,6 +65,8 @@ def number(row: Row, name: str) -> float | None:
 
 
 def _finite(name: str, value: object) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value  # nearly all figures: a poll reads tens of thousands
     try:
         found = float(value) if _is_number(value) else math.nan  # type: ignore[arg-type]
     except OverflowError:
@@ -106,9 +108,32 @@ def nonnegative(row: Row, name: str, *, most: float = LARGEST_QUANTITY) -> float
     return found
 
 
-def flag(row: Row, name: str) -> bool | None:
+def if_stated(row: object, name: str, figure: str, *, per: float = 1.0) -> float | None:
+    """The figure of an offer that this field states, `per` of its unit, or None where it cannot be that figure.
+
+    For what an offer can do without: "N/A", a negative number or one out of range costs no row.
+    """
+    value = inside(row, name)
+    try:
+        return None if value is None else within(figure, _finite(name, value) / per)
+    except RowError:
+        return None
+
+
+def above_zero(row: object, name: str, figure: str, *, per: float = 1.0) -> float | None:
+    """The same of a figure that nothing has 0 of: there, 0 says that it is not known."""
+    return if_stated(row, name, figure, per=per) or None
+
+
+def within(figure: str, value: float | None) -> float | None:
+    """The value, or None where it is none or outside of what this figure of an offer can be."""
+    least, most = OFFER_LIMITS[figure]
+    return value if value is not None and least <= value <= most else None
+
+
+def flag(row: object, name: str) -> bool | None:
     """True, False, or None where the cloud says neither."""
-    value = row.get(name)
+    value = inside(row, name)
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
@@ -123,7 +148,7 @@ def instant(row: Row, name: str) -> datetime | None:
     if value is None:
         return None
     if _is_number(value):
-        return _of_epoch(_finite(name, value))
+        return of_epoch(_finite(name, value))
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -133,8 +158,8 @@ def instant(row: Row, name: str) -> datetime | None:
     return found.astimezone(UTC)
 
 
-def _of_epoch(seconds: float) -> datetime | None:
-    """None beyond the year 9999, as clouds write "never"."""
+def of_epoch(seconds: float) -> datetime | None:
+    """The time so many seconds after 1970 began; None beyond the year 9999, as clouds write "never"."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError, ValueError):

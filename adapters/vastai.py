@@ -8,12 +8,14 @@ in vastai_searches.py.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from sutler.adapters import values
 from sutler.adapters.base import LONGEST_NAME, MOST_GPUS, OFFER_LIMITS, Coverage, Offer, Poll, PriceBand
 from sutler.adapters.config import Provider, ProviderConfig, ProviderOption, bearer
+from sutler.adapters.cuda import cuda_of_driver
 from sutler.adapters.errors import FetchError, RowError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import HttpClient
@@ -34,6 +36,8 @@ K = TypeVar("K")
 
 HOURS_PER_MONTH: Final = 720.0  # 30 days, as Vast.ai adds storage to a total
 MIB_PER_GIB: Final = 1024.0
+MB_PER_GB: Final = 1000.0
+COMPUTE_CAPABILITY_UNIT: Final = 100.0  # 890 is 8.9
 MBIT_PER_S_PER_GB_PER_S: Final = 8000.0
 MOST_PORTS: Final = 65_536  # as many as an address has
 # GB/s, one direction, by PCIe generation and lane: 16 GT/s x 16 lanes of generation 4 carry about 32 GB/s.
@@ -141,7 +145,16 @@ def _offer(row: Row, *, searched: SearchedContract, price_band: PriceBand, now_s
         disk_included_gb=ALLOCATED_STORAGE_GB,
         disk_usd_per_gb_month=values.nonnegative(row, "storage_cost", most=OFFER_LIMITS["disk_usd_per_gb_month"][1]),
         inet_down_gb_per_s=_per_second(values.nonnegative(row, "inet_down")),
-        cuda_max=values.nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1]),
+        inet_up_gb_per_s=values.if_stated(row, "inet_up", "inet_up_gb_per_s", per=MBIT_PER_S_PER_GB_PER_S),
+        inet_down_usd_per_gb=values.if_stated(row, "inet_down_cost", "inet_down_usd_per_gb"),
+        inet_up_usd_per_gb=values.if_stated(row, "inet_up_cost", "inet_up_usd_per_gb"),
+        host_id=host,
+        is_verified=_is_verified(row),
+        listed_until=_listed_until(row, now_s),
+        ram_gb=_ram_gb(row),
+        cpu_cores=_cpu_cores(row),
+        compute_capability=values.above_zero(row, "compute_cap", "compute_capability", per=COMPUTE_CAPABILITY_UNIT),
+        cuda_max=_cuda_max(row),
         open_ports=_ports(row),
     )
 
@@ -173,10 +186,19 @@ def _why_not_for_rent(row: Row, now_s: float) -> str | None:
         return "unknown"
     if (values.text(row, "verification") or "").lower() == "deverified":
         return "deverified"
+    end_s = _end_s(row, now_s)
+    return "expired" if end_s is not None and end_s <= now_s else None
+
+
+def _end_s(row: Row, now_s: float) -> float | None:
+    """When the listing ends, epoch seconds: the sooner of its date and of the time that is left. Raises RowError."""
     end_s, left_s = values.number(row, "end_date"), values.number(row, "duration")
-    if (end_s is not None and end_s <= now_s) or (left_s is not None and left_s <= 0):
-        return "expired"
-    return None
+    return min((end for end in (end_s, None if left_s is None else now_s + left_s) if end is not None), default=None)
+
+
+def _listed_until(row: Row, now_s: float) -> datetime | None:
+    end_s = _end_s(row, now_s)
+    return None if end_s is None else values.of_epoch(end_s)
 
 
 def _contract(row: Row, searched: SearchedContract) -> SearchedContract:
@@ -239,6 +261,43 @@ def _intra_machine_gb_per_s(row: Row, gpus: int) -> float | None:
 
 def _per_second(mbit_per_s: float | None) -> float | None:
     return None if mbit_per_s is None else mbit_per_s / MBIT_PER_S_PER_GB_PER_S
+
+
+def _is_verified(row: Row) -> bool | None:
+    """Whether the host has passed Vast.ai's tests, by its word for that, else by its flag."""
+    word = (values.text(row, "verification") or "").lower()
+    return {"verified": True, "unverified": False}.get(word, values.flag(row, "verified"))
+
+
+def _cpu_cores(row: Row) -> float | None:
+    """The offer's share of the cores, stated or by its share of the GPUs."""
+    share = values.above_zero(row, "cpu_cores_effective", "cpu_cores")
+    whole = values.above_zero(row, "cpu_cores", "cpu_cores")
+    return share or (whole and whole * _gpu_fraction(row))
+
+
+def _ram_gb(row: Row) -> float | None:
+    """The offer's share of the RAM.
+
+    `cpu_ram` is taken for that of the whole machine, which is shared out like its cores, or else like its GPUs; where
+    neither share is stated it is taken whole. Vast.ai does not document which it is.
+    """
+    whole = values.above_zero(row, "cpu_ram", "ram_gb", per=MB_PER_GB)
+    cores, all_cores = (values.above_zero(row, name, "cpu_cores") for name in ("cpu_cores_effective", "cpu_cores"))
+    share = min(cores / all_cores, 1.0) if cores and all_cores else _gpu_fraction(row)
+    return whole and whole * share
+
+
+def _gpu_fraction(row: Row) -> float:
+    """The offer's share of the machine's GPUs, 1 where none is stated that can be."""
+    found = values.above_zero(row, "gpu_frac", "reliability_fraction")
+    return 1.0 if found is None else found
+
+
+def _cuda_max(row: Row) -> float | None:
+    """The newest CUDA that the driver runs, as stated or else by the version of the driver. Raises RowError."""
+    stated = values.nonnegative(row, "cuda_max_good", most=OFFER_LIMITS["cuda_max"][1])
+    return stated or cuda_of_driver(values.text(row, "driver_version"))
 
 
 def _ports(row: Row) -> int | None:

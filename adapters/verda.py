@@ -8,7 +8,7 @@ prices are left; a type in another currency is never converted.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from sutler.adapters import credentials, tally, values
@@ -209,7 +209,7 @@ def _list_offer(name: str, size: tuple[str, int], row: Row, contract: RentedAs, 
     if price is None or (currency is not None and currency.lower() != CURRENCY):
         shown = "is missing" if price is None else f"{price:g} is in {values.short(currency)}, not in {CURRENCY}"
         raise RowError("no_on_demand_price", f"{field}: {shown}")
-    return tally.list_offer(
+    listed = tally.list_offer(
         name,
         size=size,
         usd_per_hour=price,
@@ -217,6 +217,11 @@ def _list_offer(name: str, size: tuple[str, int], row: Row, contract: RentedAs, 
         band=price_band,
         contract=contract,
         feed=f"{tally.LIST_FEED}/{contract}",
+    )
+    return replace(
+        listed,
+        ram_gb=values.above_zero(row.get("memory"), "size_in_gigabytes", "ram_gb"),
+        cpu_cores=values.above_zero(row.get("cpu"), "number_of_cores", "cpu_cores"),
     )
 
 

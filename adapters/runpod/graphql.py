@@ -15,7 +15,7 @@ from sutler.adapters.http import HttpAnswer, HttpClient, Refusal, message_of, wr
 from sutler.adapters.runpod import listing
 from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing
 from sutler.adapters.runpod.tally import Tally
-from sutler.adapters.values import Row, inside, number, short, text, whole
+from sutler.adapters.values import Row, above_zero, inside, number, short, text, whole
 
 GRAPHQL_PATH: Final = "/graphql"
 PRICE_TOLERANCE_FRACTION: Final = 0.2  # chosen: a list price and a lowest price further apart are worth a flag
@@ -33,7 +33,13 @@ class Fields:
     most_gpus: str
     is_secure: str
 
+    @property
+    def spot_price(self) -> str:
+        return self.price.replace("Price", "SpotPrice")
 
+
+# Spot prices were taken out of RunPod's documents in May 2026, so the API may refuse them one day.
+SPARE_OF_LOWEST_PRICE: Final = ("minimumBidPrice", "minVcpu", "minMemory")
 FIELDS: Final[dict[Cloud, Fields]] = {
     "SECURE": Fields("secureCloud", "securePrice", "maxGpuCountSecureCloud", "true"),
     "COMMUNITY": Fields("communityCloud", "communityPrice", "maxGpuCountCommunityCloud", "false"),
@@ -41,9 +47,14 @@ FIELDS: Final[dict[Cloud, Fields]] = {
 
 
 def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) -> None:
-    """Asks once. Raises FetchError."""
+    """Asks once, and again without the fields that can be spared if one of them is refused. Raises FetchError."""
     tally.check_patience()
-    answer = http.post(GRAPHQL_PATH, {"query": _query(cloud)}, classify=_own_meaning, check=_check_for_errors)
+    try:
+        answer = _answer(http, _query(cloud))
+    except SetupError as error:
+        if not any(name in str(error) for name in (FIELDS[cloud].spot_price, *SPARE_OF_LOWEST_PRICE)):
+            raise
+        answer = _answer(http, _query(cloud, with_spare=False))
     tally.heed(answer)
     errors = _errors(answer.data)
     if errors:
@@ -54,13 +65,18 @@ def ask(http: HttpClient, cloud: Cloud, tally: Tally, *, price_band: PriceBand) 
     read(rows, errors, tally, cloud=cloud, price_band=price_band)
 
 
-def _query(cloud: Cloud) -> str:
+def _answer(http: HttpClient, query: str) -> HttpAnswer:
+    return http.post(GRAPHQL_PATH, {"query": query}, classify=_own_meaning, check=_check_for_errors)
+
+
+def _query(cloud: Cloud, *, with_spare: bool = True) -> str:
     """Writes the query for all GPU types, with what one free GPU of them costs in this cloud."""
     names = FIELDS[cloud]
+    spare_of_type, spare = (f" {names.spot_price}", " ".join(SPARE_OF_LOWEST_PRICE)) if with_spare else ("", "")
     return (
-        f"query {{ gpuTypes {{ id memoryInGb {names.is_offered} {names.price} {names.most_gpus} "
+        f"query {{ gpuTypes {{ id memoryInGb {names.is_offered} {names.price} {names.most_gpus}{spare_of_type} "
         f"lowestPrice(input: {{gpuCount: 1, secureCloud: {names.is_secure}}}) "
-        "{ uninterruptablePrice stockStatus availableGpuCounts } } }"
+        f"{{ uninterruptablePrice stockStatus availableGpuCounts {spare} }} }} }}"
     )
 
 
@@ -127,7 +143,7 @@ def read(
 ) -> None:
     """Adds one answer to the tally; rows that `errors` may be about are unknown where they say nothing."""
     state = tally.cloud(cloud)
-    state.is_complete = state.has_words = True
+    state.is_complete = state.has_words = state.tells_spot = True
 
     def listing_of(row: Row, is_in_doubt: bool) -> Listing:
         return _listing(row, FIELDS[cloud], price_band, is_in_doubt=is_in_doubt)
@@ -180,6 +196,9 @@ def _listing(row: Row, names: Fields, band: PriceBand, *, is_in_doubt: bool) -> 
         most_gpus=max(sizes),
         is_divisible=min(sizes) == 1,
         is_price_contradicted=is_contradicted,
+        spot_usd_per_gpu_hour=_spot_usd_per_gpu_hour(row, lowest, names, band),
+        cpu_cores_per_gpu=above_zero(lowest, "minVcpu", "cpu_cores"),
+        ram_gb_per_gpu=above_zero(lowest, "minMemory", "ram_gb"),
     )
 
 
@@ -193,6 +212,15 @@ def _sizes(row: Row, lowest: Row, names: Fields) -> list[int]:
     if any(not 1 <= size <= MOST_GPUS for size in found):
         raise RowError("bad_number", f"availableGpuCounts: {short(listed)} has sizes that no machine has")
     return [size for size in found if not most or size <= most] or [1]
+
+
+def _spot_usd_per_gpu_hour(row: Row, lowest: Row, names: Fields, band: PriceBand) -> float | None:
+    """The least bid, else the list price of a spot pod; None where there is neither, or none that can be."""
+
+    def price(told: Row, name: str) -> float | None:
+        return listing.if_readable(lambda: listing.list_price(number(told, name), name, band))
+
+    return price(lowest, "minimumBidPrice") or price(row, names.spot_price)
 
 
 def _usd_per_gpu_hour(row: Row, names: Fields, band: PriceBand) -> float:

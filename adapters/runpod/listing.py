@@ -24,7 +24,8 @@ class Listing:
 
     `gpus_at`: the GPUs that one machine has free at least, by data centre (SOMEWHERE: none is named); where nothing
     is for rent, `cause` says why. `is_silent`: nothing is known of its stock, not even that there is none.
-    `most_gpus`: the largest machine.
+    `most_gpus`: the largest machine. Cores and RAM are the least that comes with a GPU; without a
+    `spot_usd_per_gpu_hour` the type is not for rent as interruptible.
     """
 
     type_id: str
@@ -36,6 +37,10 @@ class Listing:
     most_gpus: int | None = None
     is_divisible: bool = True
     is_price_contradicted: bool = False
+    spot_usd_per_gpu_hour: float | None = None
+    cpu_cores_per_gpu: float | None = None
+    ram_gb_per_gpu: float | None = None
+    cuda_max: float | None = None
 
 
 def type_id_of(row: object) -> str | None:

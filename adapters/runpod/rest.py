@@ -14,7 +14,7 @@ from sutler.adapters.http import HttpClient, Refusal, message_of, wrong_shape
 from sutler.adapters.runpod import listing
 from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing
 from sutler.adapters.runpod.tally import Tally
-from sutler.adapters.values import Row, inside, number, optional_identifier, short, whole
+from sutler.adapters.values import Row, above_zero, flag, inside, number, optional_identifier, short, whole
 
 CATALOG_PATH: Final = "/v2/catalog/gpus"
 COUNTS: Final = (1, 2, 4, 8)
@@ -71,6 +71,7 @@ def _listing(row: Row, side: str, count: int, band: PriceBand) -> Listing:
         usd_per_gpu_hour=_usd_per_gpu_hour(row, side, band),
         gpus_at=dict.fromkeys(places, min(count, most_gpus or count)),
         most_gpus=most_gpus,
+        cuda_max=_cuda_max(row),
     )
 
 
@@ -107,6 +108,13 @@ def _most_gpus(row: Row, side: str) -> int | None:
     most = row.get("maxCount")
     found = whole(most, side) if isinstance(most, dict) else None
     return found if found is not None and found > 0 else None
+
+
+def _cuda_max(row: Row) -> float | None:
+    """The newest CUDA version that machines of this size can be had with; None where none is stated."""
+    versions = row.get("cudaVersions")
+    had = [each for each in versions if flag(each, "available")] if isinstance(versions, list) else []
+    return max((found for each in had if (found := above_zero(each, "version", "cuda_max"))), default=None)
 
 
 def _usd_per_gpu_hour(row: Row, side: str, band: PriceBand) -> float:

@@ -7,6 +7,7 @@ and available once. Feeds of the secure cloud, those of the community cloud bein
     secure/<type>/<data centre>            offers
     at_least/secure/<type>/<data centre>   offers of a poll that did not learn of the larger sizes
     list/secure/<type>/                    list prices, with nothing known to be for rent
+    spot/secure/<type>/<data centre>       the same machines as interruptible, which only GraphQL has a price of
 
 When count=1 was answered and a larger count was not, the smaller bound is true, but it may be worse than what an
 earlier poll knew. It is therefore said in a feed of its own, beside the earlier offer, which is neither shrunk nor
@@ -16,19 +17,19 @@ poll covers that feed, and a whole one empties it.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sutler.adapters.base import Coverage, Offer, Poll, RejectedRow
 from sutler.adapters.errors import FetchError, Outcome, RowError, TryLaterError
 from sutler.adapters.http import HttpAnswer
 from sutler.adapters.runpod.listing import SOMEWHERE, Cause, Cloud, Listing, may_have_offers, type_id_of
 from sutler.adapters.stated_waits import longest_wait_s, wait_after
-from sutler.adapters.values import Row, as_row, raw_json
+from sutler.adapters.values import Row, as_row, raw_json, within
 
 
 @dataclass(slots=True)
 class GpuTypeTally:
-    """One GPU type in one cloud."""
+    """One GPU type in one cloud; `in_stock` is the last row that told of any, which is that of the largest size."""
 
     gpu: str
     gpus_at: dict[str, int] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class GpuTypeTally:
     most_gpus: int | None = None
     is_divisible: bool = True
     is_price_contradicted: bool = False
+    in_stock: Listing | None = None
 
     def add(self, listing: Listing) -> None:
         """Adds a row; of several sizes at one place the largest holds."""
@@ -48,6 +50,8 @@ class GpuTypeTally:
         self.most_gpus = listing.most_gpus or self.most_gpus
         self.is_divisible = self.is_divisible and listing.is_divisible
         self.is_price_contradicted |= listing.is_price_contradicted
+        if listing.gpus_at:
+            self.in_stock = listing
 
     @property
     def places(self) -> dict[str, int]:
@@ -71,8 +75,8 @@ class CloudTally:
     """One cloud: `largest_read` is the largest machine that was asked for and answered.
 
     `is_complete` once nothing larger is left to ask. `doubted`: types with a silent or unreadable row, or left out by
-    a later answer, so that there may be more of them. `strangers`: names that no known GPU has; `has_nameless_rows`
-    when rows could be of any type.
+    a later answer, so that there may be more of them. `tells_spot`: spot prices are asked for. `strangers`: names of
+    no known GPU; `has_nameless_rows` when rows could be of any type.
     """
 
     cloud: Cloud
@@ -80,6 +84,7 @@ class CloudTally:
     largest_read: int = 0
     is_complete: bool = False
     has_words: bool = False
+    tells_spot: bool = False
     has_nameless_rows: bool = False
     doubted: set[str] = field(default_factory=set)
     strangers: set[str] = field(default_factory=set)
@@ -131,7 +136,9 @@ class CloudTally:
                 continue
             price = max(found.prices)
             for place, gpus in sorted(found.places.items()):
-                yield self._offer(type_id, found, place, gpus, price)
+                offer = self._offer(type_id, found, place, gpus, price)
+                yield offer
+                yield from self._spot(type_id, found.in_stock, offer)
             yield Offer(
                 offer_id=f"{type_id}/{self.side}/list",
                 feed=f"list/{self.side}/{type_id}/",
@@ -146,6 +153,7 @@ class CloudTally:
     def _offer(self, type_id: str, found: GpuTypeTally, place: str, gpus: int, usd_per_gpu_hour: float) -> Offer:
         machine = "/".join(part for part in (type_id, self.side, place) if part)
         is_settled = self.is_settled(type_id)
+        stock = found.in_stock or Listing(type_id=type_id, gpu=found.gpu)
         return Offer(
             offer_id=machine if is_settled else f"{machine}/at_least",
             feed=f"{'' if is_settled else 'at_least/'}{self.side}/{type_id}/{place}",
@@ -159,7 +167,17 @@ class CloudTally:
             machine_id=machine,
             site=f"runpod/{place}" if place else None,
             region=place or None,
+            ram_gb=within("ram_gb", (stock.ram_gb_per_gpu or 0.0) * gpus) or None,
+            cpu_cores=within("cpu_cores", (stock.cpu_cores_per_gpu or 0.0) * gpus) or None,
+            cuda_max=stock.cuda_max,
         )
+
+    def _spot(self, type_id: str, stock: Listing | None, offer: Offer) -> Iterator[Offer]:
+        """Yields the same machine as interruptible, where it has such a price and its size is sure."""
+        if stock is not None and stock.spot_usd_per_gpu_hour is not None and self.is_settled(type_id):
+            price = round(stock.spot_usd_per_gpu_hour * offer.gpus, 6)
+            feed = f"spot/{offer.feed}"
+            yield replace(offer, feed=feed, contract="interruptible", price_usd_per_hour=price)
 
     def covered(self) -> Iterator[Coverage]:
         """Yields what is covered: only the list prices where nothing is known of stock."""
@@ -170,6 +188,8 @@ class CloudTally:
         read = {type_id for type_id, found in self.types.items() if found.has_known_stock}
         settled = {type_id for type_id in self.types if type_id not in self.doubted and self.is_settled(type_id)}
         yield from self._covered(f"{self.side}/", settled, read=read)
+        if self.tells_spot:
+            yield from self._covered(f"spot/{self.side}/", settled, read=read)
         told = {type_id for type_id, found in self.types.items() if type_id not in self.doubted or found.gpus_at}
         yield from self._covered(f"at_least/{self.side}/", told, read=read)
 

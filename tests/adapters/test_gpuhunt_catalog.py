@@ -63,6 +63,8 @@ def test_a_folder_of_lists_gives_prices_with_nothing_for_rent(tmp_path: Path) ->
         site="aws/us-east-1",
         region="us-east-1",
         disk_gb=8000.0,
+        ram_gb=2048.0,
+        cpu_cores=192.0,
     )
     assert (interruptible.contract, interruptible.price_usd_per_hour) == ("interruptible", 21.5)
     assert (found.outcome, found.kept, found.rejected) == ("prices_only", 0, ())

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sutler.adapters.base import USUAL_PRICE_BAND, Coverage, Offer, Poll
 from sutler.adapters.hyperstack import PROVIDER, parse
@@ -81,6 +83,47 @@ def test_without_sizes_the_stated_number_of_gpus_is_a_lower_bound(available: obj
     found = found_in(hyperstack_model("L40", configurations=DELETE, available=available))
     assert machines(found) == ({} if count is None else {1: count})
     assert {offer.availability_basis for offer in found.offers if offer.available} <= {"lower_bound"}
+
+
+SIZES = st.dictionaries(st.sampled_from(["1x", "2x", "4x", "8x"]), st.integers(0, 60), min_size=1)
+
+
+@given(on_demand=SIZES, spot=SIZES)
+def test_a_model_and_its_spot_model_never_have_more_cards_than_the_larger_of_them(
+    on_demand: dict[str, int], spot: dict[str, int]
+) -> None:
+    def stock(**configurations: dict[str, int]) -> list[Offer]:
+        models = [hyperstack_model(name, configurations=sizes) for name, sizes in configurations.items()]
+        found = found_in(*models, prices=hyperstack_prices(L40=1, L40_spot=0.5))
+        return [offer for offer in found.offers if offer.available]
+
+    def cards(offers: list[Offer]) -> int:
+        shared = {offer.machine_id: offer.gpus for offer in offers if offer.machine_id}
+        return sum(shared.values()) + sum(offer.available * offer.gpus for offer in offers if not offer.machine_id)
+
+    both = stock(**{"L40": on_demand, "L40-spot": spot})
+    alone = [cards(stock(**{name: sizes})) for name, sizes in (("L40", on_demand), ("L40-spot", spot))]
+    assert cards(both) <= max(alone)
+    assert cards([offer for offer in both if offer.contract == "on_demand"]) == alone[0]
+    assert cards([offer for offer in both if offer.contract == "interruptible"]) <= alone[1]
+    assert len({offer.key for offer in both}) == len(both)
+
+
+def test_machines_that_both_contracts_have_are_stated_as_the_same() -> None:
+    found = found_in(
+        hyperstack_model("L40", configurations={"1x": 9, "8x": 1}),
+        hyperstack_model("L40-spot", configurations={"1x": 14, "8x": 1}),
+        prices=hyperstack_prices(L40=1, L40_spot="0.5"),
+    )
+    stated = [(o.offer_id, o.contract, o.machine_id, o.available) for o in found.offers if o.available]
+    assert stated == [
+        ("CANADA-1/L40/8x/1", "on_demand", "CANADA-1/l40/8x/1", 1),
+        ("CANADA-1/L40/1x/1", "on_demand", "CANADA-1/l40/1x/1", 1),
+        ("CANADA-1/L40-spot/8x/1", "interruptible", "CANADA-1/l40/8x/1", 1),
+        ("CANADA-1/L40-spot/1x/1", "interruptible", "CANADA-1/l40/1x/1", 1),
+        ("CANADA-1/L40-spot/1x", "interruptible", None, 5),
+    ]
+    assert {(o.divisible, o.machine_gpus) for o in found.offers if o.machine_id} == {(True, 8), (False, 1)}
 
 
 def test_a_spot_model_is_interruptible() -> None:

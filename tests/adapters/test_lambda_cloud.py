@@ -23,6 +23,9 @@ def test_a_type_is_a_list_price_and_an_offer_in_each_region_that_has_some() -> N
         "price_usd_per_hour": 23.92,
         "contract": "on_demand",
         "disk_gb": 23622.32,
+        "disk_included_gb": 23622.32,
+        "ram_gb": 1800 / (1 / 1.073741824),
+        "cpu_cores": 208.0,
     }
     listed, east, europe = found.offers
     assert listed == Offer(

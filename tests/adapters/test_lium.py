@@ -30,6 +30,8 @@ def test_a_node_is_one_offer_of_its_free_gpus() -> None:
             machine_gpus=5,
             region="US-CA",
             disk_gb=2200.0,
+            ram_gb=629.375,
+            cpu_cores=80.0,
         ),
     )
     assert (found.kept, found.covered, found.requests) == (1, (Coverage("", None, 1),), 1)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from sutler import adapters
+from sutler.adapters import shadeform
 from sutler.adapters.config import Provider, ProviderConfig
 from sutler.adapters.polling import poll
 from sutler.adapters.registry import PROVIDERS
+from sutler.adapters.resellers import OURS
 from sutler.solver.catalog import load_gpus
 from tests.adapters.builders import ToldTime
 from tests.adapters.server import unused_base_url
@@ -63,6 +65,21 @@ def test_a_poll_never_raises_and_covers_nothing_when_nobody_answers(provider: Pr
     found = poll(provider, ProviderConfig(unused_base_url(), secrets, options), clock=ToldTime().clock)
     assert (found.is_usable, found.offers, found.covered) == (False, (), ())
     assert "canary" not in repr(found)
+
+
+RESELLERS = {"gpuhunt", "shadeform"}
+NO_CLOUDS = {"file"}
+
+
+def test_a_cloud_that_is_polled_directly_is_left_out_of_every_reseller() -> None:
+    assert set(OURS.values()) == set(PROVIDERS) - RESELLERS - NO_CLOUDS
+    usual = ProviderConfig("")
+    for name in RESELLERS:
+        known = {choice for option in PROVIDERS[name].options for choice in option.choices} & set(OURS)
+        by_option = {option.name: set(usual.chosen(option)) for option in PROVIDERS[name].options if option.choices}
+        left_out = by_option.get("leave_out", known - by_option.get("clouds", set()))
+        assert known <= left_out, f"{name} leaves out {sorted(known)} by default"
+    assert set(OURS) <= set(usual.chosen(shadeform.LEAVE_OUT)), "of Shadeform's clouds there is no list"
 
 
 def test_every_gpu_of_the_name_table_is_in_the_catalogue() -> None:

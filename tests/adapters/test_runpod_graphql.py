@@ -49,6 +49,7 @@ def test_an_offer_says_what_is_known_and_no_more() -> None:
         "list/secure/": 1,
         "secure/": 1,
         "at_least/secure/": 1,
+        "spot/secure/": 1,
     }
 
 
@@ -318,6 +319,49 @@ def test_a_query_that_does_not_fit_the_schema_is_not_repeated_and_names_the_othe
         found = graphql_poll(reply)
         assert (found.outcome, found.requests) == ("config_error", 1)
         assert "SUTLER_RUNPOD_API=v2" in found.detail
+
+
+def test_what_comes_with_a_gpu_is_stated_for_all_of_the_offer() -> None:
+    found = graphql_poll_of(graphql_row(A40, lowest={"availableGpuCounts": [1, 4], "minVcpu": 9, "minMemory": "50"}))
+    assert (found.offers[0].cpu_cores, found.offers[0].ram_gb) == (36.0, 200.0)
+
+
+@pytest.mark.parametrize("odd", [None, 0, -8, "N/A", "NaN", 1e300, 900_000, [], True])
+def test_what_comes_with_a_gpu_costs_no_row(odd: object) -> None:
+    sizes = {"availableGpuCounts": [8], "minVcpu": odd, "minMemory": odd}
+    found = graphql_poll_of(graphql_row(A40, lowest=sizes))
+    assert (found.kept, found.rejected) == (1, ())
+    assert (found.offers[0].cpu_cores, found.offers[0].ram_gb) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("least_bid", "spot_price", "price"),
+    [(0.2, 0.3, 0.8), (None, 0.3, 1.2), (0, 0.3, 1.2), ("N/A", None, None), (DELETE, DELETE, None), (900, -1, None)],
+)
+def test_the_least_bid_or_else_the_spot_price_makes_an_interruptible_offer_of_the_same_machine(
+    least_bid: object, spot_price: object, price: float | None
+) -> None:
+    row = graphql_row(
+        A40, lowest={"availableGpuCounts": [1, 4], "minimumBidPrice": least_bid}, secureSpotPrice=spot_price
+    )
+    found = graphql_poll_of(row)
+    on_demand, *spot = [offer for offer in found.offers if offer.available]
+    assert [offer.price_usd_per_hour for offer in spot] == ([] if price is None else [price])
+    assert {(offer.machine_id, offer.contract) for offer in spot} <= {(on_demand.machine_id, "interruptible")}
+    assert covers(found, f"spot/secure/{A40}/")
+    assert (on_demand.price_usd_per_hour, found.rejected) == (1.76, ())
+
+
+@pytest.mark.parametrize("field", ["minimumBidPrice", "secureSpotPrice", "minVcpu"])
+def test_a_field_that_the_api_no_longer_has_is_no_longer_asked_for(field: str) -> None:
+    refusal = {"errors": [{"message": f'Cannot query field "{field}" on type "GpuType".'}]}
+    answers = [json_reply(refusal, 400), json_reply({"data": {"gpuTypes": [graphql_row(A40)]}})]
+    with ScriptedServer(answers) as server:
+        found = a_poll(server.base_url, runpod.PROVIDER, api="graphql")
+    first, second = (request.data["query"] for request in server.requests)
+    assert (found.outcome, found.kept, found.requests) == ("ok", 1, 2)
+    assert field in first
+    assert field not in second
 
 
 def test_a_refused_key_names_the_setting() -> None:

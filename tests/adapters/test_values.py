@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sutler.adapters.base import PriceBand
+from sutler.adapters.base import OFFER_LIMITS, PriceBand
 from sutler.adapters.errors import Reason, RowError
 from sutler.adapters.values import (
+    above_zero,
     checked_price,
     count,
     flag,
     identifier,
+    if_stated,
     inside,
     nonnegative,
     number,
@@ -358,3 +360,29 @@ def test_a_message_never_shows_more_than_a_little(value: object) -> None:
 )
 def test_a_path_leads_through_objects_or_to_nothing(value: object, found: object) -> None:
     assert inside(value, "a", "b") == found
+
+
+@given(json_values)
+def test_a_figure_that_an_offer_can_do_without_is_within_its_limits_or_not_stated(value: Any) -> None:
+    for figure, (least, most) in OFFER_LIMITS.items():
+        found = if_stated({"a": value}, "a", figure, per=8.0)
+        assert found is None or least <= found <= most
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (512_000, 512.0),
+        ("64393.5", 64.3935),
+        (0, 0.0),
+        ("N/A", None),
+        (-1, None),
+        (None, None),
+        (1e10, None),
+        (True, None),
+    ],
+)
+def test_such_a_figure_has_a_unit(value: Any, found: float | None) -> None:
+    row = {"a": value}
+    assert (if_stated(row, "a", "ram_gb", per=1000.0), if_stated(None, "a", "ram_gb")) == (found, None)
+    assert above_zero(row, "a", "ram_gb", per=1000.0) == (found or None)

@@ -1,6 +1,7 @@
 """Vast.ai: from the rows of a search to whole offers, rows not for rent and rows rejected for a reason."""
 
 import json
+from datetime import UTC, datetime
 from time import process_time
 from typing import Any
 
@@ -49,6 +50,9 @@ def test_a_row_becomes_a_whole_offer() -> None:
         machine_gpus=None,
         gpu_ids=(61, 62, 63, 64),
         site="vastai/host-88",
+        host_id="88",
+        is_verified=True,
+        listed_until=datetime.fromtimestamp(NOON_EPOCH_S + 86_400, UTC),
         region="US-Texas",
         reliability_fraction=0.991,
         intra_machine_gb_per_s=None,

@@ -63,6 +63,8 @@ def test_a_type_is_offered_where_it_is_named_on_demand_or_as_spot() -> None:
         machine_gpus=8,
         site="verda/FIN-09",
         region="FIN-09",
+        ram_gb=120.0,
+        cpu_cores=30.0,
     )
     assert [(o.offer_id, o.feed) for o in found.offers if not o.available] == [
         ("list/8H100.80S.176V", "list/on_demand"),

@@ -72,7 +72,7 @@ def _type(gpu: GpuModel, gpus: int, seller: str, cents: int, regions: list[dict[
         "interconnect": link,
         "nvlink": gpu.nvlink_gb_per_s > 0 and gpus > 1,
         "num_gpus": gpus,
-        "memory_in_gb": 128 * gpus,
+        "memory_in_gb": (128 if gpu.memory_gb <= 80 else 240) * gpus,
         "storage_in_gb": 750 * gpus,
         "vcpus": 20 * gpus,
     }

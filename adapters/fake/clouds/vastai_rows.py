@@ -6,7 +6,7 @@ https://docs.vast.ai/api-reference/search/search-offers
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sutler.adapters.fake.chance import between, bits
+from sutler.adapters.fake.chance import between, bits, uniform
 from sutler.adapters.fake.clouds.cloud import MarketInstant
 from sutler.adapters.fake.market import FakeMachine, MachineState
 
@@ -15,6 +15,11 @@ HOURS_PER_MONTH: Final = 720.0
 USD_PER_GB_MONTH: Final = (0.1, 0.12, 0.15, 0.2)
 _KEY: Final = 77  # sets the chance of these fields apart from that of the market
 _DAY_S: Final = 86_400.0
+# Invented: the shares of machines that rent well and serve badly.
+WITHOUT_PORTS: Final = 0.03
+WITH_AN_OLD_DRIVER: Final = 0.05
+WITH_LITTLE_RAM: Final = 0.04
+CUDA_OF_DRIVERS: Final = ((12.8, "570.172.08", 570172008), (12.4, "550.127.05", 550127005))
 
 
 def rows(view: MarketInstant, *, is_bid: bool, storage_gb: float) -> Iterator[dict[str, Any]]:
@@ -143,6 +148,8 @@ def _fixed_fields(state: MachineState, view: MarketInstant) -> dict[str, Any]:
 
 def _gpu_fields(machine: FakeMachine) -> dict[str, Any]:
     gpu = machine.gpu
+    runs_old = gpu.compute_capability < 1000 and uniform(machine.number, _KEY, 12) < WITH_AN_OLD_DRIVER
+    cuda, driver, driver_number = CUDA_OF_DRIVERS[runs_old]
     return {
         "gpu_name": gpu.name,
         "gpu_ram": gpu.memory_mib,
@@ -153,9 +160,9 @@ def _gpu_fields(machine: FakeMachine) -> dict[str, Any]:
         "gpu_max_temp": round(between(55, 80, machine.number, _KEY, 4)),
         "gpu_display_active": False,
         "compute_cap": gpu.compute_capability,
-        "cuda_max_good": 12.8 if gpu.compute_capability >= 900 else 12.6,
-        "driver_version": "570.172.08",
-        "driver_vers": 570172008,
+        "cuda_max_good": cuda,
+        "driver_version": driver,
+        "driver_vers": driver_number,
         "bw_nvlink": gpu.nvlink_gb_per_s if machine.gpus > 1 else 0.0,
         "pci_gen": gpu.pcie_generation,
         "pcie_bw": round(between(0.7, 0.9, machine.number, _KEY, 5) * (52.0 if gpu.pcie_generation > 4 else 26.0), 1),
@@ -168,7 +175,7 @@ def _computer_fields(machine: FakeMachine) -> dict[str, Any]:
         "cpu_arch": "amd64",
         "cpu_cores": 16 * max(machine.gpus, 2),
         "cpu_ghz": 3.8,
-        "cpu_ram": 96_000 * max(machine.gpus, 2),
+        "cpu_ram": (8_000 if uniform(machine.number, _KEY, 13) < WITH_LITTLE_RAM else 96_000) * max(machine.gpus, 2),
         "has_avx": 1,
         "disk_name": "nvme",
         "disk_space": round(between(600, 1600, machine.number, _KEY, 6) * machine.gpus, 1),
@@ -189,7 +196,9 @@ def _network_fields(machine: FakeMachine) -> dict[str, Any]:
         "inet_up_cost": usd_per_tb / 1024,
         "internet_down_cost_per_tb": usd_per_tb,
         "internet_up_cost_per_tb": usd_per_tb,
-        "direct_port_count": bits(machine.number, _KEY, 11) % 400,
+        "direct_port_count": 0
+        if uniform(machine.number, _KEY, 14) < WITHOUT_PORTS
+        else bits(machine.number, _KEY, 11) % 400,
         "static_ip": machine.gpu.kind == "data_centre",
         "public_ipaddr": f"198.51.100.{machine.host % 254 + 1}",
     }

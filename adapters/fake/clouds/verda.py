@@ -50,6 +50,7 @@ def _type(gpu: GpuModel, gpus: int, view: MarketInstant, rate: float, currency: 
     short, title, cores = _NAMES[gpu.slug]
     price = view.market.list_price("verda", "", gpu, view.at_s) * gpus * rate
     memory_gb = gpu.memory_gb * gpus
+    ram_gb = (120 if gpu.memory_gb <= 80 else 185) * gpus
     return {
         "id": f"fake-{short.lower()}-{gpus}",
         "instance_type": type_name(gpu, gpus),
@@ -64,7 +65,7 @@ def _type(gpu: GpuModel, gpus: int, view: MarketInstant, rate: float, currency: 
         "gpu": {"description": f"{gpus}x {title}", "number_of_gpus": gpus},
         "gpu_memory": {"description": f"{memory_gb}GB GPU RAM", "size_in_gigabytes": memory_gb},
         "cpu": {"description": f"{cores * gpus} CPU", "number_of_cores": cores * gpus},
-        "memory": {"description": f"{120 * gpus}GB RAM", "size_in_gigabytes": 120 * gpus},
+        "memory": {"description": f"{ram_gb}GB RAM", "size_in_gigabytes": ram_gb},
         "p2p": "600 GB/s" if gpus > 1 and gpu.nvlink_gb_per_s else "",
         "storage": {"description": "dynamic"},
         "manufacturer": "NVIDIA",

@@ -171,3 +171,18 @@ def test_reserved_offers_do_not_exist() -> None:
 def test_a_large_market_has_two_thousand_offers() -> None:
     with a_cloud(machines=1300) as cloud:
         assert len(search(cloud)) > 2000
+
+
+@pytest.mark.parametrize(
+    "is_unfit",
+    [
+        lambda row: row["direct_port_count"] == 0,
+        lambda row: row["cuda_max_good"] < 12.8,
+        lambda row: row["cpu_ram"] < 24_000 * row["num_gpus"],
+        lambda row: row["duration"] < 86_400,
+        lambda row: row["verification"] == "unverified",
+    ],
+)
+def test_some_machines_rent_well_and_serve_badly(is_unfit: Any) -> None:
+    found = all_rows(machines=2000)
+    assert 0 < sum(map(is_unfit, found)) < 0.2 * len(found)
