@@ -27,7 +27,8 @@ from sutler.service.web.state import Services
 from sutler.service.web.waiting import until
 
 NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
-OLD_CONTRACTS: Final = ["on_demand"]  # the default of market.filter.contracts that problems were stored under once
+# Filters that upgrades wrote into problems that did not say: the defaults which those were stored under.
+OLD_FILTERS: Final[tuple[dict[str, Any], ...]] = ({"fit": "off"}, {"contracts": ["on_demand"], "fit": "off"})
 # Chosen: a poll may bring a market; each attempt costs a translation, but no search
 PAUSE: Final = timedelta(seconds=15)
 SCHEDULER: Final = "scheduler"  # who asks for the plan then
@@ -67,7 +68,7 @@ async def change(
 ) -> None:
     """Changes it. Another problem calls for a new plan, and the one that is being made for the old is given up."""
     problem, policy = _parts(document)
-    if _with_old_contracts(problem) == deployment.problem:
+    if any(_with_filter(old, problem) == deployment.problem for old in OLD_FILTERS):
         problem = deployment.problem
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
@@ -205,11 +206,10 @@ def _parts(document: DeploymentDocument) -> tuple[dict[str, Any], dict[str, Any]
     return problem, document.policy.model_dump(mode="json", exclude_unset=True)
 
 
-def _with_old_contracts(problem: dict[str, Any]) -> dict[str, Any]:
-    """The problem as an upgrade wrote those that named no contracts: the same again is no change of a deployment."""
+def _with_filter(old: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:
+    """The problem as an upgrade wrote it where it did not say: the same again is no change of a deployment."""
     market = problem.get("market", {})
-    filtered = {"contracts": OLD_CONTRACTS, **market.get("filter", {})}
-    return {**problem, "market": {**market, "filter": filtered}}
+    return {**problem, "market": {**market, "filter": {**old, **market.get("filter", {})}}}
 
 
 def policy_of(deployment: Deployment) -> PolicyDocument:

@@ -53,20 +53,24 @@ def test_a_changed_problem_brings_the_next_revision_and_the_same_again_does_not(
 @pytest.mark.parametrize(
     ("stood", "given", "version"),
     [
-        (["on_demand"], None, 1),
-        (["on_demand"], ["on_demand", "reserved"], 2),
-        (["on_demand", "interruptible"], None, 2),
-        (["on_demand", "interruptible"], ["on_demand", "spot"], 1),
-        (None, None, 1),
-        (None, ["on_demand"], 2),
+        ({"contracts": ["on_demand"], "fit": "off"}, {}, 1),
+        ({"contracts": ["on_demand"], "fit": "off"}, {"contracts": ["on_demand", "reserved"]}, 2),
+        ({"contracts": ["on_demand", "interruptible"], "fit": "off"}, {}, 2),
+        ({"contracts": ["on_demand", "interruptible"]}, {"contracts": ["on_demand", "spot"]}, 1),
+        ({"contracts": ["on_demand", "reserved"], "fit": "off"}, {"contracts": ["on_demand", "reserved"]}, 1),
+        ({"fit": "off"}, {}, 1),
+        ({"fit": "off"}, {"fit": "on"}, 2),
+        ({"fit": "on"}, {}, 2),
+        ({}, {}, 1),
+        ({}, {"contracts": ["on_demand"]}, 2),
     ],
 )
-def test_a_document_without_contracts_leaves_those_of_before_their_new_default(
-    service: Running, name: str, stood: list[str] | None, given: list[str] | None, version: int
+def test_a_document_that_does_not_say_leaves_the_filters_that_an_upgrade_wrote(
+    service: Running, name: str, stood: dict[str, Any], given: dict[str, Any], version: int
 ) -> None:
-    def chat(contracts: list[str] | None) -> dict[str, Any]:
+    def chat(wanted: dict[str, Any]) -> dict[str, Any]:
         market = {"offers": CHAT["market"]["offers"]} if "offers" in CHAT["market"] else {}
-        return {**CHAT, "market": market if contracts is None else {**market, "filter": {"contracts": contracts}}}
+        return {**CHAT, "market": {**market, "filter": wanted} if wanted else market}
 
     created(service, name, chat(stood))
     made = service.put(f"/v1/deployments/{name}", {"problem": chat(given)}).json()
