@@ -29,7 +29,10 @@ Budget = Annotated[
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Without this GPU, provider, or offer (provider/offer_id)."),
+    typer.Option(
+        metavar="NAME",
+        help="Without this GPU, provider, offer (provider/offer_id), host:ID or machine:provider/ID.",
+    ),
 ]
 Contract = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Offers under this contract: on_demand, reserved, spot.")
@@ -82,10 +85,15 @@ def _together(given: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _without(names: Sequence[str], data: Mapping[str, Any], folder: Path) -> Changes:
-    """GPUs are told from providers by the problem's catalogue, offers by their slash. Raises DocumentError."""
-    found: dict[str, list[str]] = {"gpus": [], "offers": [], "providers": []}
+    """GPUs are told from providers by the problem's catalogue, offers by their slash, hosts and machines by the word
+    before the colon. Raises DocumentError."""
+    found: dict[str, list[str]] = {"gpus": [], "offers": [], "providers": [], "hosts": [], "machines": []}
     for name in names:
-        kind, meant = ("offers", name) if "/" in name else _gpu_or_provider(name, data, folder)
+        word, _, rest = name.partition(":")
+        if word in ("host", "machine") and rest:
+            kind, meant = f"{word}s", rest
+        else:
+            kind, meant = ("offers", name) if "/" in name else _gpu_or_provider(name, data, folder)
         found[kind].append(meant)
     return {f"market.filter.exclude.{kind}": names for kind, names in found.items() if names}
 
@@ -107,7 +115,9 @@ def _gpu_or_provider(name: str, data: Mapping[str, Any], folder: Path) -> tuple[
     except UnknownNameError:
         near = get_close_matches(name.lower(), [*gpus, *providers], n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        remedy = f"is no GPU of the catalogue and no provider; {hint}Offers are named provider/offer_id"
+        remedy = (
+            f"is no GPU of the catalogue and no provider; {hint}Offers are named provider/offer_id, hosts host:ID"
+        )
         raise DocumentError.of("--exclude", remedy, value=name) from None
 
 
@@ -122,4 +132,6 @@ def _providers(data: Mapping[str, Any], folder: Path) -> set[str]:
         offers = read_document(folder / Path(offers).expanduser(), field="market.offers")
     rows = offers.get("offers") if isinstance(offers, Mapping) else None
     named = {str(row.get("provider")).lower() for row in rows or () if isinstance(row, Mapping)}
+    stock = market.get("stock") if isinstance(market, Mapping) else None
+    named |= {str(row.get("provider")).lower() for row in stock or () if isinstance(row, Mapping)}
     return named | set(PROVIDERS)

@@ -4,9 +4,9 @@ A rule that one field can break alone is in its type; problem.py has those that 
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
@@ -24,10 +24,12 @@ from sutler.service.documents.fields import (
     Seconds,
     Tokens,
     Watts,
+    reject,
 )
 from sutler.service.documents.fitness import FitChoice
 from sutler.service.documents.market import ContractName, MarketDocument
 from sutler.service.documents.model import ConfigDocument, ModelSpecDocument, PrecisionName
+from sutler.service.documents.stated import NetworkDocument, StockDocument, stated_rules
 
 
 def _no_boolean(value: Any) -> Any:
@@ -244,6 +246,10 @@ class ExcludeDocument(Document):
     """Leave out offers of these GPUs."""
     offers: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     """Leave out these offers, each as `provider/offer_id`."""
+    hosts: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Leave out all machines of these hosts, each as `provider/host_id` or as host_id alone."""
+    machines: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Leave out these machines, each as `provider/machine_id`."""
 
 
 class FilterDocument(Document):
@@ -289,6 +295,15 @@ class MarketSourceDocument(Document):
     """Poll the providers now (those of the filter, or all that are set up). Unset and without `offers`: the store."""
     filter: FilterDocument = FilterDocument()
     """Which of the offers count."""
+    stock: Annotated[tuple[StockDocument, ...], Field(strict=False, max_length=1000)] = ()
+    """Machines that you know can be had, whatever the market shows; filters and limits hold for them."""
+    networks: Annotated[tuple[NetworkDocument, ...], Field(strict=False, max_length=1000)] = ()
+    """Networks between machines that you know of."""
+
+    @model_validator(mode="after")
+    def _check_stated(self) -> Self:
+        reject([*stated_rules(self.stock, self.networks)])
+        return self
 
 
 class LimitsDocument(Document):

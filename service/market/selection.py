@@ -12,7 +12,7 @@ from sutler.adapters.gpu_names import known_gpus
 from sutler.adapters.registry import PROVIDERS
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.market import OfferDocument
-from sutler.service.translation.market_source import in_regions
+from sutler.service.translation.stated_supply import in_regions
 from sutler.service.translation.stored_market import StoredMarket
 
 CONTRACTS: Final = get_args(Contract)

@@ -74,7 +74,7 @@ class MarketService:
 
     def polled(self, providers: Sequence[str]) -> StoredMarket:
         """Polls, then reads; what a cloud does not answer stays as old as it is."""
-        pollable = [name.lower() for name in providers if name.lower() in PROVIDERS]
+        pollable = [name for wanted in providers for name in _polled_for(wanted.lower())]
         if pollable or not providers:
             self.poll(self.providers(pollable))
         return self.read()
@@ -121,3 +121,14 @@ class MarketService:
     def _silence(self) -> timedelta:
         """What counts as silence: slow polling does not."""
         return max(USUAL_SILENCE, 3 * timedelta(seconds=self.settings.poll_interval_s or 0.0))
+
+
+def _polled_for(name: str) -> list[str]:
+    """Who tells of a provider: itself, or those that have it on a list of several clouds' prices."""
+    if name in PROVIDERS:
+        return [name]
+    return [
+        one.name
+        for one in PROVIDERS.values()
+        if any(option.name == "clouds" and name in option.choices for option in one.options)
+    ]

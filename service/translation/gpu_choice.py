@@ -53,6 +53,7 @@ class GpuChoice:
                 (f"market.filter.exclude.gpus[{i}]", slug)
                 for i, slug in enumerate(document.market.filter.exclude.gpus)
             ),
+            *((f"market.stock[{i}].gpu", entry.gpu) for i, entry in enumerate(document.market.stock)),
             *((f"limits.max_gpus.{slug}", slug) for slug in document.limits.max_gpus),
             *(
                 (f"throughput.table[{i}].stages[{j}].gpu", stage.gpu)

@@ -19,6 +19,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.translation.fitness import Fitness, RuleOutcome
 from sutler.service.translation.offers import USUAL_DISK_USD_PER_GB_MONTH, has_unknown_storage_price
+from sutler.service.translation.stated_supply import in_regions, with_stated
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 from sutler.solver.catalog.entries import Precision
 
@@ -26,7 +27,17 @@ STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a marke
 STALE: Final = "filter.max_age_s"
 
 Test = Callable[[OfferDocument], bool]
-Snapshot = MarketDocument | StoredMarket
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Offers and when they were seen."""
+
+    taken_at: datetime
+    offers: tuple[OfferDocument, ...]
+
+
+Snapshot = MarketDocument | StoredMarket | _Seen
 """The store's market is one without its checks: what polls brought was checked when it was stored."""
 
 
@@ -35,6 +46,7 @@ class FilteredMarket:
     """The offers that count: (position in the snapshot, offer). `path` is what the snapshot is called in errors.
 
     `unfit_for`: models, by name and precision, that offers cannot serve; `rules`: what made others unfit for all.
+    `stock`: what the problem states and the filter lets pass, with all the machines that each entry speaks of.
     """
 
     path: str
@@ -44,6 +56,7 @@ class FilteredMarket:
     providers: tuple[ProviderUsed, ...] = ()
     unfit_for: Mapping[tuple[str, str, str], frozenset[tuple[str, Precision]]] = field(default_factory=dict)
     rules: tuple[RuleOutcome, ...] = ()
+    stock: tuple[OfferDocument, ...] = ()
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -64,12 +77,12 @@ def read_market(
     """
     if source.offers is not None:
         path, snapshot = _snapshot(source.offers, folder)
-        return _filtered(path, snapshot, source.filter, now, fitness)
+        return _filtered(path, snapshot, source, now, fitness)
     if store is None:
         remedy = "name a snapshot file in market.offers, or give a whole snapshot there (`sutler schema market`)"
         raise NoMarketDataError("market.offers: no offers are named", remedy)
     market = store.polled(source.filter.providers) if source.live else store.stored()
-    return _of_store(market, source.filter, now, fitness)
+    return _of_store(market, source, now, fitness)
 
 
 def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
@@ -96,25 +109,36 @@ def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, M
         raise DocumentError(FieldProblem(prefix + p.field, p.value, p.remedy) for p in error.problems) from None
 
 
-def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime, fitness: Fitness) -> FilteredMarket:
-    """Filters the store's market, without list prices, which are history; what is stale has a default here."""
-    offers = tuple(offer for offer in market.offers if offer.availability_basis != "list")
-    if not offers:
+def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime, fitness: Fitness) -> FilteredMarket:
+    """Filters the store's market; what is stale has a default here. List prices only tell what stated stock costs."""
+    if not source.stock and all(offer.availability_basis == "list" for offer in market.offers):
         known = ", ".join(market.last_seen) or "none of the providers"
         reason = f"market: the store has no offers ({known} answered so far)"
         raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
-    wanted = wanted.model_copy(update={"max_age_s": wanted.max_age_s or STORE_MAX_AGE_S})
-    view = _filtered("store: ", replace(market, offers=offers), wanted, max(now, market.taken_at), fitness)
-    oldest = min(offer.observed_at or market.taken_at for _, offer in view.offers)
-    return replace(view, taken_at=oldest)
+    wanted = source.filter.model_copy(update={"max_age_s": source.filter.max_age_s or STORE_MAX_AGE_S})
+    source = source.model_copy(update={"filter": wanted})
+    view = _filtered("store: ", market, source, max(now, market.taken_at), fitness, with_list_prices=False)
+    polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
+    return replace(view, taken_at=min(polled, default=market.taken_at))
 
 
 def _filtered(
-    path: str, snapshot: Snapshot, wanted: FilterDocument, now: datetime, fitness: Fitness
+    path: str,
+    snapshot: Snapshot,
+    source: MarketSourceDocument,
+    now: datetime,
+    fitness: Fitness,
+    *,
+    with_list_prices: bool = True,
 ) -> FilteredMarket:
-    kept, stale, dropped = [], [], Counter[str]()
+    wanted, kept, stale, dropped = source.filter, [], [], Counter[str]()
     unfit_for: dict[tuple[str, str, str], frozenset[tuple[str, Precision]]] = {}
     tests = _tests(wanted, snapshot, now)
+    stated = with_stated(
+        snapshot.offers, source, is_fresh=lambda offer: wanted.stale == "flag" or tests[STALE](offer)
+    )
+    listed = stated.offers if with_list_prices else [o for o in stated.offers if o.availability_basis != "list"]
+    snapshot = _Seen(snapshot.taken_at, tuple(listed))
     for position, offer in enumerate(snapshot.offers):
         reason = next((name for name, passes in tests.items() if not passes(offer)), None)
         if reason == STALE:
@@ -134,21 +158,29 @@ def _filtered(
     used = [offer for _, offer in kept]
     notes = (
         *_count_note(len(kept), dropped),
+        *stated.notes,
         *_exclusion_notes(wanted.exclude, snapshot),
         *_reliability_note(wanted, used),
         *_storage_note(used),
         *ages.stale_notes(stale, wanted),
         *_clock_note(snapshot, now),
     )
+    providers = ages.providers(snapshot.offers, used, stale)
+    stock = tuple(offer for offer in stated.stock if all(passes(offer) for passes in tests.values()))
     return FilteredMarket(
         path,
         snapshot.taken_at,
         tuple(kept),
         notes,
-        ages.providers(snapshot.offers, used, stale),
+        providers,
         unfit_for,
         tuple(fitness.outcomes.values()),
+        stock,
     )
+
+
+def _is_stated(offer: OfferDocument) -> bool:
+    return offer.availability_basis == "stated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +240,7 @@ def _tests(wanted: FilterDocument, snapshot: Snapshot, now: datetime) -> dict[st
             least is None or offer.reliability_fraction is None or offer.reliability_fraction >= least
         ),
         "filter.exclude": lambda offer: not any(_excluded_by(wanted.exclude, offer)),
-        STALE: lambda offer: oldest is None or ages.age_s(offer) <= oldest,
+        STALE: lambda offer: oldest is None or _is_stated(offer) or ages.age_s(offer) <= oldest,
     }
 
 
@@ -219,6 +251,12 @@ def _excluded_by(exclude: ExcludeDocument, offer: OfferDocument) -> Iterator[str
     yield from (f"regions: {name}" for name in exclude.regions if in_regions(offer.region, [name.lower()]))
     yield from (f"gpus: {name}" for name in exclude.gpus if name == offer.gpu)
     yield from (f"offers: {name}" for name in exclude.offers if name == whole)
+    if offer.host_id is not None:
+        host = {offer.host_id, f"{offer.provider}/{offer.host_id}"}
+        yield from (f"hosts: {name}" for name in exclude.hosts if name in host)
+    if offer.machine_id is not None:
+        machine = f"{offer.provider}/{offer.machine_id}"
+        yield from (f"machines: {name}" for name in exclude.machines if name == machine)
 
 
 def _exclusion_notes(exclude: ExcludeDocument, snapshot: Snapshot) -> Iterable[str]:
@@ -233,11 +271,6 @@ def _exclusion_notes(exclude: ExcludeDocument, snapshot: Snapshot) -> Iterable[s
 def _has_free_gpus(offer: OfferDocument) -> bool:
     """Whether what is left of the machine is large enough: else the slice cannot be rented now."""
     return offer.divisible or offer.machine_gpus is None or offer.gpus <= offer.machine_gpus
-
-
-def in_regions(region: str | None, wanted: Sequence[str]) -> bool:
-    """Whether the region is one of these or part of one: `us` holds for US and for US-TX."""
-    return region is not None and any(f"{region.lower()}-".startswith(f"{name}-") for name in wanted)
 
 
 def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> NoMarketDataError:

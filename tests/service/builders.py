@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sutler.service.documents.examples import CHAT as EXAMPLE
+from sutler.service.documents.fitness import ALL_OFF
+from sutler.service.translation.fitness import Fitness
 from sutler.solver.plan import (
     Alternative,
     Binding,
@@ -25,6 +27,7 @@ from sutler.solver.plan import (
 
 NOW: Final = datetime(2026, 11, 20, 12, 0, 20, tzinfo=UTC)
 DELETE: Final = object()
+UNJUDGED: Final = Fitness(ALL_OFF, (), {}, NOW)
 Path = tuple[str | int, ...]
 
 

@@ -23,6 +23,8 @@ HEADINGS: Final = {
     "market.filter.exclude.providers": "without",
     "market.filter.exclude.gpus": "without",
     "market.filter.exclude.offers": "without",
+    "market.filter.exclude.hosts": "without",
+    "market.filter.exclude.machines": "without",
     "models.*.precision": "precision",
     "objective.robust": "robust",
 }

@@ -13,6 +13,7 @@ from sutler.service.deployments.replanning.load import carries_load, headroom_of
 from sutler.service.deployments.replanning.memory import PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
+from sutler.service.deployments.replanning.stated_machines import StatedMachines, stated_machines
 from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
@@ -69,15 +70,17 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, is_dark = _translated(facts, document, rented)
+    stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)
     assessed = assess(
         plan,
-        translation.problem.offers,
+        stated.promised(translation.problem.offers),
         holdings=_known_holdings(facts, translation),
         settled=facts.settled,
         silent_providers=[provider.provider for provider in translation.market.providers if provider.stale],
         held_before=facts.held_before,
         doubted=_unconfirmed(facts, translation),
         is_carried_out=facts.issued_at <= facts.now < facts.carried_out_at,
+        stated=stated.offers,
     )
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
@@ -91,9 +94,11 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     repeated = repeated_search(facts, document, assessed, drifts)
     if repeated is None and _is_needed(facts, drifts):
         settled_only = not (moved or whole_market or facts.is_asked or is_cooling)
-        offers = () if is_dark else translation.problem.offers
-        offers = settled_offers(offers, facts.settled) if settled_only else offers
-        consideration = _consideration(facts, plan, translation, assessed, drifts, moved=moved, offers=offers)
+        offers = () if is_dark else stated.for_rent(translation.problem.offers)
+        offers = settled_offers(offers, facts.settled, stated.offers) if settled_only else offers
+        consideration = _consideration(
+            facts, plan, translation, assessed, drifts, moved=moved, offers=offers, stated=stated
+        )
         is_whole = is_dark or not settled_only or facts.settled is None
     return PreparedLook(
         facts, document, translation, drifts, assessed, consideration, moved, is_whole, is_dark, repeated
@@ -175,13 +180,14 @@ def _consideration(
     *,
     moved: bool,
     offers: Sequence[Offer],
+    stated: StatedMachines,
 ) -> Consideration:
     """What the solver is to consider; in the cool-down only what has to be done is.
 
     `offers` are those of the market as it is where something has to be done, else of what of it has settled.
     """
     problem = translation.problem
-    known = {**facts.known, **{key_of(offer): offer for offer in problem.offers}}
+    known = {**facts.known, **stated.offers, **{key_of(offer): offer for offer in problem.offers}}
     limit_s = min(problem.options.time_limit_s, LONGEST_SEARCH_S)
     options = replace(problem.options, method="exact", alternatives=False, time_limit_s=limit_s)
     problem = replace(problem, offers=supply(assessed, offers, known=known), options=options)

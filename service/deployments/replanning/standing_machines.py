@@ -56,7 +56,8 @@ class Assessed:
     """What stands and what does not.
 
     `standing` is what can be counted on, in the plan or not; `wished` is not rented yet, at today's price.
-    `paid_usd_per_hour` is for each machine that is held. `ghosts`: offers that are not believed.
+    `paid_usd_per_hour` is for each machine that is held. `ghosts`: offers that are not believed. `stated`: offers of
+    machines that the problem states, none of which is one certain machine.
     """
 
     standing: tuple[Holding, ...]
@@ -66,6 +67,11 @@ class Assessed:
     ghosts: frozenset[OfferKey] = frozenset()
     paid_usd_per_hour: Mapping[HoldingKey, float] = field(default_factory=dict)
     storage: Mapping[HoldingKey, Storage] = field(default_factory=dict)
+    stated: frozenset[OfferKey] = frozenset()
+
+    def is_single(self, offer: Offer) -> bool:
+        """Whether it is one certain machine, not one of many alike."""
+        return _is_single(offer, self.stated)
 
 
 def assess(
@@ -78,6 +84,7 @@ def assess(
     held_before: Mapping[HoldingKey, int],
     doubted: Collection[OfferKey] = (),
     is_carried_out: bool = False,
+    stated: Collection[OfferKey] = (),
 ) -> Assessed:
     """The machines of a plan against what is held and what is for rent.
 
@@ -102,7 +109,7 @@ def assess(
         still = in_silence if planned.key[0] in silent else min(wanted, _for_rent(offer, planned.key, taken))
         if is_carried_out and not lost:
             still = wanted
-        if lost and planned.key[:3] in doubted and (offer is None or _is_single(offer)):
+        if lost and planned.key[:3] in doubted and (offer is None or _is_single(offer, stated)):
             still = min(still, wanted - lost)
         past = None if settled is None else settled.get(planned.key[:3])
         expected = to_rent.get(planned.key, planned)
@@ -126,8 +133,9 @@ def assess(
     ghosts = {one.key[:3] for one in missing if one.kind == "lost" and one.again < one.count}
     standing += [holding for key, holding in held.items() if key not in {planned.key for planned in in_plan}]
     prices = {key: holding.price_usd_per_hour for key, holding in held.items()}
+    believed_not = frozenset(ghosts & set(doubted))
     return Assessed(
-        tuple(standing), wished, tuple(missing), tuple(dearer), frozenset(ghosts & set(doubted)), prices, storage
+        tuple(standing), wished, tuple(missing), tuple(dearer), believed_not, prices, storage, frozenset(stated)
     )
 
 
@@ -145,7 +153,7 @@ def supply(assessed: Assessed, offers: Sequence[Offer], *, known: Mapping[OfferK
     """What stands, as held offers, and what else is for rent. `known`: offers as they were when they were rented."""
     by_key = {key_of(offer): offer for offer in offers}
     held = [held_offer(h, by_key.get(h.key[:3]) or known.get(h.key[:3])) for h in assessed.standing]
-    believed = [offer for offer in offers if key_of(offer) not in assessed.ghosts or not _is_single(offer)]
+    believed = [offer for offer in offers if key_of(offer) not in assessed.ghosts or not assessed.is_single(offer)]
     wished = {key: holding.count for key, holding in assessed.wished.items()}
     return (*held, *_without(believed, {**wished, **_held_machines(assessed, by_key)}))
 
@@ -155,12 +163,17 @@ def _held_machines(assessed: Assessed, for_rent: Mapping[Any, Offer]) -> dict[Ho
     return {
         holding.key: holding.count
         for holding in assessed.standing
-        if (offer := for_rent.get(holding.key[:3])) is not None and _is_single(offer)
+        if (offer := for_rent.get(holding.key[:3])) is not None and assessed.is_single(offer)
     }
 
 
-def settled_offers(offers: Iterable[Offer], settled: Mapping[OfferKey, Settled] | None) -> tuple[Offer, ...]:
-    """Offers at the highest price and the least availability that they have had; what is new does not count yet."""
+def settled_offers(
+    offers: Iterable[Offer], settled: Mapping[OfferKey, Settled] | None, stated: Collection[OfferKey] = ()
+) -> tuple[Offer, ...]:
+    """Offers at the highest price and the least availability that they have had; what is new does not count yet.
+
+    What the problem states has no history, and holds as stated.
+    """
     if settled is None:
         return tuple(offers)
     found = []
@@ -169,6 +182,8 @@ def settled_offers(offers: Iterable[Offer], settled: Mapping[OfferKey, Settled] 
         if past is not None:
             price = max(offer.price_usd_per_hour, past.high_usd_per_gpu_hour * offer.gpus)
             found.append(replace(offer, price_usd_per_hour=price, available=min(offer.available, past.available)))
+        elif key_of(offer) in stated:
+            found.append(offer)
     return tuple(found)
 
 
@@ -181,8 +196,9 @@ def reported(holdings: Sequence[HoldingDocument]) -> tuple[Holding, ...]:
     return holdings_of(rentals)
 
 
-def _is_single(offer: Offer) -> bool:
-    """Whether it is one certain machine, not one of many alike."""
+def _is_single(offer: Offer, stated: Collection[OfferKey]) -> bool:
+    if key_of(offer) in stated:
+        return False
     return not offer.divisible and (offer.machine_id is not None or offer.available <= 1)
 
 

@@ -192,6 +192,46 @@ def test_a_live_problem_polls_first(cloud: FakeCloud) -> None:
     assert any("bundles" in request for request in cloud.requests)
 
 
+AWS_PRICES = """instance_name,location,price,gpu_count,gpu_name,gpu_memory,spot
+p5.48xlarge,us-east-1,55.04,8,H100,80.0,False
+"""
+
+
+def test_stated_stock_a_quota_and_a_marketplace_are_planned_together_live(
+    cloud: FakeCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RunPod says HIGH and AWS only what it costs: the user knows how many there are. Vast.ai counts its own."""
+    (tmp_path / "aws.csv").write_text(AWS_PRICES, encoding="utf-8")
+    monkeypatch.setenv("SUTLER_GPUHUNT_CATALOG_DIR", str(tmp_path))
+    monkeypatch.setenv("SUTLER_GPUHUNT_CLOUDS", "aws")
+    rows = [
+        a_row(stages=[{"gpu": gpu, "tensor_parallel": 1}], rps={"long-short": rps})
+        for gpu, rps in (("h100-sxm", 20.0), ("rtx-4090", 3.0), ("rtx-3090", 1.0))
+    ]
+    stock = [
+        {"provider": "runpod", "gpu": "rtx-4090", "gpus": 8, "machines": 8},
+        {"provider": "aws", "gpu": "h100-sxm", "region": "us-east-1", "gpus": 8, "machines": 2},
+    ]
+    asked = a_problem(
+        market={
+            "live": True,
+            "filter": {"providers": ["runpod", "aws", "vastai"], "gpus": ["h100-sxm", "rtx-4090", "rtx-3090"]},
+            "stock": stock,
+        },
+        throughput={"only": True, "table": rows},
+        budget_usd_per_hour=2000,
+        limits={"max_gpus_per_provider": {"runpod": 24, "aws": 8, "vastai": 4}},
+    )
+    result = sutler("plan", "-", "--json", stdin=json.dumps(asked))
+    assert result.exit_code == 0, result.stderr
+    plan = json.loads(result.stdout)
+    gpus: dict[str, int] = {}
+    for rental in plan["rentals"]:
+        gpus[rental["provider"]] = gpus.get(rental["provider"], 0) + rental["gpus"] * rental["count"]
+    assert gpus == {"runpod": 24, "aws": 8, "vastai": 4}
+    assert {"stated/us-east-1/8xh100-sxm", "stated/8xrtx-4090"} <= {one["offer_id"] for one in plan["rentals"]}
+
+
 def test_a_live_problem_whose_clouds_do_not_answer_is_no_market(cloud: FakeCloud) -> None:
     cloud.fail("vastai", "http_400")
     cloud.fail("runpod", "http_400")

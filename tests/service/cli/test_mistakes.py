@@ -152,6 +152,16 @@ def test_names_are_excluded_as_people_spell_them(written: Path) -> None:
         assert (done.exit_code, "filter.exclude 1" in done.stderr) == (4, True), name
 
 
+def test_hosts_and_machines_are_excluded_by_the_word_before_their_ids(written: Path) -> None:
+    told = PROBLEM.replace("available: 8", "available: 1, host_id: h9, machine_id: m7")
+    written.write_text(told, encoding="utf-8")
+    for name in ("host:h9", "host:acme/h9", "machine:acme/m7"):
+        done = sutler("plan", str(written), "--exclude", name)
+        assert (done.exit_code, "filter.exclude 1" in done.stderr) == (4, True), name
+    kept = sutler("plan", str(written), "--exclude", "machine:m7", "--no-alternatives", "--json")
+    assert any("exclude.machines: m7 is none of the offers" in note for note in json.loads(kept.stdout)["notes"])
+
+
 def test_a_limit_that_cannot_be_meant_draws_a_warning(written: Path) -> None:
     written.write_text(PROBLEM.replace("0.05", "50"), encoding="utf-8")
     done = sutler("plan", str(written), "--no-alternatives", "--json")

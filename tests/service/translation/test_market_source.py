@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import DocumentError, NoMarketDataError
-from sutler.service.documents.fitness import ALL_OFF
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
-from sutler.service.translation.fitness import Fitness
 from sutler.service.translation.market_source import FilteredMarket, read_market
-from tests.service.builders import NOW, a_snapshot, an_offer
-
-UNJUDGED = Fitness(ALL_OFF, (), {}, NOW)
+from tests.service.builders import NOW, UNJUDGED, a_snapshot, an_offer
 
 
 def view_of(*offers: dict[str, Any], **filters: Any) -> FilteredMarket:
@@ -28,7 +24,9 @@ def kept(view: FilteredMarket) -> list[str]:
 
 
 MIXED = (
-    an_offer(offer_id="a", provider="vastai", region="US-TX", reliability_fraction=0.99),
+    an_offer(
+        offer_id="a", provider="vastai", region="US-TX", reliability_fraction=0.99, host_id="9", machine_id="77"
+    ),
     an_offer(offer_id="b", provider="runpod", region="USA", gpu="a100-sxm4-80gb"),
     an_offer(offer_id="c", provider="vastai", region="us", reliability_fraction=0.90),
     an_offer(offer_id="d", provider="lambda", contract="interruptible", observed_at="2026-11-20T11:00:00Z"),
@@ -55,6 +53,10 @@ MIXED = (
         ({"exclude": {"regions": ["us"]}}, "b"),
         ({"exclude": {"gpus": ["a100-sxm4-80gb"]}}, "ac"),
         ({"exclude": {"offers": ["vastai/a", "runpod/c"]}}, "bc"),
+        ({"exclude": {"hosts": ["9"]}}, "bc"),
+        ({"exclude": {"hosts": ["vastai/9", "runpod/9"], "machines": ["runpod/77"]}}, "bc"),
+        ({"exclude": {"machines": ["vastai/77"]}}, "bc"),
+        ({"exclude": {"machines": ["77"]}}, "abc"),
         ({"providers": ["vastai"], "exclude": {"regions": ["US-TX"]}}, "c"),
     ],
 )
@@ -63,12 +65,20 @@ def test_the_filter_keeps_what_it_says(filters: dict[str, Any], ids: str) -> Non
 
 
 def test_names_that_leave_nothing_out_are_noted() -> None:
-    exclude = {"providers": ["vastai", "vast"], "offers": ["vastai/a", "a"], "regions": ["EU"]}
+    exclude = {
+        "providers": ["vastai", "vast"],
+        "offers": ["vastai/a", "a"],
+        "regions": ["EU"],
+        "hosts": ["9", "runpod/9"],
+        "machines": ["vastai/77", "77"],
+    }
     notes = [note for note in view_of(*MIXED, exclude=exclude).notes if "leaves nothing out" in note]
     assert [note.split(" is ")[0] for note in notes] == [
         "market.filter.exclude.providers: vast",
         "market.filter.exclude.regions: EU",
         "market.filter.exclude.offers: a",
+        "market.filter.exclude.hosts: runpod/9",
+        "market.filter.exclude.machines: 77",
     ]
 
 

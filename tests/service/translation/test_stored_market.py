@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from sutler.service.documents.errors import NoMarketDataError
-from sutler.service.documents.fitness import ALL_OFF
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.problem_parts import MarketSourceDocument
 from sutler.service.documents.validation import validate
-from sutler.service.translation.fitness import Fitness
 from sutler.service.translation.market_source import FilteredMarket, read_market
 from sutler.service.translation.stored_market import StoredMarket
-from tests.service.builders import NOW, an_offer
+from tests.service.builders import NOW, UNJUDGED, an_offer
 
 
 @dataclass
@@ -46,7 +44,7 @@ def view_of(store: Store, **source: Any) -> FilteredMarket:
         validate(MarketSourceDocument, source),
         folder=None,
         now=NOW,
-        fitness=Fitness(ALL_OFF, (), {}, NOW),
+        fitness=UNJUDGED,
         store=store,
     )
 
