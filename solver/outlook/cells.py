@@ -68,9 +68,7 @@ def held_out(lives: Lives, chain: tuple[Step, ...]) -> FloatArray:
     return scores
 
 
-def _add_scores(
-    scores: FloatArray, cells: Cells, lives: Lives, left_out: BoolArray, number: dict[str, int]
-) -> None:
+def _add_scores(scores: FloatArray, cells: Cells, lives: Lives, left_out: BoolArray, number: dict[str, int]) -> None:
     sums: dict[tuple[str, Hashable], list[float]] = defaultdict(lambda: [0.0, 0.0])
     rates: dict[tuple[str, Hashable], Rate] = {}
     atoms = lives.atoms

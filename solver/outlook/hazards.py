@@ -1,9 +1,10 @@
 """Rates at which machines go, of cells and of cells within cells, each with what is not known of it.
 
 Within a cell machines go at one rate per hour. What is known of a rate is a Gamma distribution: so many deaths in so
-many hours (`shape`, `hours`). What is known before anything is seen is `PRIOR`. A cell divides into finer ones, step by
-step (`Step`): what its other parts tell is the prior of each part, worth at most `weight` deaths. The weight is
-judged by the parts themselves: it is small where they differ by more than chance (empirical Bayes). A part never lends itself what it has seen: its own deaths and hours are left out of its prior.
+many hours (`shape`, `hours`). What is known before anything is seen is `PRIOR`. A cell divides into finer ones, step
+by step (`Step`): what its other parts tell is the prior of each part, worth at most `weight` deaths. The weight is
+judged by the parts themselves: it is small where they differ by more than chance (empirical Bayes). A part never
+lends itself what it has seen: its own deaths and hours are left out of its prior.
 """
 
 from collections.abc import Hashable, Sequence
@@ -68,7 +69,7 @@ class Cells:
         self.rates: list[dict[Hashable, Rate]] = []
         self.weights: list[float] = []
         found, member = _numbered(keys)
-        d, e = np.bincount(member, deaths, len(found)), np.bincount(member, hours, len(found))
+        d, e = _summed(member, deaths, len(found)), _summed(member, hours, len(found))
         shape, exposure = PRIOR.shape + d, PRIOR.hours + e
         self._add(found, shape, exposure, d, e)
         for step in self.chain:
@@ -76,16 +77,18 @@ class Cells:
             finer, inner = _numbered(keys)
             parent = np.zeros(len(finer), np.int64)
             parent[inner] = member
-            d, e = np.bincount(inner, deaths, len(finer)), np.bincount(inner, hours, len(finer))
+            d, e = _summed(inner, deaths, len(finer)), _summed(inner, hours, len(finer))
             others, apart = shape[parent] - d, exposure[parent] - e
             weight = _weight(others, others / apart, d, e)
-            own = np.minimum(weight, others)
+            own: FloatArray = np.minimum(weight, others)
             shape, exposure = own + d, own * apart / others + e
             self.weights.append(weight)
             self._add(finer, shape, exposure, d, e)
             member = inner
 
-    def _add(self, keys: Sequence[Hashable], shape: FloatArray, hours: FloatArray, d: FloatArray, e: FloatArray) -> None:
+    def _add(
+        self, keys: Sequence[Hashable], shape: FloatArray, hours: FloatArray, d: FloatArray, e: FloatArray
+    ) -> None:
         rates = zip(shape.tolist(), hours.tolist(), strict=True)
         self.rates.append({key: Rate(*rate) for key, rate in zip(keys, rates, strict=True)})
         self.seen.append(dict(zip(keys, zip(d.tolist(), e.tolist(), strict=True), strict=True)))
@@ -131,6 +134,10 @@ def _numbered(keys: Sequence[Hashable]) -> tuple[list[Hashable], IntArray]:
     numbers: dict[Hashable, int] = {}
     member = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     return list(numbers), member
+
+
+def _summed(member: IntArray, values: FloatArray, cells: int) -> FloatArray:
+    return np.bincount(member, values, cells).astype(np.float64)
 
 
 def _lent(parent: Rate, weight: float) -> Rate:

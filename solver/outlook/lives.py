@@ -13,7 +13,7 @@ instants at which somebody looked, and by nothing between them:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -44,7 +44,7 @@ class Slot:
     contract: str
     gpus: int
     machine: str
-    host: str | None = None
+    host: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,9 @@ class _View:
 def _age_spans() -> list[tuple[int, float, float]]:
     """Age classes with the hours that they span; of an unknown age those until it is old."""
     ends = (*AGES_H[1:], np.inf)
-    return [*((i, low, high) for i, (low, high) in enumerate(zip(AGES_H, ends, strict=True)))] + [
-        (UNKNOWN_AGE, 0.0, AGES_H[OLD])
+    return [
+        *((i, low, high) for i, (low, high) in enumerate(zip(AGES_H, ends, strict=True))),
+        (UNKNOWN_AGE, 0.0, AGES_H[OLD]),
     ]
 
 

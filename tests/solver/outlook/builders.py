@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray
+from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.outlook.lives import DAY_S, HOUR_S, Lives, Slot, Spell, watched
 
 MONDAY_S: Final = 20_000 * DAY_S + 3 * DAY_S  # 2024-10-07
@@ -18,10 +18,10 @@ def a_slot(machine: str = "m", **others: object) -> Slot:
     return Slot(**{**usual, "machine": machine, **others})  # type: ignore[arg-type]
 
 
-def looks(days: float, *, every_s: float = 300.0, lost: FloatArray | None = None) -> FloatArray:
+def looks(days: float, *, every_s: float = 300.0, lost: IntArray | None = None) -> FloatArray:
     """Instants of polls from a Monday on, without those at the positions `lost`."""
     instants = MONDAY_S + np.arange(0.0, days * DAY_S, every_s)
-    return instants if lost is None else np.delete(instants, lost.astype(int))
+    return instants if lost is None else np.delete(instants, lost)
 
 
 def seen_spells(true: list[tuple[float, float]], looks_s: FloatArray) -> list[Spell]:

@@ -1,5 +1,7 @@
 """What looks tell of lives: ages, ends between looks, and what nobody watched."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def at(hours: float) -> float:
     return MONDAY_S + hours * HOUR_S
 
 
-def by_age(lives: Lives) -> dict[int, float]:
+def by_age(lives: Lives) -> dict[int, Any]:
     ages = set(lives.atoms.age.tolist())
     return {age: pytest.approx(lives.atoms.hours[lives.atoms.age == age].sum(), abs=1e-9) for age in ages}
 
