@@ -24,7 +24,7 @@ PACKAGES = ("solver", "adapters", "service", "migrations")
 FLOORS = {
     "solver": (
         ("arrays", "errors", "progress", "units", "version"),
-        ("catalog",),
+        ("catalog", "outlook"),
         ("calibration",),
         ("problem",),
         ("checks", "plan", "throughput"),

@@ -125,6 +125,38 @@ def history(
     raise typer.Exit(Exit.PLANNED if any(point.gpus is not None for point in found) else Exit.NO_MARKET_DATA)
 
 
+@market.command(short_help="Say how likely offers are still there when you come, and how long they last.")
+@guarded
+def outlook(
+    gpu: Annotated[
+        str | None, typer.Argument(help="GPU, as `sutler catalog gpus` or a cloud calls it; unset: all.")
+    ] = None,
+    provider: Providers = None,
+    contract: Annotated[
+        list[str] | None,
+        typer.Option("--contract", help="on_demand, interruptible (spot) or reserved; may be repeated."),
+    ] = None,
+    within: Annotated[str, typer.Option(metavar="TIME", help="When you come: 90s, 10m, 2h.")] = "10m",
+    lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is to last: 2h, 3d.")] = "24h",
+    as_json: AsJson = False,
+) -> None:
+    """Say how likely an offer is still there when you come for it, and how long it lasts, from the last two weeks.
+
+    Exit status: 0, 4 when the store has not watched any such machine, 2 bad input.
+    """
+    from sutler.service.cli.views.market import outlook_view
+    from sutler.service.main import opened_market
+    from sutler.service.market.kinds import KindFilter, outlook_page
+    from sutler.service.market.selection import duration_s
+
+    wanted = KindFilter(gpus=[gpu] if gpu else (), providers=provider or (), contracts=contract or ())
+    within_s, for_s = duration_s(within, field="--within"), duration_s(lasting, field="--for")
+    with opened_market() as service:
+        found = outlook_page(service.outlook(), wanted, within_s=within_s, for_s=for_s)
+    show_or_json(outlook_view(found), found.model_dump(mode="json"), as_json=as_json)
+    raise typer.Exit(Exit.PLANNED if found.items else Exit.NO_MARKET_DATA)
+
+
 @market.command(short_help="Show each cloud's last poll: age, what was kept, what was rejected and why.")
 @guarded
 def providers(as_json: AsJson = False) -> None:

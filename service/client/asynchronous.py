@@ -31,6 +31,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
+from sutler.service.market.resources import OutlookPage
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
 
@@ -174,6 +175,10 @@ class AsyncClient:
 
     def offers(self, **wanted: Any) -> AsyncIterator[OfferDocument]:
         return self._all(lambda cursor: calls.offers(cursor, **wanted))
+
+    async def outlook(self, **wanted: Any) -> OutlookPage:
+        """How likely offers are still there when you come; `wanted` as in the API: gpu, within and so on."""
+        return await self._send(calls.outlook(**wanted))
 
     async def ask(self, call: Call[T]) -> T:
         return await self._send(call)

@@ -20,6 +20,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.market.resources import OutlookPage
 from sutler.service.plans.resources import PENDING, PlanJobResource, PlanSummary
 from sutler.service.studies.resources import StudyJobResource
 
@@ -111,6 +112,10 @@ def deployments(cursor: str | None) -> Call[Page[DeploymentSummary]]:
 
 def offers(cursor: str | None, **wanted: Any) -> Call[Page[OfferDocument]]:
     return _page("/v1/offers", OfferDocument, cursor, **wanted)
+
+
+def outlook(**wanted: Any) -> Call[OutlookPage]:
+    return get("/v1/offers/outlook", _of(OutlookPage), params=wanted)
 
 
 def deployment(name: str) -> Call[DeploymentResource]:

@@ -10,9 +10,17 @@ from fastapi import APIRouter, Query
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.documents.fields import PRINTABLE
+from sutler.service.market.kinds import KindFilter, outlook_page
 from sutler.service.market.repository import ProviderReport
-from sutler.service.market.resources import HistoryResource, OffersPage, ProviderResource
-from sutler.service.market.selection import OfferFilter, contract_named, gpu_slug, instant, provider_names
+from sutler.service.market.resources import HistoryResource, OffersPage, OutlookPage, ProviderResource
+from sutler.service.market.selection import (
+    OfferFilter,
+    contract_named,
+    duration_s,
+    gpu_slug,
+    instant,
+    provider_names,
+)
 from sutler.service.market.service import MarketService
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
@@ -27,6 +35,7 @@ AsOf = Annotated[
     str | None,
     Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
 ]
+Length = Annotated[str, Query(min_length=2, max_length=20)]
 MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question to the store
 MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
 
@@ -113,6 +122,22 @@ def get_history(
     )
     items = [mapped(HistoryResource, point) for point in found]
     return HistoryPage(gpu=slug, contract=wanted, items=items, next=None)
+
+
+@router.get("/offers/outlook", responses=responses(401, 403, 422, 429, 503))
+def get_outlook(
+    services: Service,
+    _reader: Reader,
+    gpu: Annotated[list[Word], Query(max_length=50, description="Slugs or usual spellings.")] = [],  # noqa: B006
+    provider: Annotated[list[Word], Query(max_length=50)] = [],  # noqa: B006
+    contract: Annotated[list[Word], Query(max_length=3)] = [],  # noqa: B006
+    within: Annotated[Length, Query(description="When you come: a length of time, such as 10m.")] = "10m",
+    for_: Annotated[Length, Query(alias="for", description="How long it is to last: 90s, 30m, 2h, 3d.")] = "24h",
+) -> OutlookPage:
+    """How likely an offer is still there when you come for it, and how long it lasts."""
+    within_s, for_s = duration_s(within, field="within"), duration_s(for_, field="for")
+    wanted = KindFilter(gpus=gpu, providers=provider, contracts=contract)
+    return outlook_page(services.part(MarketService).outlook(), wanted, within_s=within_s, for_s=for_s)
 
 
 @router.get("/providers", responses=responses(401, 403, 422, 429, 503))

@@ -34,6 +34,67 @@ class HistoryResource(Resource):
     """The median."""
 
 
+class ChanceResource(Resource):
+    """The chance that an offer is still there after a time."""
+
+    fraction: float
+    """The chance, the mean over what its rate may be."""
+    low_fraction: float
+    """Low end of its 90 % interval."""
+    high_fraction: float
+    """High end of its 90 % interval."""
+
+
+class OutlookResource(Resource):
+    """What is to be expected of offers of one kind: of those for rent now on average, else of new ones."""
+
+    provider: str
+    """Name of the cloud."""
+    gpu: str
+    """Slug of the GPU."""
+    contract: str
+    """As in the market snapshot."""
+    gpus: int
+    """A machine counts as there while at least so many of its GPUs are for rent."""
+    for_rent: int
+    """Machines that are there now."""
+    within: ChanceResource
+    """To be there after `within_s`, when you come."""
+    lasting: ChanceResource
+    """To be there all the time until `for_s` later."""
+    expected_lifetime_s: float
+    """Seconds that such an offer goes on to be there, on average, at the mean rates; a year at most."""
+    rate_per_hour: float
+    """At which they go now."""
+    rate_low_per_hour: float
+    """Low end of its 90 % interval."""
+    rate_high_per_hour: float
+    """High end of its 90 % interval."""
+    machines: int
+    """Machines of this kind that were watched."""
+    lives: int
+    """Stretches of time that they were there for."""
+    deaths: int
+    """How many of these were seen to end."""
+    machine_hours: float
+    """For how long they were watched while there."""
+    cell: tuple[str, ...]
+    """By what rates are told apart at this cloud, the coarsest first."""
+
+
+class OutlookPage(BaseModel):
+    """Kinds of offers that machines were watched of, by GPU, size, contract and provider."""
+
+    within_s: float
+    """Seconds until you come."""
+    for_s: float
+    """Seconds that it is to last."""
+    items: list[OutlookResource]
+    """The kinds, all of them."""
+    next: str | None
+    """Null: there is no other page."""
+
+
 class LastPollResource(Resource):
     """What came of a poll."""
 

@@ -18,6 +18,7 @@ from sutler.service.translation.stored_market import StoredMarket
 CONTRACTS: Final = get_args(Contract)
 _AGO: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)\s*([smhdw])(?: ago)?", re.ASCII)
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)  # chosen: a caller's clock may be so much ahead of ours
+LONGEST_DURATION_S: Final = 366 * 86_400.0  # chosen: what is for rent is not foretold for longer
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -97,6 +98,15 @@ def contract_named(name: str) -> str:
     if plain not in CONTRACTS:
         raise DocumentError.of("contract", f"must be {', '.join(CONTRACTS)}", value=name)
     return plain
+
+
+def duration_s(text: str, *, field: str) -> float:
+    """Seconds of a length of time such as 90s, 10m, 2h, 3d, 1w, of a year at most. Raises DocumentError."""
+    found = _AGO.fullmatch(text.strip())
+    seconds = 0.0 if found is None else float(found[1]) * _UNITS_S[found[2]]
+    if not 0 < seconds <= LONGEST_DURATION_S:
+        raise DocumentError.of(field, "must be a length of time up to a year, such as 10m, 2h, 3d", value=text)
+    return seconds
 
 
 def instant(text: str, *, field: str, now: datetime) -> datetime:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -15,6 +15,7 @@ from sutler.service.db.engine import connected
 from sutler.service.db.errors import DatabaseError
 from sutler.service.documents.errors import DocumentError
 from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
+from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
 from sutler.service.market.repository import PollReport, ProviderReport, provider_reports
 from sutler.service.market.retention import Pruned, prune
@@ -34,6 +35,7 @@ class MarketService:
     settings: MarketSettings
     poller: Poller
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    learnt: OutlookCache = field(default_factory=OutlookCache)
 
     def providers(self, names: Sequence[str] = ()) -> list[Provider]:
         """The clouds of these names, or those that are set up. Raises DocumentError for an unknown name."""
@@ -104,6 +106,10 @@ class MarketService:
             providers=providers,
             silence=self._silence,
         )
+
+    def outlook(self) -> Outlook:
+        """How long machines stay for rent, as learnt some minutes ago at most. Raises DatabaseError."""
+        return self.learnt.get(self.engine, self.now())
 
     def provider_reports(self) -> list[ProviderReport]:
         """Each cloud's last poll, and those that are set up but were never asked."""

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from sutler.service.cli.terminal.output import rfc3339
 from sutler.service.cli.views.layout import bars, listed, section, table_of
-from sutler.service.cli.views.wording import age, contract_words, counted, price
+from sutler.service.cli.views.wording import age, contract_words, counted, price, span
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
-from sutler.service.market.resources import LastPollResource
+from sutler.service.market.resources import LastPollResource, OutlookPage
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
 
@@ -160,6 +160,38 @@ def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Ite
         ends = (min(least), sum(least) / len(least), max(least), last.least_usd_per_gpu_hour)
         table.add_row("cheapest $/GPU/h", *(price(value) for value in ends))
     yield from section("In figures", table)
+
+
+def outlook_view(found: OutlookPage) -> Iterator[RenderableType]:
+    """One row per kind of offer, then what the figures mean."""
+    if not found.items:
+        yield Text("The store has not watched any such machine: poll for some hours (`sutler serve`).")
+        return
+    soon, late = f"in {age(found.within_s)}", f"for {age(found.for_s)}"
+    numbers = ("GPUs", "for rent", soon, late, "lasts", "lives", "ends", "ends/h")
+    table = table_of(texts=("gpu", "provider", "contract"), numbers=numbers)
+    table.columns[2].no_wrap, table.dispensable = True, (10, 8, 4)
+    for kind in found.items:
+        table.add_row(
+            kind.gpu,
+            kind.provider,
+            contract_words(kind.contract),
+            f"{kind.gpus}",
+            f"{kind.for_rent:,}",
+            span((kind.within.low_fraction, kind.within.high_fraction)),
+            span((kind.lasting.low_fraction, kind.lasting.high_fraction)),
+            age(kind.expected_lifetime_s),
+            f"{kind.lives:,}",
+            f"{kind.deaths:,}",
+            f"{kind.rate_per_hour:.2g}",
+        )
+    yield table
+    cells = sorted({(kind.provider, ", ".join(kind.cell)) for kind in found.items})
+    yield Text(
+        "\nThe chance that as many GPUs of a machine are for rent still (90 % interval), of those that are now on "
+        "average, and how much longer they will be."
+    )
+    yield from listed("Told apart by", (f"{provider}: {cell}" for provider, cell in cells))
 
 
 def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:

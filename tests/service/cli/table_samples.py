@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from sutler.adapters.base import Poll
 from sutler.service.cli.views.deployments import decisions_view, holdings_view, list_view
-from sutler.service.cli.views.market import history_view, poll_view, providers_view
+from sutler.service.cli.views.market import history_view, outlook_view, poll_view, providers_view
 from sutler.service.cli.views.traffic import traffic_view
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
 from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentSummary
@@ -21,7 +21,7 @@ from sutler.service.deployments.traffic.schemas import (
 from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, WatchSummary
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
-from sutler.service.market.resources import LastPollResource
+from sutler.service.market.resources import ChanceResource, LastPollResource, OutlookPage, OutlookResource
 
 Parts = Iterable[RenderableType]
 
@@ -51,6 +51,30 @@ def providers() -> Parts:
         ],
         now=NOW,
     )
+
+
+def outlook() -> Parts:
+    chance: dict[str, Any] = {"fraction": 0.97, "low_fraction": 0.94, "high_fraction": 0.98}
+    late: dict[str, Any] = {"fraction": 0.31, "low_fraction": 0.22, "high_fraction": 0.4}
+    seen: dict[str, Any] = {"machines": 31, "lives": 212, "deaths": 187, "machine_hours": 4_205.5}
+    rate: dict[str, Any] = {"rate_per_hour": 0.0445, "rate_low_per_hour": 0.039, "rate_high_per_hour": 0.05}
+    rows = [
+        OutlookResource(
+            gpu=gpu,
+            provider="vastai",
+            contract="interruptible",
+            gpus=gpus,
+            for_rent=12,
+            within=ChanceResource(**chance),
+            lasting=ChanceResource(**late),
+            expected_lifetime_s=81_000,
+            cell=("contract", "gpus", "provider", "gpu", "age"),
+            **rate,
+            **seen,
+        )
+        for gpu, gpus in (("h100-sxm", 8), ("rtx-pro-6000-blackwell-server", 1))
+    ]
+    return outlook_view(OutlookPage(within_s=600, for_s=86_400, items=rows, next=None))
 
 
 def history() -> Parts:

@@ -102,6 +102,7 @@ VIEWS: Final[Mapping[str, Callable[[], Parts]]] = {
     "polls": table_samples.polls,
     "providers": table_samples.providers,
     "history": table_samples.history,
+    "outlook": table_samples.outlook,
     "deployments": table_samples.deployments,
     "decisions": table_samples.decisions,
     "holdings": table_samples.holdings,
