@@ -8,6 +8,7 @@ from typing import Final
 from sutler.solver.answer.engine_args import checkpoint_of
 from sutler.solver.candidates.engines import can_run
 from sutler.solver.candidates.enumerate import power_cap_fractions
+from sutler.solver.market.machines import MOST_MACHINES, machines_able
 from sutler.solver.market.pools import PIECE_SIZES, disk_needed_gb, group_offers
 from sutler.solver.plan import Rental, Replica
 from sutler.solver.problem import LatencyMetric, Problem
@@ -25,6 +26,7 @@ def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Repl
         *_odd_measurements(problem),
         *_small_disks(problem),
         *_unused_roles(problem),
+        *_machines_apart(problem),
         *_unused_caps(problem),
         *_idle_gpus_to_cap(problem, rentals, replicas),
         *_checkpoints(problem, replicas),
@@ -89,6 +91,17 @@ def _unused_roles(problem: Problem) -> Iterator[str]:
         yield (
             f"{rows} measured rate{'' if rows == 1 else 's'} of prefill and decode replicas did not count: "
             "search.disaggregation is off"
+        )
+
+
+def _machines_apart(problem: Problem) -> Iterator[str]:
+    """Where more machines could hand over inside themselves than were considered."""
+    able = machines_able(problem, *group_offers(problem))
+    if able > MOST_MACHINES:
+        yield (
+            f"of {able} machines without a network, prefill and decode replicas were considered on {MOST_MACHINES}: "
+            "on those held, then the cheapest of each GPU type; the proof covers no more, and market.filter chooses "
+            "others"
         )
 
 

@@ -8,9 +8,10 @@ rented.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
+from sutler.solver.candidates.enumerate import AGGREGATED
 from sutler.solver.market.pools import PIECE_SIZES, checkpoint_disk_gb, disk_of
 from sutler.solver.market.supply import OfferClass
 from sutler.solver.plan import KvTransfer, Rental, Stage
@@ -116,10 +117,17 @@ def pack(
     owners = [
         int(c) for c, count in zip(allocation.candidate, allocation.replicas, strict=True) for _ in range(count)
     ]
-    pieces = [piece for replica, c in enumerate(owners) for piece in _pieces_of(polytope, replica, c)]
+    kind = _kinds(polytope, owners)
+    pieces = [
+        replace(piece, pool=kind[piece.pool])
+        for replica, c in enumerate(owners)
+        for piece in _pieces_of(polytope, replica, c)
+    ]
     pins = _pins_of(owners, pinned)
     pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins))
     machines = _rented_machines(polytope, allocation, pins.values())
+    for machine in machines:
+        machine.pool = kind[machine.pool]
     machines += _direct_machines(polytope, pieces)
     machines.sort(key=lambda m: (m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
     placed, moved = _placed(polytope, pieces, machines, pins)
@@ -130,6 +138,17 @@ def pack(
         for replica, c in enumerate(owners)
     ]
     return rentals, tuple(replicas)
+
+
+def _kinds(polytope: Polytope, owners: Sequence[int]) -> list[int]:
+    """[pools] the pool with whose machines each is packed: a machine inside of which nothing is handed over is one of
+    many alike."""
+    candidates, supply = polytope.candidates, polytope.supply
+    apart = {int(candidates.pool[c, 0]) for c in owners if candidates.role[c] != AGGREGATED}
+    kind = list(range(len(supply.pools)))
+    for (offer, _), pool in supply.pool_of_machine.items():
+        kind[pool] = pool if pool in apart else supply.pool_of_offer[offer]
+    return kind
 
 
 def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tuple[int, int], Pin]:
@@ -221,11 +240,17 @@ def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[
         running[pin.offer, pin.copy] += len(pin.gpus)
     cards_used: dict[tuple[str, str | None], set[int]] = defaultdict(set)
     machines: list[_Machine] = []
+    first = Counter(index for index, _ in supply.pool_of_machine if not offers[index].divisible)
     order = sorted(range(len(supply.classes)), key=lambda k: -supply.classes[k].gpus)
     for k in order:
         offer_class, left = supply.classes[k], int(allocation.rented[k])
+        is_own = supply.pools[offer_class.pool].machine is not None
         if offer_class.held:
-            copies = [(index, copy) for index, available in offer_class.offers for copy in range(available)]
+            copies = [
+                (index, offer_class.copy if is_own else first[index] + number)
+                for index, available in offer_class.offers
+                for number in range(available)
+            ]
             chosen = sorted(copies, key=lambda copy: (-running[copy], copy))[:left]
             machines += [_machine(offers[index], index, copy, offer_class) for index, copy in chosen]
             continue
@@ -236,7 +261,8 @@ def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[
             left -= taken
             if taken:
                 cards.update(offer.gpu_ids or ())
-            machines += [_machine(offer, index, copy, offer_class) for copy in range(taken)]
+            start = offer_class.copy if is_own else first[index]
+            machines += [_machine(offer, index, start + number, offer_class) for number in range(taken)]
         if left:
             raise PackingError(f"{left} more of {offers[offer_class.offers[0][0]].offer_id!r} than the machine has")
     return machines

@@ -19,6 +19,7 @@ from sutler.solver import throughput
 from sutler.solver.answer.packing import Placement
 from sutler.solver.answer.routing import Routing
 from sutler.solver.candidates.enumerate import AGGREGATED, DECODE, ROLES, layouts_of
+from sutler.solver.market.pools import network_of
 from sutler.solver.plan import Combo, KvTransfer, Rental, Replica
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
@@ -129,12 +130,16 @@ class _Links:
 
 
 def combos_of(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[Combo, ...]:
-    """One per model and network on which some replicas prefill and others decode."""
+    """One per model and network, or machine, on which some replicas prefill and others decode."""
     apart: dict[tuple[str, str], list[Replica]] = defaultdict(list)
+    networks = {(one.provider, one.offer_id, one.contract): network_of(one) for one in problem.offers}
     for replica in replicas:
         if replica.role != "aggregated":
-            rental = rentals[replica.stages[0].rental]
-            apart[replica.model, f"{rental.provider}:{rental.site}"].append(replica)
+            at = replica.stages[0]
+            rental = rentals[at.rental]
+            network = networks[rental.provider, rental.offer_id, rental.contract]
+            machine = f"{rental.provider}:{rental.offer_id}, rentals[{at.rental}], machine {at.machine}"
+            apart[replica.model, network or machine].append(replica)
     models = {model.name: model for model in problem.models}
     return tuple(
         _combo(problem, models[model], network, rentals, members) for (model, network), members in apart.items()

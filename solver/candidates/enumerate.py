@@ -157,10 +157,11 @@ def power_cap_fractions(problem: Problem) -> tuple[float, ...]:
 
 
 def kv_network(candidates: Candidates, supply: Supply) -> IntArray:
-    """[C] number of the network that keys and values go over; -1 for aggregated candidates."""
-    names = sorted({pool.network for pool in supply.pools if pool.network is not None})
+    """[C] number of the network, or of the single machine, in which keys and values are handed over; -1 for
+    aggregated candidates."""
+    names = sorted({pool.hands_over_on for pool in supply.pools if pool.hands_over_on is not None})
     number = {name: index for index, name in enumerate(names)}
-    of_pool = np.array([-1 if pool.network is None else number[pool.network] for pool in supply.pools])
+    of_pool = np.array([-1 if p.hands_over_on is None else number[p.hands_over_on] for p in supply.pools])
     network: IntArray = np.where(candidates.role == AGGREGATED, -1, of_pool[candidates.pool[:, 0]])
     return network
 
@@ -238,6 +239,8 @@ def layouts_of(
     share = inter_of_pool[shapes.pool] * np.minimum(1.0, shapes.tensor_parallel / largest_of_pool[shapes.pool])
     present = shapes.pool >= 0
     share = np.where(present, share, np.inf)
+    of_network = np.array([pool.network is not None for pool in pools] + [False])
+    kv = np.where(present & ~of_network[shapes.pool], intra_of_pool[shapes.pool], share)  # Pool.kv_gb_per_s
     follows = np.zeros_like(present)
     follows[:, :-1] = present[:, 1:]
     across = follows & ~shapes.one_piece[:, None]
@@ -253,7 +256,7 @@ def layouts_of(
         cross_machine=across,
         layers=layers,
         role=role,
-        kv_gb_per_s=None if role == "aggregated" else share,
+        kv_gb_per_s=None if role == "aggregated" else kv,
         power_cap_fraction=power_cap_fraction,
         data_parallel=shapes.data_parallel,
     )

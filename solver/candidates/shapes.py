@@ -6,8 +6,8 @@ Two kinds exist: the whole replica inside one machine (one piece of 1, 2, 4 or 8
 has), and pipelines across the machines of a networked site (every stage a piece of its own). Tensor parallelism never
 leaves a machine, nor does attention data parallelism, which mixtures of experts may have in a replica of one stage.
 Pipelines of three stages on part of a machine would waste a GPU of their piece and are only considered where the
-caller measured them. Prefill and decode replicas stand on sites with a network, and their pipelines have equal
-stages. What the model's engine cannot run is left out (engines.py), but for what was measured.
+caller measured them. Prefill and decode replicas stand on sites with a network or together on one machine, and their
+pipelines have equal stages. What the model's engine cannot run is left out (engines.py), but for what was measured.
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,8 +81,8 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
         parts = [_without_measured(part, measured, supply.pools) for part in parts]
     parts += [_shapes_of_measured(row, supply, need_gb) for row in _one_per_stages(measured)]
     if role != "aggregated":
-        has_network = np.array([pool.network is not None for pool in supply.pools])
-        parts = [part.take(has_network[part.pool[:, 0]]) for part in parts]
+        hands_over = np.array([pool.hands_over_on is not None for pool in supply.pools])
+        parts = [part.take(hands_over[part.pool[:, 0]]) for part in parts]
     if any(pool.unfit_for for pool in supply.pools):
         serves = np.array([*((model.name, model.precision) not in pool.unfit_for for pool in supply.pools), True])
         parts = [part.take(np.flatnonzero(serves[part.pool].all(axis=1))) for part in parts]

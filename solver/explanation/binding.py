@@ -91,7 +91,8 @@ def _class_prices(polytope: Polytope, relaxation: Relaxation) -> Iterator[tuple[
             price = offer_class.price_usd_per_hour / offer_class.gpus
             yield _what_cut(polytope, offer_class.pool, price, per_gpu, offer_class.provider)
         else:
-            yield f"supply/{polytope.supply.pools[offer_class.pool].name}/{offer_class.gpus}", per_gpu
+            pool = polytope.supply.pools[polytope.supply.kind_of(offer_class)]
+            yield f"supply/{pool.name}/{offer_class.gpus}", per_gpu
 
 
 def _what_cut(

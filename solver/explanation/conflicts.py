@@ -259,8 +259,9 @@ def _more_machines(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflic
         return ()
     conflicts = []
     for index in np.flatnonzero((outcome.allocation.rented > 0) & (added > 0)).tolist():
-        pool, gpus = pools[classes[index].pool], classes[index].gpus
-        there = sum(offer.gpus * offer.available for offer in alike[classes[index].pool, gpus])
+        kind, gpus = polytope.supply.kind_of(classes[index]), classes[index].gpus
+        pool = pools[kind]
+        there = sum(offer.gpus * offer.available for offer in alike[kind, gpus])
         needed = there + gpus * int(outcome.allocation.rented[index])
         remedy = f"wait for or add offers of {pool.gpu} in machines of {gpus}, or widen market.filter"
         conflicts.append(Conflict(f"supply/{pool.name}/{gpus}", float(needed), float(there), "gpu", remedy))

@@ -30,10 +30,11 @@ def why_not_apart(problem: Problem, demand: Demand, can_serve: CanServe) -> Conf
     if problem.search.disaggregation != "only":
         return None
     fastest = max((offer.inter_machine_gb_per_s or 0.0 for offer in problem.offers if offer.site), default=0.0)
-    if fastest <= 0:
+    if all(pool.hands_over_on is None for pool in build_supply(problem).pools):
         remedy = (
-            "search.disaggregation: only hands keys and values over a network between the machines of a site: offer "
-            "sites with inter_machine_gb_per_s, or set it to auto or off"
+            "search.disaggregation: only hands keys and values over a network between the machines of a site, or "
+            "inside one machine: offer sites with inter_machine_gb_per_s or machines of several GPUs, or set it to "
+            "auto or off"
         )
         return Conflict("network", 1.0, 0.0, "sites with a network between machines", remedy)
     return (
@@ -49,7 +50,7 @@ def _thin_network(problem: Problem, demand: Demand, can_serve: CanServe, fastest
     def is_enough(factor: float) -> bool:
         return can_serve(with_bandwidth(problem, factor), demand)
 
-    if not is_enough(_FASTER[-1]):
+    if fastest <= 0 or not is_enough(_FASTER[-1]):
         return None
     factor = _FASTER[bisect_left(_FASTER, True, key=is_enough)]
     remedy = (
@@ -90,10 +91,11 @@ def _missing_role(problem: Problem, demand: Demand, can_serve: CanServe) -> Conf
             remedy = f"add a throughput.table row with role: {role}"
         able = candidates_in_role(free, supply, demand.model, role)
         if not (able.rps[:, demand.workload] > 0).any():
-            why = f"no GPU on a site with a network can {role} {demand.name}: {remedy}"
+            where = "on a site with a network, or beside others in one machine,"
+            why = f"no GPU {where} can {role} {demand.name}: {remedy}"
             return Conflict(f"{demand.name}/{role}", 1.0, 0.0, f"{role} replicas", why)
     why = (
-        f"what can prefill {demand.name} and what can decode it are on different networks: offer both kinds of GPU "
-        "on one site, or set search.disaggregation to auto"
+        f"what can prefill {demand.name} and what can decode it are on different networks or machines: offer both "
+        "kinds of GPU on one site, or set search.disaggregation to auto"
     )
     return Conflict("network", 1.0, 0.0, f"networks with prefill and decode for {demand.name}", why)

@@ -60,6 +60,7 @@ class Pool:
     """Interchangeable GPUs. Bandwidths one direction; `disk_gb_per_gpu` inf: no limit stated, or none that matters.
 
     `largest_machine` is the most GPUs that one offer of the pool has; a network link is shared by all of them.
+    `machine`: the pool is this one machine, inside of which keys and values are handed over (machines.py).
     """
 
     gpu: str
@@ -73,6 +74,12 @@ class Pool:
     storage_usd_per_gb_month: float
     largest_machine: int
     unfit_for: frozenset[tuple[str, Precision]] = frozenset()
+    machine: str | None = None
+
+    @property
+    def hands_over_on(self) -> str | None:
+        """What joins the replicas of the pool that may hand over to each other; None: nothing does."""
+        return self.network or self.machine
 
     @property
     def name(self) -> str:
@@ -89,11 +96,17 @@ class Pool:
         if self.disk_included_gb_per_gpu:
             parts.append(f"included{self.disk_included_gb_per_gpu:g}")
         parts.extend(f"not-{model}-{precision}" for model, precision in sorted(self.unfit_for))
+        parts.append(self.machine)
         return "@".join(part for part in parts if part).replace("/", ":")
 
     def hop_gb_per_s(self, gpus: int) -> float:
         """The share of the machine's network link that a piece of `gpus` GPUs can count on."""
         return self.inter_gb_per_s * min(1.0, gpus / self.largest_machine)
+
+    def kv_gb_per_s(self, gpus: int) -> float:
+        """What keys and values of a stage of `gpus` GPUs can count on: its share of the machine's network link, or
+        inside one machine the link of a single GPU, however many send at once."""
+        return self.intra_gb_per_s if self.network is None else self.hop_gb_per_s(gpus)
 
     def holds_checkpoint(self, disk_needed_gb: float, gpus: int) -> bool:
         return disk_needed_gb <= self.disk_gb_per_gpu * gpus * (1 + 1e-12)
@@ -147,15 +160,16 @@ def group_offers(problem: Problem) -> tuple[tuple[Pool, ...], tuple[int, ...]]:
 
 def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool:
     """The offer's pool, its largest machine still to be found."""
+    network = network_of(offer)
     inter = round_down(offer.inter_machine_gb_per_s or 0.0, INTER_STEPS_GB_PER_S)
-    networked = offer.site is not None and inter > 0
+    networked = network is not None
     storage_price = round_up(offer.disk_usd_per_gb_month, STORAGE_PRICE_STEPS_USD_PER_GB_MONTH)
     included = round_down(offer.disk_included_gb / offer.gpus, INCLUDED_DISK_STEPS_GB_PER_GPU)
     return Pool(
         gpu=offer.gpu,
         contract=offer.contract,
         provider=offer.provider if problem.limits.max_share_per_provider_fraction < 1 else None,
-        network=f"{offer.provider}:{offer.site}" if networked else None,
+        network=network,
         intra_gb_per_s=round_down(_intra_gb_per_s(offer, problem.gpus[offer.gpu]), INTRA_STEPS_GB_PER_S),
         inter_gb_per_s=inter if networked else 0.0,
         disk_gb_per_gpu=_disk_gb_per_gpu(offer, problem.gpus[offer.gpu], needs_gb, networked=networked),
@@ -164,6 +178,12 @@ def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool
         largest_machine=0,
         unfit_for=offer.unfit_for,
     )
+
+
+def network_of(offer: Offer) -> str | None:
+    """The network between the machines of the offer's site; None: there is none, or too thin a one."""
+    inter = round_down(offer.inter_machine_gb_per_s or 0.0, INTER_STEPS_GB_PER_S)
+    return f"{offer.provider}:{offer.site}" if offer.site is not None and inter > 0 else None
 
 
 def _intra_gb_per_s(offer: Offer, gpu: Gpu) -> float:

@@ -13,14 +13,15 @@ Counts are clamped to what the budget and the limits could ever pay for before a
 counts of the market left in, the relaxation rents fractions of machines that no plan could afford.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from math import isfinite
 from typing import TypeVar
 
 from sutler.solver.arrays import IntArray
+from sutler.solver.market.machines import Machine, machines_apart
 from sutler.solver.market.pools import PIECE_SIZES, Pool, group_offers
 from sutler.solver.problem import Offer, Problem
 
@@ -29,7 +30,10 @@ Gpus = TypeVar("Gpus", int, IntArray)
 
 @dataclass(frozen=True, slots=True)
 class OfferClass:
-    """`count` machines of `gpus` GPUs in a pool. `offers` says which: (offer index, how many), in filling order."""
+    """`count` machines of `gpus` GPUs in a pool. `offers` says which: (offer index, how many), in filling order.
+
+    `copy`: which of the offer's machines it is, in a pool that is a single machine.
+    """
 
     pool: int
     gpus: int
@@ -38,6 +42,7 @@ class OfferClass:
     provider: str
     offers: tuple[tuple[int, int], ...]
     held: bool = False
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class Supply:
     """The market as the polytope sees it.
 
     `gpu_price_usd_per_hour` holds the pools without rental variables: pool index -> price of one GPU. Their room
-    for pieces of each size, in GPUs, is in `room_gpus`: (pool, size) -> GPUs.
+    for pieces of each size, in GPUs, is in `room_gpus`: (pool, size) -> GPUs. `pool_of_machine` has the machines that
+    are pools of their own: (offer index, which of its machines) -> pool; they are the first of their offers.
     """
 
     pools: tuple[Pool, ...]
@@ -62,6 +68,15 @@ class Supply:
     couplings: tuple[Coupling, ...]
     gpu_price_usd_per_hour: Mapping[int, float]
     room_gpus: Mapping[tuple[int, int], int]
+    pool_of_machine: Mapping[Machine, int] = field(default_factory=dict)
+
+    def pool_at(self, offer: int, copy: int) -> int:
+        """The pool of one of an offer's machines."""
+        return self.pool_of_machine.get((offer, copy), self.pool_of_offer[offer])
+
+    def kind_of(self, offer_class: OfferClass) -> int:
+        """The pool of all machines that are like those of a class."""
+        return self.pool_of_offer[offer_class.offers[0][0]]
 
     def most_gpus(self, pool: int, size: int) -> int:
         """GPUs of a pool that pieces of at least `size` can ever use, ignoring what ties offers together; of a size
@@ -98,14 +113,18 @@ def build_supply(problem: Problem) -> Supply:
     machines = _shared_machines(problem.offers)
     tied = set(chain.from_iterable(machines))
 
+    apart = machines_apart(problem, pools, pool_of_offer)
     gpu_price: dict[int, float] = {}
     room: dict[tuple[int, int], int] = {}
-    classes: list[OfferClass] = []
     couplings: list[Coupling] = []
-    class_of_offer: dict[int, int] = {}
+    classes = [_own_class(problem, machine, len(pools) + number) for number, machine in enumerate(apart)]
+    class_of_offer = {index: number for number, (index, _) in enumerate(apart) if index in tied}
+    class_of_offer = {i: k for i, k in class_of_offer.items() if not problem.offers[i].divisible}
+    problem = _without_machines(problem, apart)
     for pool, members in offers_of_pool.items():
         offers = [problem.offers[i] for i in members]
-        if _is_direct(offers) and tied.isdisjoint(members) and not problem.limits.max_gpus_per_provider:
+        is_free = tied.isdisjoint(members) and {i for i, _ in apart}.isdisjoint(members)
+        if _is_direct(offers) and is_free and not problem.limits.max_gpus_per_provider:
             price = offers[0].price_usd_per_hour / offers[0].gpus
             gpu_price[pool] = price
             for size in PIECE_SIZES:
@@ -117,6 +136,8 @@ def build_supply(problem: Problem) -> Supply:
             offer = problem.offers[index]
             if offer.divisible and offer.gpus > 1:
                 _add_divisible(problem, index, pool, classes, couplings)
+            elif index in class_of_offer:
+                continue
             elif index in tied:
                 class_of_offer[index] = len(classes)
                 count = min(offer.available, _most_machines(problem, offer, offer.gpus))
@@ -127,7 +148,30 @@ def build_supply(problem: Problem) -> Supply:
         classes.extend(_supply_curve(problem, loose, pool))
     for machine in machines:
         _tie_machine(machine, problem.offers, classes, couplings, class_of_offer)
-    return _without_empty_classes(Supply(pools, pool_of_offer, tuple(classes), tuple(couplings), gpu_price, room))
+    own = {machine: len(pools) + number for number, machine in enumerate(apart)}
+    pools = (*pools, *(_own_pool(pools[pool_of_offer[i]], problem.offers[i], copy) for i, copy in apart))
+    return _without_empty_classes(
+        Supply(pools, pool_of_offer, tuple(classes), tuple(couplings), gpu_price, room, own)
+    )
+
+
+def _own_pool(kind: Pool, offer: Offer, copy: int) -> Pool:
+    held = "held" if offer.held else ""
+    return replace(kind, machine=f"{offer.provider}:{offer.offer_id}#{copy}{held}", largest_machine=offer.gpus)
+
+
+def _own_class(problem: Problem, machine: Machine, pool: int) -> OfferClass:
+    index, copy = machine
+    offer = problem.offers[index]
+    count, price = min(1, _most_machines(problem, offer, offer.gpus)), offer.price_usd_per_hour
+    return OfferClass(pool, offer.gpus, price, count, offer.provider, ((index, 1),), offer.held, copy)
+
+
+def _without_machines(problem: Problem, apart: Iterable[Machine]) -> Problem:
+    """The market without machines that are pools of their own; the slices of divisible ones are tied to them."""
+    taken = Counter(index for index, _ in apart if not problem.offers[index].divisible)
+    offers = (replace(one, available=one.available - taken[i]) for i, one in enumerate(problem.offers))
+    return replace(problem, offers=tuple(offers))
 
 
 def _rentable(offer: Offer) -> Offer:
@@ -195,6 +239,7 @@ def _add_divisible(
 ) -> None:
     """Slices of 1, 2, 4, 8 GPUs; for each size s, slices of at least s fit the s-aligned room of the machines."""
     offer, first = problem.offers[index], len(classes)
+    whole = [k for k, c in enumerate(classes) if c.offers[0][0] == index]
     sizes = [size for size in PIECE_SIZES if size <= offer.gpus]
     for size in sizes:
         available = offer.available * (offer.gpus // size)
@@ -203,6 +248,7 @@ def _add_divisible(
         classes.append(OfferClass(pool, size, price, count, offer.provider, ((index, available),)))
     for position, size in enumerate(sizes):
         terms = tuple((first + larger, sizes[larger]) for larger in range(position, len(sizes)))
+        terms += tuple((k, room_of(size, offer.gpus)) for k in whole)
         couplings.append(Coupling(terms, room_of(size, offer.gpus) * offer.available))
 
 

@@ -181,7 +181,11 @@ def standing_candidates(problem: Problem, standing: StandingDeployment) -> Stand
     Raises InvalidProblemError where it runs on offers that the problem does not hold.
     """
     supply = build_supply(problem)
-    pools = [supply.pool_of_offer[index] for index in _offers_of_rentals(problem, standing)]
+    offers, first = _offers_of_rentals(problem, standing), _first_copies(standing)
+    pools = [
+        [supply.pool_at(index, start + machine) for machine in range(rental.count)]
+        for index, start, rental in zip(offers, first, standing.rentals, strict=True)
+    ]
     parts, others, replicas, able = [], [], [], [np.zeros((0, most_columns(problem)), dtype=np.bool_)]
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
@@ -311,8 +315,13 @@ def _offers_of_rentals(problem: Problem, standing: StandingDeployment) -> list[i
     return found
 
 
-def _pipeline(replica: Replica, pools: Sequence[int], rentals: Sequence[Rental], problem: Problem) -> Pipeline:
-    stages = tuple((pools[stage.rental], stage.tensor_parallel, stage.layers or 0) for stage in replica.stages)
+def _pipeline(
+    replica: Replica, pools: Sequence[Sequence[int]], rentals: Sequence[Rental], problem: Problem
+) -> Pipeline:
+    """`pools`: of each machine of each rental."""
+    stages = tuple(
+        (pools[stage.rental][stage.machine], stage.tensor_parallel, stage.layers or 0) for stage in replica.stages
+    )
     one_piece = len({stage.piece for stage in replica.stages}) == 1
     gpus = sum(stage.gpus for stage in replica.stages)
     size = reserved_gpus(gpus, rentals[replica.stages[0].rental].gpus) if one_piece else 0

@@ -20,7 +20,6 @@ def wrong_handover(view: PlanView) -> Iterator[str]:
     """Transfers and combos that do not follow from replicas, routing and rates."""
     unknown = list(_unknown(view))
     yield from unknown
-    yield from _without_network(view)
     if unknown:
         return
     yield from _unbalanced(view)
@@ -47,9 +46,10 @@ def _unknown(view: PlanView) -> Iterator[str]:
             if replica is None or (replica.role, replica.model) != (role, transfer.model):
                 yield f"{path}.{role}: {name!r}, expected a {role} replica of {transfer.model!r}"
         if transfer.prefill in replicas and transfer.decode in replicas:
-            networks = {_network(view, replicas[name]) for name in (transfer.prefill, transfer.decode)}
-            if len(networks) > 1:
-                yield f"{path}: from {transfer.prefill!r} to {transfer.decode!r}, expected both on one network"
+            joints = {_joint(view, replicas[name]) for name in (transfer.prefill, transfer.decode)}
+            if len(joints) > 1:
+                expected = "expected both on one network or one machine"
+                yield f"{path}: from {transfer.prefill!r} to {transfer.decode!r}, {expected}"
         key = (transfer.model, transfer.workload, transfer.prefill, transfer.decode)
         if key in seen:
             yield f"{path}: {key}, expected each pair once"
@@ -60,14 +60,8 @@ def _workloads(view: PlanView) -> dict[str, list[str]]:
     return {name: [workload.name for workload in model.workloads] for name, model in view.models.items()}
 
 
-def _network(view: PlanView, replica: Replica) -> str | None:
-    return view.pools[replica.stages[0].rental].network
-
-
-def _without_network(view: PlanView) -> Iterator[str]:
-    for replica in view.plan.replicas:
-        if replica.role != "aggregated" and _network(view, replica) is None:
-            yield f"replica {replica.id!r}: {replica.role} without a network, expected a site with one"
+def _joint(view: PlanView, replica: Replica) -> object:
+    return view.joint(replica.stages[0].rental, replica.stages[0].machine)
 
 
 def _unbalanced(view: PlanView) -> Iterator[str]:

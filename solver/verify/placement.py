@@ -1,7 +1,8 @@
 """Which card each stage runs on, and what the machines hold: placement has one right answer.
 
 Pieces that fill a machine of another size than 1, 2, 4 or 8 GPUs go first, then the largest, then by replica and
-piece number, each to the first machine of its pool with room, and take consecutive GPUs there. Sizes divide each
+piece number, each to the first machine of its pool with room, and take consecutive GPUs there. A machine inside of
+which keys and values are handed over is no other's equal: what is on it goes nowhere else. Sizes divide each
 other, so this fails only where the pieces do not fit at all (Coffman, Garey & Johnson 1987, "Bin packing with
 divisible item sizes").
 """
@@ -24,11 +25,16 @@ def misplaced_pieces(view: PlanView) -> Iterator[str]:
         yield from _wrong_storage(view, machines)
         return
     used = dict.fromkeys(machines, 0)
-    in_pool: dict[Pool, list[Machine]] = defaultdict(list)
+    alike: dict[tuple[Pool, Machine | None], list[Machine]] = defaultdict(list)
+    apart = view.handing_over
+
+    def kind(place: Machine) -> tuple[Pool, Machine | None]:
+        return view.pools[place[0]], place if place in apart else None
+
     for place in machines:
-        in_pool[view.pools[place[0]]].append(place)
+        alike[kind(place)].append(place)
     for piece in sorted(view.all_pieces(), key=_order):
-        yield from _misplaced(view, piece, in_pool[view.pools[piece.rental]], used)
+        yield from _misplaced(view, piece, alike[kind((piece.rental, piece.machine))], used)
     yield from (
         f"rentals[{index}]: machine {machine} runs no stage, expected every rented machine to be used"
         for (index, machine), gpus in used.items()

@@ -112,7 +112,7 @@ def layouts_of_replicas(view: PlanView, numbers: list[int]) -> Layouts:
             tensor_parallel[row, column] = stage.tensor_parallel
             layers[row, column] = stage.layers or 0
             intra[row, column] = view.pools[stage.rental].intra_gb_per_s
-            kv[row, column] = view.pools[stage.rental].hop_gb_per_s(stage.tensor_parallel)
+            kv[row, column] = view.pools[stage.rental].kv_gb_per_s(stage.tensor_parallel)
             if column < len(hops):
                 hop[row, column], cross[row, column] = hops[column]
     known = all(stage.layers is not None for replica in replicas for stage in replica.stages)

@@ -40,6 +40,20 @@ class PlanView:
     rates_rps: dict[tuple[str, str], float]
     is_standing: bool = False
 
+    def joint(self, rental: int, machine: int) -> object:
+        """What joins a machine with those that its replicas may hand over to: its network, or only itself."""
+        return self.pools[rental].network or (rental, machine)
+
+    @property
+    def handing_over(self) -> frozenset[tuple[int, int]]:
+        """Machines (rental, machine) without a network inside of which keys and values are handed over."""
+        return frozenset(
+            (stage.rental, stage.machine)
+            for replica in self.plan.replicas
+            for stage in replica.stages
+            if replica.role != "aggregated" and self.pools[stage.rental].network is None
+        )
+
     def all_pieces(self) -> list[PlacedPiece]:
         return [piece for pieces in self.pieces for piece in pieces]
 
