@@ -13,8 +13,12 @@ from sutler.adapters import (
     snapshot_file,
     vastai,
     verda,
+    vultr,
 )
 from sutler.adapters.config import Provider
 
-_CLOUDS: Final = (vastai, runpod, lium, lambda_cloud, verda, hyperstack, shadeform, snapshot_file, gpuhunt_catalog)
+_CLOUDS: Final = (
+    *(vastai, runpod, lium, lambda_cloud, verda, hyperstack, vultr),
+    *(shadeform, snapshot_file, gpuhunt_catalog),
+)
 PROVIDERS: Final[Mapping[str, Provider]] = {cloud.PROVIDER.name: cloud.PROVIDER for cloud in _CLOUDS}

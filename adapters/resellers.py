@@ -16,4 +16,5 @@ OURS: Final[Mapping[str, str]] = {
     "runpod": "runpod",
     "vastai": "vastai",
     "verda": "verda",
+    "vultr": "vultr",
 }

@@ -81,5 +81,6 @@ SOLD_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "lambda": ("b200", "h100-sxm", "h100-pcie", "rtx-a6000"),
     "verda": ("b200", "h200-sxm", "h100-sxm", "a100-sxm4-80gb", "l40s", "rtx-6000-ada"),
     "hyperstack": ("h200-sxm", "h100-sxm", "h100-pcie", "a100-pcie-80gb", "l40", "rtx-a6000"),
+    "vultr": ("b200", "h100-sxm", "a100-pcie-80gb", "l40s", "a40"),
     "shadeform": ("h200-sxm", "h100-sxm", "a100-sxm4-80gb", "l40s", "rtx-a6000"),
 }

@@ -32,6 +32,8 @@ _SHARES: Final[Mapping[str, float]] = {
     "shadeform": 0.04,
     "lambda": 0.04,
 }
+# Clouds that were added later, as shares of machines beside the others, whose machines stay what they were.
+_LATER_SHARES: Final[Mapping[str, float]] = {"vultr": 0.04}
 _SIZES: Final[Mapping[Kind, tuple[int, ...]]] = {
     "data_centre": (8, 8, 8, 4, 8, 4, 2, 1),
     "workstation": (4, 8, 2, 4, 1),
@@ -51,6 +53,7 @@ _LIST_FACTORS: Final[Mapping[str, float]] = {
     "lambda/": 1.3,
     "verda/": 1.1,
     "hyperstack/": 1.05,
+    "vultr/": 1.35,
     "shadeform/massedcompute": 1.15,
     "shadeform/crusoe": 1.25,
 }
@@ -99,7 +102,10 @@ class Count:
 
 
 class Market:
-    """Several hundred machines over all clouds. Raises FakeSetupError for a number that makes no market."""
+    """Several hundred machines over all clouds; those of `_LATER_SHARES` have theirs beside them.
+
+    Raises FakeSetupError for a number that makes no market.
+    """
 
     def __init__(self, *, seed: int = 1, machines: int = 300) -> None:
         if not LEAST_MACHINES <= machines <= MOST_MACHINES:
@@ -107,6 +113,7 @@ class Market:
         self.seed = seed
         self.machines = tuple(_machines(seed, machines))
         self._of = {name: tuple(m for m in self.machines if m.provider == name) for name in _SHARES}
+        self._of |= {name: tuple(_later_machines(seed, machines, name)) for name in _LATER_SHARES}
 
     def of(self, provider: str) -> tuple[FakeMachine, ...]:
         """The machines of one cloud."""
@@ -150,7 +157,7 @@ class Market:
 
     def counts(self, t_s: float) -> dict[str, dict[str, Count]]:
         """Counts by cloud and GPU slug what is truly there, whatever the clouds tell of it."""
-        return {provider: dict(self._counts(provider, t_s)) for provider in _SHARES}
+        return {provider: dict(self._counts(provider, t_s)) for provider in self._of}
 
     def _counts(self, provider: str, t_s: float) -> Iterator[tuple[str, Count]]:
         states = self.states(provider, t_s)
@@ -195,6 +202,13 @@ def _machines(seed: int, machines: int) -> Iterator[FakeMachine]:
         provider = _by_weight(spread(number, 0), tuple(_SHARES), tuple(_SHARES.values()))
         yield _machine(seed, number, provider, so_far[provider])
         so_far[provider] += 1
+
+
+def _later_machines(seed: int, machines: int, provider: str) -> Iterator[FakeMachine]:
+    """Machines of one cloud, numbered on after all others."""
+    first = machines + 1000 * tuple(_LATER_SHARES).index(provider)
+    for rank in range(max(round(machines * _LATER_SHARES[provider]), 2)):
+        yield _machine(seed, first + rank, provider, rank)
 
 
 def _machine(seed: int, number: int, provider: str, rank: int) -> FakeMachine:

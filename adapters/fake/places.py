@@ -65,6 +65,11 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
         Place("NORWAY-1", "NO", "Norway 1"),
         Place("US-1", "US", "US 1"),
     ),
+    "vultr": (
+        Place("ewr", "US", "New Jersey"),
+        Place("ams", "NL", "Amsterdam"),
+        Place("nrt", "JP", "Tokyo"),
+    ),
     "shadeform": (
         Place("desmoines-usa-1", "US", "US, Des Moines, IA", "massedcompute"),
         Place("wilmington-usa-1", "US", "US, Wilmington, DE", "massedcompute"),

@@ -11,9 +11,10 @@ from sutler.adapters.fake.clouds.runpod import CLOUD as RUNPOD
 from sutler.adapters.fake.clouds.shadeform import CLOUD as SHADEFORM
 from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
 from sutler.adapters.fake.clouds.verda import CLOUD as VERDA
+from sutler.adapters.fake.clouds.vultr import CLOUD as VULTR
 
 CLOUDS: Final[Mapping[str, Cloud]] = {
-    cloud.name: cloud for cloud in (VASTAI, RUNPOD, LIUM, LAMBDA, VERDA, HYPERSTACK, SHADEFORM)
+    cloud.name: cloud for cloud in (VASTAI, RUNPOD, LIUM, LAMBDA, VERDA, HYPERSTACK, VULTR, SHADEFORM)
 }
 
 
