@@ -25,6 +25,25 @@ def are_inside(plan: PlanDocument) -> bool:
     return bool(plan.kv_transfers) and all(at[one.prefill] == at[one.decode] for one in plan.kv_transfers)
 
 
+def test_a_large_fleet_keeps_handing_over_where_it_does() -> None:
+    """More machines than prefill and decode are considered on: the others serve whole requests, until they are held."""
+    whole = measured("h100-sxm", "aggregated", 6.0, 1.2)
+    problem = a_problem(
+        200.0, 2.0, throughput={"only": True, "table": [*TABLE, whole]}, search={"disaggregation": "auto"}
+    )
+    world = a_world(PAIRS.model_copy(update={"available": 40}), problem=problem)
+    assert {replica.role for replica in world.plan.replicas} == {"aggregated", "prefill", "decode"}
+    assert are_inside(world.plan)
+    world.traffic = traffic(200.0, 2.0, at=world.now, policy=world.policy)
+    assert world.look().state.status == "calm"
+    world.traffic = traffic(260.0, 2.6, at=world.now, policy=world.policy)
+    before = world.plan
+    world.look()
+    assert are_inside(world.plan)
+    roles = {one.id: one.role for one in world.plan.replicas}
+    assert all(roles[one.id] == one.role for one in before.replicas if one.role != "aggregated")
+
+
 def test_what_runs_inside_machines_is_calm_grows_and_survives_a_loss() -> None:
     world = a_world_inside()
     assert machines(world) == {"acme/pair": 2}
