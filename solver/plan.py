@@ -141,7 +141,7 @@ class KvTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Combo:
-    """Prefill and decode replicas of one model on one network, read as a GPU Combo (Cauchy, section 3.3).
+    """Prefill and decode replicas of one model on one network or machine, read as a GPU Combo (Cauchy, section 3.3).
 
     `prefill_gpus`, `decode_gpus`: (GPU, how many). `tokens_per_usd`: prompt tokens per USD of the prefill GPUs plus
     answer tokens per USD of the decode GPUs, as planned (eq. 14). `a1_tokens_per_flop`, `a2_tokens_per_byte`: the

@@ -219,7 +219,7 @@ class ComboDocument(Document):
     model: str
     """The caller's name of the model."""
     network: str
-    """The network that keys and values go over, as provider:site."""
+    """The network that keys and values go over, as provider:site; inside one machine its offer, rental and number."""
     prefill_replicas: int
     """Replicas that prefill."""
     decode_replicas: int

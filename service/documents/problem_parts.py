@@ -333,7 +333,7 @@ class SearchDocument(Document):
     """Pipelines whose stages are of different GPU types; unset: what the engine is made for, so only with
     `any-layout`. With true, others run them at one tensor-parallel size, with the smallest stage's KV cache."""
     disaggregation: DisaggregationChoice = "off"
-    """Whether prompts (prefill) and answers (decode) run on replicas of their own, on sites with a network: `off`,
+    """Whether prompts (prefill) and answers (decode) run on replicas of their own, on one network or machine: `off`,
     never; `auto`, where that is better; `only`, always. Engines must be able to hand over KV caches."""
     power_caps_fraction: Annotated[
         tuple[Annotated[float, Field(ge=0.1, lt=1)], ...], Field(strict=False, max_length=8)

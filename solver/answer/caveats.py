@@ -99,9 +99,8 @@ def _machines_apart(problem: Problem) -> Iterator[str]:
     able = machines_able(problem, *group_offers(problem))
     if able > MOST_MACHINES:
         yield (
-            f"of {able} machines without a network, prefill and decode replicas were considered on {MOST_MACHINES}: "
-            "on those held, then the cheapest of each GPU type; the proof covers no more, and market.filter chooses "
-            "others"
+            f"of {able} machines for rent without a network, prefill and decode replicas were considered on "
+            f"{MOST_MACHINES}, the cheapest of each GPU type; the proof covers no more (market.filter chooses)"
         )
 
 

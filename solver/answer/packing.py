@@ -129,7 +129,10 @@ def pack(
     for machine in machines:
         machine.pool = kind[machine.pool]
     machines += _direct_machines(polytope, pieces)
-    machines.sort(key=lambda m: (m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
+    first_of_all = _handing_over(
+        polytope, owners
+    )  # the first machines of an offer are those that the next plan knows
+    machines.sort(key=lambda m: (m.pool not in first_of_all, m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
     placed, moved = _placed(polytope, pieces, machines, pins)
     rentals, position = _rentals(polytope, machines)
     stay = {replica for replica, _ in pins} - moved
@@ -143,12 +146,17 @@ def pack(
 def _kinds(polytope: Polytope, owners: Sequence[int]) -> list[int]:
     """[pools] the pool with whose machines each is packed: a machine inside of which nothing is handed over is one of
     many alike."""
-    candidates, supply = polytope.candidates, polytope.supply
-    apart = {int(candidates.pool[c, 0]) for c in owners if candidates.role[c] != AGGREGATED}
+    supply, apart = polytope.supply, _handing_over(polytope, owners)
     kind = list(range(len(supply.pools)))
     for (offer, _), pool in supply.pool_of_machine.items():
         kind[pool] = pool if pool in apart else supply.pool_of_offer[offer]
     return kind
+
+
+def _handing_over(polytope: Polytope, owners: Sequence[int]) -> set[int]:
+    """The pools that are single machines inside of which something is handed over."""
+    candidates, own = polytope.candidates, set(polytope.supply.pool_of_machine.values())
+    return own & {int(candidates.pool[c, 0]) for c in owners if candidates.role[c] != AGGREGATED}
 
 
 def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tuple[int, int], Pin]:

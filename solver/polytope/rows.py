@@ -11,7 +11,7 @@ Variables
 Rows, by the names that plans use
     demand/<model>/<workload>     sum_c,v h[c,v] s[v,w] z[c,v]  =  lam f[w]      aggregated and decode candidates
     flow (unnamed)                sum_c h[c,w] z[c,w] of decode  <=  the same of prefill,
-                                  per model, network and workload
+                                  per model, network (or machine without one) and workload
     capacity (unnamed)            sum_v z[c,v]  <=  y[c]
     supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines; of
                                   a size that fills a machine: of just this size  <=  machines of just this size

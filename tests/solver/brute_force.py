@@ -6,7 +6,7 @@ machine never serves less, and a fleet matters only through the replicas it can 
 
 A replica without a network runs in one machine, where it keeps 1, 2, 4 or 8 GPUs to itself: other sizes are rounded
 up, unless it fills the machine. At a networked site each stage may run on any machine of the site. Replicas that only
-prefill or only decode need a site, and hand over within it.
+prefill or only decode hand over within a site, or within one machine without a site whose GPUs have a link.
 """
 
 from collections import Counter
@@ -33,12 +33,13 @@ Counts = tuple[tuple[object, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A rented machine or slice. `site` is None without a network."""
+    """A rented machine or slice. `site` is None without a network; `number`: of those of its offer."""
 
     offer: int
     gpu: str
     gpus: int
     site: Site | None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,18 @@ def _rentals(problem: Problem) -> Iterator[tuple[Machine, ...]]:
 def _rentals_of_offer(index: int, offer: Offer) -> list[tuple[Machine, ...]]:
     site = _site(offer)
     if not offer.divisible:
-        whole = Machine(index, offer.gpu, offer.gpus, site)
-        return [(whole,) * count for count in range(offer.available + 1)]
+        sets = [(offer.gpus,) * count for count in range(offer.available + 1)]
+        return [_numbered(index, offer, site, sizes) for sizes in sets]
     slicings = sorted(_slicings(offer.gpus))
     rented = set()
     for per_machine in combinations_with_replacement(slicings, offer.available):
         rented.add(tuple(sorted(size for slices in per_machine for size in slices)))
-    return [tuple(Machine(index, offer.gpu, size, site) for size in sizes) for sizes in sorted(rented)]
+    return [_numbered(index, offer, site, sizes) for sizes in sorted(rented)]
+
+
+def _numbered(index: int, offer: Offer, site: Site | None, sizes: tuple[int, ...]) -> tuple[Machine, ...]:
+    largest_first = sorted(sizes, reverse=True)
+    return tuple(Machine(index, offer.gpu, size, site, number) for number, size in enumerate(largest_first))
 
 
 def _slicings(gpus: int) -> set[tuple[int, ...]]:
@@ -189,8 +195,34 @@ def _site(offer: Offer) -> Site | None:
 
 
 def _places(problem: Problem) -> list[Place]:
-    """What to tell apart: providers where their share is limited, networks where something is handed over."""
-    return sorted({_place(problem, offer.provider, _site(offer)) for offer in problem.offers}, key=repr)
+    """What to tell apart: providers where their share is limited, networks and single machines where something is
+    handed over."""
+    sites = {(offer.provider, _site(offer)) for offer in problem.offers}
+    sites |= {
+        (offer.provider, joint) for index, offer in enumerate(problem.offers) for joint in _joints(problem, index)
+    }
+    return sorted({_place(problem, *site) for site in sites}, key=repr)
+
+
+def _joints(problem: Problem, index: int) -> list[Site]:
+    """Stands for every whole machine of an offer inside of which something can be handed over; of the slices of one
+    machine that is the first of the largest."""
+    offer = problem.offers[index]
+    if _site(offer) is not None or offer.gpus < 2 or not problem.gpus[offer.gpu].link_gb_per_s:
+        return []
+    if offer.machine_id is not None:
+        machine = (offer.provider, offer.machine_id)
+        alike = [(-o.gpus, i) for i, o in enumerate(problem.offers) if (o.provider, o.machine_id) == machine]
+        if min(alike)[1] != index:
+            return []
+    return [("inside", f"{index}/{number}") for number in range(offer.available)]
+
+
+def _joint(problem: Problem, machine: Machine) -> Site | None:
+    """What a machine's replicas hand over within."""
+    joints = _joints(problem, machine.offer)
+    is_whole = machine.gpus == problem.offers[machine.offer].gpus
+    return joints[machine.number] if joints and is_whole else machine.site
 
 
 def _place(problem: Problem, provider: str, site: Site | None) -> Place:
@@ -226,14 +258,16 @@ def _groups(problem: Problem, machine: Machine) -> dict[object, int]:
 
     A whole replica is its kind; a stage is (site, gpu, tensor-parallel degree).
     """
-    place = _place(problem, problem.offers[machine.offer].provider, machine.site)
+    place = _place(problem, problem.offers[machine.offer].provider, _joint(problem, machine))
     groups: dict[object, int] = {}
     for index, row in enumerate(problem.measured):
         if machine.site is not None:
             for stage in row.stages:
                 if stage.gpu == machine.gpu:
                     groups[machine.site, stage.gpu, stage.tensor_parallel] = _kept(stage.tensor_parallel)
-        elif row.role == "aggregated" and all(stage.gpu == machine.gpu for stage in row.stages):
+        elif (row.role == "aggregated" or _joint(problem, machine)) and all(
+            stage.gpu == machine.gpu for stage in row.stages
+        ):
             gpus = sum(stage.tensor_parallel for stage in row.stages)
             groups[_kind(problem, place, index)] = gpus if gpus == machine.gpus else _kept(gpus)
     return {group: size for group, size in groups.items() if size <= machine.gpus}

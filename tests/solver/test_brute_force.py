@@ -12,6 +12,7 @@ from sutler.solver.verify import verify
 from tests.builders import (
     APPENDIX_C_MAKESPAN_S,
     OBJECTIVES,
+    a_gpu,
     a_model,
     a_problem,
     a_workload,
@@ -24,6 +25,7 @@ from tests.builders import (
 from tests.looped import for_each
 from tests.solver.brute_force import Optimum, optimum
 from tests.solver.planning_builders import about
+from tests.solver.role_builders import with_mode
 
 SEEDS = range(40)
 # On 480 the first plan that the search finds is already the best one.
@@ -201,6 +203,37 @@ def test_brute_force_hands_over_within_a_site_alone() -> None:
     assert optimum(apart(one, other)).value == pytest.approx(3.0)
     assert optimum(apart(one, replace(other, site="s2"))).value is None
     assert optimum(apart(one, replace(other, inter_machine_gb_per_s=None))).value is None
+
+
+def test_brute_force_hands_over_inside_one_machine() -> None:
+    """An a prefills 4 prompts a second and another decodes 1 of them: beside each other, not on two machines."""
+    linked = [a_gpu("a", link_gb_per_s=100.0), a_gpu("b")]
+    assert optimum(apart(an_offer("a", 2), gpus=linked)).value == pytest.approx(1.0)
+    assert optimum(apart(an_offer("a", available=2), gpus=linked)).value is None
+    assert optimum(apart(an_offer("a", 2))).value is None
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@for_each("seed", range(100, 116), quick=6)
+def test_the_exact_method_finds_the_optimum_inside_machines(seed: int, objective: ObjectiveKind) -> None:
+    """The same markets on GPUs with links, most sites without their networks."""
+    problem = random_roles_problem(seed, objective)
+    offers = [replace(one, site=one.site if i % 3 else None) for i, one in enumerate(problem.offers)]
+    gpus = {name: replace(gpu, link_gb_per_s=100.0) for name, gpu in problem.gpus.items()}
+    problem = replace(problem, offers=tuple(offers), gpus=gpus)
+    assert defects(problem, solve(problem), optimum(problem)) == []
+
+
+@for_each("seed", range(101, 161, 2), quick=8)
+def test_the_exact_method_finds_the_optimum_where_most_can_only_hand_over_inside_machines(seed: int) -> None:
+    problem = random_roles_problem(seed, OBJECTIVES[seed // 2 % len(OBJECTIVES)])
+    offers = [
+        replace(one, site=one.site if i % 4 == 3 else None, gpus=one.gpus if one.machine_id else max(2, one.gpus))
+        for i, one in enumerate(problem.offers)
+    ]
+    gpus = {name: replace(gpu, link_gb_per_s=100.0) for name, gpu in problem.gpus.items()}
+    problem = with_mode(replace(problem, offers=tuple(offers), gpus=gpus), "only")
+    assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 def test_brute_force_counts_prompts_and_answers_apart() -> None:

@@ -77,13 +77,13 @@ def test_a_demand_beyond_all_pairs_is_named_with_what_they_carry() -> None:
     assert solve(replace(problem, models=(model,))).status == "optimal"
 
 
-def test_a_model_that_fits_on_no_networked_gpu_is_named() -> None:
-    """Llama 3 70B takes 140 GB; one L40S has 48."""
+def test_a_model_that_fits_on_no_gpu_that_hands_over_is_named() -> None:
+    """Llama 3 70B takes 140 GB; one L40S has 48, and nothing is beside one H200."""
     cards = load_gpus()
     problem = a_problem(
         models=[a_model(a_workload(), spec=load_models()["llama-3-70b"])],
-        offers=[an_offer("l40s", **SITE), an_offer("h100-sxm", 8, price=20.0)],
-        gpus=[cards["l40s"], cards["h100-sxm"]],
+        offers=[an_offer("l40s", **SITE), an_offer("h200-sxm", 1, price=4.0)],
+        gpus=[cards["l40s"], cards["h200-sxm"]],
         search=Search(disaggregation="only", max_pipeline_stages=1),
         measured_only=False,
     )

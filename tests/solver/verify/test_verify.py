@@ -287,7 +287,7 @@ def test_a_plan_with_roles_and_caps_has_everything_that_can_be_changed() -> None
         (lambda p: replace(p, offers=tuple(replace(o, site=None) for o in p.offers)), "site"),
         (
             lambda p: replace(p, offers=tuple(replace(o, inter_machine_gb_per_s=None) for o in p.offers)),
-            "without a network",
+            "expected both on one network or one machine",
         ),
         (lambda p: replace(p, measured=tuple(r for r in p.measured if r.role != "prefill")), "rate is 0"),
     ],
