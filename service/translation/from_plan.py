@@ -5,6 +5,7 @@ from uuid import UUID
 
 from sutler.service.documents.plan import ConflictDocument, MarketUsed, ObjectiveResult, PlanDocument, RouteDocument
 from sutler.service.translation.mapping import mapped
+from sutler.service.translation.spares import rental_documents
 from sutler.service.translation.to_plan import planned_gpus, planned_models
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Plan, Route
@@ -21,6 +22,7 @@ def issue_plan(
         id=plan_id,
         revision=revision,
         created_at=created_at,
+        rentals=rental_documents(plan, translation),
         objective=objective_result(plan),
         routing=tuple(_route(route) for route in plan.routing),
         models=planned_models(translation.problem),

@@ -36,6 +36,7 @@ class FilteredMarket:
     offers: tuple[tuple[int, OfferDocument], ...]
     notes: tuple[str, ...]
     providers: tuple[ProviderUsed, ...] = ()
+    is_of_store: bool = False
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -93,7 +94,7 @@ def _of_store(market: StoredMarket, wanted: FilterDocument, now: datetime) -> Fi
     wanted = wanted.model_copy(update={"max_age_s": wanted.max_age_s or STORE_MAX_AGE_S})
     view = _filtered("store: ", replace(market, offers=offers), wanted, max(now, market.taken_at))
     oldest = min(offer.observed_at or market.taken_at for _, offer in view.offers)
-    return replace(view, taken_at=oldest)
+    return replace(view, taken_at=oldest, is_of_store=True)
 
 
 def _filtered(path: str, snapshot: Snapshot, wanted: FilterDocument, now: datetime) -> FilteredMarket:
