@@ -18,7 +18,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	robust-bench simulation-bench what-if-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
+	outlook-bench robust-bench simulation-bench what-if-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make lint                  ruff and mypy --strict"
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
+	@echo "make outlook-bench         whether stated chances to find offers come true on the played market (5 minutes)"
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
@@ -73,6 +74,9 @@ bench: $(STAMP)
 
 market-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.market $(ARGS)
+
+outlook-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.outlook $(ARGS)
 
 service-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.service $(ARGS)

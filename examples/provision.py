@@ -9,7 +9,8 @@ yours (`--hook`) for each difference. Without one it prints the differences and 
 The hook is called as `HOOK ACTION KEY` with a JSON object on its standard input: action, kind, key, deployment,
 plan_id, revision, usd_per_hour (of rent), before and after (what to act on; null where there is nothing). Actions are
 rent, resize (other storage), start, restart (other settings), route, unroute, stop and release. It may be called
-again for what it has done already, when a run was cut short before that was noted down.
+again for what it has done already, when a run was cut short before that was noted down. A `rent` that ends with exit
+status 3 says that the machine is gone: the plan's next spare takes its place, and the hook is called for that.
 
 SUTLER_URL and SUTLER_KEY, or --url and --key-file, say where the service is and who asks. Needs `requests`, PyYAML
 for problems in YAML, and sutler_fleet.py beside it. Exit status: 0 carried out or nothing to do, 1 a hook failed,
@@ -38,13 +39,27 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
-from sutler_fleet import Change, Fleet, Json, changes, fleet_of, prices_of
+from sutler_fleet import (
+    Change,
+    Fleet,
+    Json,
+    changes,
+    fleet_of,
+    prices_of,
+    with_next_spare,
+    with_rented_spares,
+)
 
 LONG_POLL_S = 30
 CONNECT_S, ANSWER_S = 10.0, 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 RETRIED = (408, 429, 500, 502, 503, 504)
+GONE = 3  # how a hook says that the machine to rent is gone
 HOOK_FAILED, REFUSED, NOTHING_TO_RUN, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 4, 130
+
+
+class GoneError(Exception):
+    """The machine that was to be rented is no longer there."""
 
 
 class ProvisionError(Exception):
@@ -226,6 +241,8 @@ class Hook:
         try:
             subprocess.run(command, input=json.dumps(given).encode(), timeout=self.timeout_s, check=True)
         except (subprocess.SubprocessError, OSError) as error:
+            if change.action == "rent" and getattr(error, "returncode", None) == GONE:
+                raise GoneError(change.key) from error
             remedy = "what was done before it is noted down, the next run goes on from there"
             raise ProvisionError(HOOK_FAILED, f"{change.action} {change.key}: {error}; {remedy}") from error
 
@@ -359,9 +376,23 @@ def _carry_out(plan: Json, etag: str | None, name: str, state: State, hook: Hook
     if plan["status"] not in ("optimal", "feasible"):
         conflicts = "".join(f"\n  {c['constraint']}: {c['remedy']}" for c in plan["conflicts"])
         raise ProvisionError(NOTHING_TO_RUN, f"{name}: the plan is {plan['status']}; nothing is changed{conflicts}")
+    plan = with_rented_spares(plan, state.fleet.rentals)
+    print(f"{name}: revision {plan['revision']}, {plan['cost_usd_per_hour']:.2f} $/h", flush=True)
+    while True:
+        try:
+            return _carried_out(plan, etag, name, state, hook)
+        except GoneError as gone:
+            following = with_next_spare(plan, str(gone))
+            if following is None:
+                raise ProvisionError(HOOK_FAILED, f"rent {gone}: it is gone, and so are its spares") from gone
+            print(f"  gone     {gone}: its next spare", flush=True)
+            plan = following
+
+
+def _carried_out(plan: Json, etag: str | None, name: str, state: State, hook: Hook | None) -> None:
     target, prices = fleet_of(plan), prices_of(plan)
     todo = changes(state.fleet, target)
-    print(f"{name}: revision {plan['revision']}, {plan['cost_usd_per_hour']:.2f} $/h, {len(todo)} to do", flush=True)
+    print(f"  {len(todo)} to do", flush=True)
     for change in todo:
         price = prices.get(change.key) if change.action == "rent" else None
         print(f"  {change.action:8} {change.key}{'' if price is None else f'  {price:.3f} $/h'}", flush=True)

@@ -4,7 +4,7 @@ The keys are those of the Terraform outputs (docs/terraform.md). Standard librar
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -58,6 +58,30 @@ def _route(route: Json, keys: Mapping[str, str]) -> Json:
 def prices_of(plan: Json) -> dict[str, float]:
     """USD per hour by machine. Not part of the fleet: a price that moves calls for nothing."""
     return {key: plan["rentals"][rental]["price_usd_per_hour"] for (rental, _), key in _machine_keys(plan).items()}
+
+
+def with_next_spare(plan: Json, key: str) -> Json | None:
+    """The plan with its next spare in the place of the rental that this machine is of; None where none is left."""
+    index = next(rental for (rental, _), own in _machine_keys(plan).items() if own == key)
+    rental = plan["rentals"][index]
+    if not rental.get("spares"):
+        return None
+    spare, *left = rental["spares"]
+    rentals = [*plan["rentals"][:index], {**rental, **spare, "spares": left}, *plan["rentals"][index + 1 :]]
+    return {**plan, "rentals": rentals}
+
+
+def with_rented_spares(plan: Json, rented: Collection[str]) -> Json:
+    """The plan with spares that are rented already in the place of first choices that are not."""
+    for index in range(len(plan["rentals"])):
+        candidate: Json | None = plan
+        while candidate is not None:
+            keys = [key for (rental, _), key in _machine_keys(candidate).items() if rental == index]
+            if any(key in rented for key in keys):
+                plan = candidate
+                break
+            candidate = with_next_spare(candidate, keys[0])
+    return plan
 
 
 def _machine_keys(plan: Json) -> dict[tuple[int, int], str]:

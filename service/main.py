@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from sutler.service.documents.calibration import CalibrationDocument
+    from sutler.service.documents.plan import PlanDocument
     from sutler.service.market.service import MarketService
     from sutler.service.profiles.service import ProfilesService
+    from sutler.service.translation.to_problem import Translation
     from sutler.service.web.state import Services
     from sutler.service.workers.worker import Worker
 
@@ -144,6 +146,11 @@ class StoreWhenNeeded:
     def polled(self, providers: Sequence[str]) -> StoredMarket:
         with opened_market() as market:
             return market.polled(providers)
+
+    def with_chances(self, plan: "PlanDocument", translation: "Translation") -> "PlanDocument":
+        """The plan with how likely its offers are still there. Raises SettingsError, DatabaseError."""
+        with opened_market() as market:
+            return market.with_chances(plan, translation)
 
     def calibration(self, name: str) -> "CalibrationDocument":
         """Returns the calibration. Raises NoSuchProfileError, also where there is no database yet."""

@@ -32,7 +32,7 @@ FLOORS = {
         ("candidates", "estimate", "offline"),
         ("polytope",),
         ("answer",),
-        ("methods", "verify"),
+        ("methods", "spares", "verify"),
         ("explanation",),
         ("planner", "replanning"),
         ("strategies",),

@@ -20,6 +20,8 @@ from sutler.adapters.fake.places import PLACES, Place
 
 LEAST_MACHINES: Final = 50  # chosen: the smallest cloud, with 4 % of them, still has one or two
 MOST_MACHINES: Final = 20_000  # chosen: bounds the time of an answer, which grows with them
+LEAST_CHURN: Final = 0.01  # chosen: a card changes hands once in weeks
+MOST_CHURN: Final = 100.0  # chosen: a card changes hands every minute or so
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 
@@ -105,12 +107,16 @@ class Market:
     """Several hundred machines over all clouds; those of `_LATER_SHARES` have theirs beside them.
 
     Raises FakeSetupError for a number that makes no market.
+
+    `churn`: how many times as fast machines, cards, listings and prices come and go; the days stay as long.
     """
 
-    def __init__(self, *, seed: int = 1, machines: int = 300) -> None:
+    def __init__(self, *, seed: int = 1, machines: int = 300, churn: float = 1.0) -> None:
         if not LEAST_MACHINES <= machines <= MOST_MACHINES:
             raise FakeSetupError(f"machines: {machines} must be from {LEAST_MACHINES} to {MOST_MACHINES}")
-        self.seed = seed
+        if not LEAST_CHURN <= churn <= MOST_CHURN:
+            raise FakeSetupError(f"churn: {churn:g} must be from {LEAST_CHURN:g} to {MOST_CHURN:g}")
+        self.seed, self.churn = seed, churn
         self.machines = tuple(_machines(seed, machines))
         self._of = {name: tuple(m for m in self.machines if m.provider == name) for name in _SHARES}
         self._of |= {name: tuple(_later_machines(seed, machines, name)) for name in _LATER_SHARES}
@@ -126,11 +132,11 @@ class Market:
 
     def state(self, machine: FakeMachine, t_s: float) -> MachineState | None:
         """Returns the machine as it is at `t_s`, None while it is switched off or not listed."""
-        key = (self.seed, machine.number)
-        if uniform(*key, _UPTIME, step_at(t_s, 10 * HOUR_S, *key, _UPTIME)) < 0.03:
+        key, own_s = (self.seed, machine.number), t_s * self.churn
+        if uniform(*key, _UPTIME, step_at(own_s, 10 * HOUR_S, *key, _UPTIME)) < 0.03:
             return None
         listing_s = between(20.0, 60.0, *key, _LISTING) * DAY_S
-        listing = step_at(t_s, listing_s, *key, _LISTING)
+        listing = step_at(own_s, listing_s, *key, _LISTING)
         if uniform(*key, _LISTING, listing) < 0.06:
             return None
         price, bid = self._prices(machine, t_s)
@@ -140,19 +146,19 @@ class Market:
             usd_per_gpu_hour=price,
             bid_usd_per_gpu_hour=bid,
             listing=listing,
-            listed_until_s=(listing + 1 - uniform(*key, _LISTING, -1)) * listing_s,
+            listed_until_s=(listing + 1 - uniform(*key, _LISTING, -1)) * listing_s / self.churn,
         )
 
     def demand(self, gpu: GpuModel, t_s: float) -> float:
         """The share of cards of this type that are rented, from 0.03 to 0.98: a daily wave, and the type's drift."""
         mean, swing, peak_hour = _DEMAND[gpu.kind]
         wave = math.cos(2 * math.pi * (t_s % DAY_S / HOUR_S - peak_hour) / 24.0)
-        drift = 0.05 * level(t_s, 3 * HOUR_S, self.seed, _DEMANDED, _NUMBERS[gpu.slug])
+        drift = 0.05 * level(t_s * self.churn, 3 * HOUR_S, self.seed, _DEMANDED, _NUMBERS[gpu.slug])
         return min(max(mean + swing * wave + drift, 0.03), 0.98)
 
     def list_price(self, provider: str, tier: str, gpu: GpuModel, t_s: float) -> float:
         """What a cloud with a price list asks per GPU and hour, in whole cents; it changes about once a week."""
-        drift = 0.04 * level(t_s, 7 * DAY_S, self.seed, _LIST, _NUMBERS[gpu.slug], len(provider + tier))
+        drift = 0.04 * level(t_s * self.churn, 7 * DAY_S, self.seed, _LIST, _NUMBERS[gpu.slug], len(provider + tier))
         return round(gpu.usd_per_gpu_hour * _LIST_FACTORS[f"{provider}/{tier}"] * math.exp(drift), 2)
 
     def counts(self, t_s: float) -> dict[str, dict[str, Count]]:
@@ -173,26 +179,26 @@ class Market:
         for block, (cards, shortest_h, longest_h, weight) in enumerate(_BLOCKS):
             for first in range(0, machine.gpus, cards):
                 key = (self.seed, machine.number, _CARDS, block, first)
-                drawn = weight * level(t_s, between(shortest_h, longest_h, *key, -2) * HOUR_S, *key)
+                drawn = weight * level(t_s * self.churn, between(shortest_h, longest_h, *key, -2) * HOUR_S, *key)
                 for card in range(first, min(first + cards, machine.gpus)):
                     values[card] += drawn
         return tuple(card for card, value in enumerate(values) if share_below(value) >= demand)
 
     def _prices(self, machine: FakeMachine, t_s: float) -> tuple[float, float]:
         """Returns the price on demand and the least bid. Hosts revise theirs every few hours, by the demand."""
-        key = (self.seed, machine.number, _PRICE)
+        key, own_s = (self.seed, machine.number, _PRICE), t_s * self.churn
         period_s = between(3.0, 12.0, *key, -2) * HOUR_S
-        revised_s = (step_at(t_s, period_s, *key) - uniform(*key, -1)) * period_s
+        revised_s = (step_at(own_s, period_s, *key) - uniform(*key, -1)) * period_s
         if machine.provider == "vastai":
-            noise = 0.06 * level(t_s, period_s, *key) + 0.04 * level(
+            noise = 0.06 * level(own_s, period_s, *key) + 0.04 * level(
                 revised_s, DAY_S / 4, self.seed, _TYPE, _NUMBERS[machine.gpu.slug]
             )
             host = 0.14 * normal(self.seed, _HOST, machine.host)
-            scarcity = 0.25 * (self.demand(machine.gpu, revised_s) - 0.6)
+            scarcity = 0.25 * (self.demand(machine.gpu, revised_s / self.churn) - 0.6)
             price = round(machine.gpu.usd_per_gpu_hour * math.exp(noise + host + scarcity), 4)
         else:
             price = self.list_price(machine.provider, machine.place.tier, machine.gpu, t_s)
-        least = between(0.4, 0.6, *key, _BID) * math.exp(0.1 * level(t_s, 2 * HOUR_S, *key, _BID))
+        least = between(0.4, 0.6, *key, _BID) * math.exp(0.1 * level(own_s, 2 * HOUR_S, *key, _BID))
         return price, round(price * min(least, 0.9), 4)
 
 

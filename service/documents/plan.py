@@ -33,6 +33,56 @@ class ObjectiveResult(Document):
     proven. With `objective.robust`: the best value at the rates themselves, null where time ran out. Else null."""
 
 
+class ChanceDocument(Document):
+    """How likely a machine is still there when you come, learnt from the lives of machines in the store."""
+
+    chance_of_still_there_fraction: float
+    """The chance that it has as many GPUs for rent still, without a break, `within_s` after the plan was made."""
+    low_fraction: float
+    """Low end of its 90 % interval."""
+    high_fraction: float
+    """High end of its 90 % interval."""
+    within_s: float
+    """Seconds from the plan until you come; the time since the offer was seen last is counted besides."""
+    expected_lifetime_s: float
+    """Seconds that it goes on to be for rent, on average, at the mean rates; a year at most."""
+    machines: int
+    """Machines of its kind (provider, GPU, contract, as many GPUs) that were watched."""
+    lives: int
+    """Stretches of time that they were for rent."""
+    deaths: int
+    """How many of these were seen to end."""
+
+
+class SpareDocument(Document):
+    """An offer that can take a rental's place, with everything else as planned."""
+
+    offer_id: str
+    """The provider's id."""
+    provider: str
+    """Who rents it out."""
+    site: str | None
+    """Where it stands, if the market says it."""
+    gpu: str
+    """Slug of the GPU."""
+    gpus: int
+    """GPUs of one machine."""
+    count: int
+    """Machines: all of the rental's."""
+    price_usd_per_hour: float
+    """USD per hour and machine, storage included."""
+    contract: ContractName
+    """As in the market snapshot."""
+    storage_gb: float
+    """Disk to rent with each machine, GB."""
+    storage_usd_per_hour: float
+    """USD per hour and machine for disk above what the price includes; part of the price."""
+    machine_id: str | None = None
+    """The machine, where the market names it: its offers change their ids."""
+    outlook: ChanceDocument | None = None
+    """How likely it is still there; null where no lives of such machines are known."""
+
+
 class RentalDocument(Document):
     """`count` machines (or slices) of one offer."""
 
@@ -63,6 +113,13 @@ class RentalDocument(Document):
     the price; null: the offer states no prices of traffic."""
     start_usd: float | None = None
     """USD, once, for downloading the weights to all its machines that are not held yet; null: not stated."""
+    machine_id: str | None = None
+    """The machine, where the market names it: its offers change their ids."""
+    outlook: ChanceDocument | None = None
+    """How likely it is still there; null where it is held, and where no lives of such machines are known."""
+    spares: Annotated[tuple[SpareDocument, ...], Field(strict=False)] = ()
+    """What can take its place if it is gone, in order of preference: by price over chance. Each offer is a spare of
+    one rental; whichever are taken together, the plan keeps its budget and limits."""
 
 
 class StageDocument(Document):
@@ -531,6 +588,17 @@ class ValidationDocument(Document):
     """Every plan that was replayed, in order; this one is the best of them."""
 
 
+class AvailabilityDocument(Document):
+    """How likely the whole plan can be rented, where each machine comes and goes for itself."""
+
+    within_s: float
+    """Seconds from the plan until you come."""
+    chance_fraction: float
+    """That every rental is still there."""
+    chance_with_spares_fraction: float
+    """That of every rental, it or one of its spares is."""
+
+
 class PlanDocument(Document):
     """A plan with its proof. Under min_cost and min_power, rates and routing are at the given load."""
 
@@ -595,6 +663,8 @@ class PlanDocument(Document):
     """What to know before trusting it."""
     notes: tuple[str, ...]
     """How the input was read: buckets of a trace, offers that passed with unknown reliability, ..."""
+    availability: AvailabilityDocument | None = None
+    """How likely it can be rented; null where nothing is to be rented, or of a rental no lives are known."""
     precision_alternative: PrecisionAlternativeDocument | None = None
     """What 8-bit weights would bring to models that are asked for at 16 bits; null where that is less than 1 %, where
     rates are measured, without alternatives and in plans of a running fleet. Quality is the caller's to judge."""

@@ -10,6 +10,7 @@ from uuid import uuid4
 from sutler.service.documents.changes import Changes
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.library.problems import Given, folder_of, problem_document, translated
+from sutler.service.main import StoreWhenNeeded
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.planner import solve
@@ -51,8 +52,17 @@ def plan(
 
 def planned(translation: Translation, *, on_progress: OnProgress | None = None) -> PlanDocument:
     """The plan of a translated problem, issued now."""
+    return _with_chances(_issued(translation, on_progress), translation)
+
+
+def _issued(translation: Translation, on_progress: OnProgress | None) -> PlanDocument:
     solved = solve(translation.problem, on_progress=on_progress)
     return issue_plan(solved, translation, plan_id=uuid4(), created_at=datetime.now(UTC))
+
+
+def _with_chances(plan: PlanDocument, translation: Translation) -> PlanDocument:
+    """The plan with how likely its offers are still there, where the market is the store's."""
+    return StoreWhenNeeded().with_chances(plan, translation) if translation.market.is_of_store else plan
 
 
 def validated_plan(
@@ -65,9 +75,10 @@ def validated_plan(
     from sutler.service.simulation.validation import validated
 
     def again(problem: "Problem") -> PlanDocument:
-        return planned(replace(translation, problem=problem), on_progress=on_progress)
+        return _issued(replace(translation, problem=problem), on_progress)
 
-    return validated(translation.problem, again(translation.problem), traffic, solve_again=again)
+    found = validated(translation.problem, again(translation.problem), traffic, solve_again=again)
+    return _with_chances(found, translation)
 
 
 def traffic_of_problem(

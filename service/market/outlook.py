@@ -21,12 +21,13 @@ from sqlalchemy import Connection, Engine, text
 from sutler.service.db.engine import connected
 from sutler.service.db.tables import LONGEST_BRIEF
 from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import ChanceDocument
 from sutler.service.market.history import kept_in_full_since
 from sutler.service.market.repository import SEEN
 from sutler.solver.arrays import FloatArray
 from sutler.solver.outlook.cells import estimates
 from sutler.solver.outlook.chances import Prospect, Prospects
-from sutler.solver.outlook.lives import Lives, Slot, Spell, joined, watched
+from sutler.solver.outlook.lives import HOUR_S, Lives, Slot, Spell, joined, watched
 
 WINDOW: Final = timedelta(days=14)  # chosen: two weeks have seen every time of the week, and are read in seconds
 FRESH_S: Final = 600.0  # chosen: what was learnt from two weeks is not moved by ten minutes
@@ -107,12 +108,28 @@ class Outlook:
 
         The time since the offer was seen last counts too. None where no lives are known.
         """
-        if offer.machine_id is None or offer.availability_basis != "count":
+        if offer.machine_id is None or offer.availability_basis not in ("count", None):
             return None
         slot = Slot(offer.provider, offer.gpu, offer.contract, gpus, offer.machine_id, offer.host_id)
         seen_at = min(offer.observed_at or self.at, now)
         ahead_s = within_s + (now - seen_at).total_seconds()
         return self.prospects.of(slot, at_s=seen_at.timestamp(), within_s=ahead_s)
+
+    def chance_of(self, offer: OfferDocument, gpus: int, *, now: datetime, within_s: float) -> ChanceDocument | None:
+        """The same as a plan states it."""
+        found = self.of_offer(offer, gpus, now=now, within_s=within_s)
+        if found is None:
+            return None
+        return ChanceDocument(
+            chance_of_still_there_fraction=found.chance,
+            low_fraction=found.low,
+            high_fraction=found.high,
+            within_s=within_s,
+            expected_lifetime_s=found.expected_lifetime_h * HOUR_S,
+            machines=found.machines,
+            lives=found.lives,
+            deaths=found.deaths,
+        )
 
 
 class OutlookCache:

@@ -14,6 +14,7 @@ from sutler.adapters.registry import PROVIDERS
 from sutler.service.db.engine import connected
 from sutler.service.db.errors import DatabaseError
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
 from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
 from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
@@ -22,7 +23,9 @@ from sutler.service.market.retention import Pruned, prune
 from sutler.service.market.selection import provider_names
 from sutler.service.market.snapshot import read_market
 from sutler.service.settings import MarketSettings
+from sutler.service.translation.spares import with_chances
 from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.translation.to_problem import Translation
 
 MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the processor
 
@@ -110,6 +113,15 @@ class MarketService:
     def outlook(self) -> Outlook:
         """How long machines stay for rent, as learnt some minutes ago at most. Raises DatabaseError."""
         return self.learnt.get(self.engine, self.now())
+
+    def with_chances(self, plan: PlanDocument, translation: Translation) -> PlanDocument:
+        """The plan with how likely its offers are still there, where it is of the store's market.
+
+        Raises DatabaseError.
+        """
+        if not translation.market.is_of_store or not plan.rentals:
+            return plan
+        return with_chances(plan, translation, self.outlook(), self.now())
 
     def provider_reports(self) -> list[ProviderReport]:
         """Each cloud's last poll, and those that are set up but were never asked."""

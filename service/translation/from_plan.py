@@ -11,17 +11,15 @@ from sutler.service.documents.plan import (
     MarketUsed,
     ObjectiveResult,
     PlanDocument,
-    RentalDocument,
     RouteDocument,
     UnfitOffer,
 )
 from sutler.service.translation.fitness import RuleOutcome
 from sutler.service.translation.mapping import mapped
+from sutler.service.translation.spares import rental_documents
 from sutler.service.translation.to_plan import planned_gpus, planned_models
 from sutler.service.translation.to_problem import Translation
-from sutler.solver.answer.traffic import traffic_of
 from sutler.solver.plan import Plan, Rental, Route
-from sutler.solver.problem import Problem
 
 
 def issue_plan(
@@ -35,8 +33,8 @@ def issue_plan(
         id=plan_id,
         revision=revision,
         created_at=created_at,
+        rentals=rental_documents(plan, translation),
         objective=objective_result(plan),
-        rentals=_rentals(plan, translation.problem),
         routing=tuple(_route(route) for route in plan.routing),
         models=planned_models(translation.problem),
         gpus=planned_gpus(translation.problem, plan.replicas),
@@ -82,14 +80,6 @@ def objective_result(plan: Plan) -> ObjectiveResult:
 def conflicts_of(plan: Plan) -> tuple[ConflictDocument, ...]:
     """What has to give for there to be a plan."""
     return tuple(mapped(ConflictDocument, conflict) for conflict in plan.conflicts)
-
-
-def _rentals(plan: Plan, problem: Problem) -> tuple[RentalDocument, ...]:
-    traffic = traffic_of(problem, plan)
-    return tuple(
-        mapped(RentalDocument, rental, traffic_usd_per_hour=found.traffic_usd_per_hour, start_usd=found.start_usd)
-        for rental, found in zip(plan.rentals, traffic, strict=True)
-    )
 
 
 def _route(route: Route) -> RouteDocument:

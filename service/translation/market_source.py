@@ -57,6 +57,7 @@ class FilteredMarket:
     unfit_for: Mapping[tuple[str, str, str], frozenset[tuple[str, Precision]]] = field(default_factory=dict)
     rules: tuple[RuleOutcome, ...] = ()
     stock: tuple[OfferDocument, ...] = ()
+    is_of_store: bool = False
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -119,7 +120,7 @@ def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime,
     source = source.model_copy(update={"filter": wanted})
     view = _filtered("store: ", market, source, max(now, market.taken_at), fitness, with_list_prices=False)
     polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
-    return replace(view, taken_at=min(polled, default=market.taken_at))
+    return replace(view, taken_at=min(polled, default=market.taken_at), is_of_store=True)
 
 
 def _filtered(

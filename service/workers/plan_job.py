@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -68,6 +68,10 @@ class Maker(Attempts[Claim]):
     async def make_and_store(self, claimed: Claim) -> None:
         replan = await self.patiently(lambda: self._replan(claimed))
         made = await (self._made_anew(claimed) if replan is None else self._made_of(claimed, replan))
+        stated = await self.patiently(
+            lambda: asyncio.to_thread(self.market.with_chances, made.plan, made.translation)
+        )
+        made = replace(made, plan=stated)
         await self.persist(lambda connection: self._finish(connection, claimed, made))
         logger.info("plan %s: %s in %.2f s", claimed.id, made.plan.status, made.plan.solver.seconds)
 
@@ -122,6 +126,9 @@ class Maker(Attempts[Claim]):
         else:
             issued = self._issued(claimed, plan, verdict.translation)
         return Made(issued, verdict.translation, replan.facts.now, replan, verdict)
+
+    async def _with_chances(self, made: "Made") -> PlanDocument:
+        return await asyncio.to_thread(self.market.with_chances, made.plan, made.translation)
 
     async def _translated(self, document: ProblemDocument) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""

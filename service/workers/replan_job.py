@@ -179,10 +179,14 @@ class Looker:
         """The plan as it is issued, but for its revision; replayed where the policy asks for it."""
         translation, now = verdict.translation, self.now()
         if not facts.policy.validate_plans:
-            return issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
-        question = ValidationQuestion(translation, uuid4(), now, plan)
-        limit_s = translation.problem.options.time_limit_s + SLACK_S
-        return await self._asked(lambda solver: solver.validate(question, lambda progress: None, limit_s=limit_s))
+            issued = issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
+        else:
+            question = ValidationQuestion(translation, uuid4(), now, plan)
+            limit_s = translation.problem.options.time_limit_s + SLACK_S
+            issued = await self._asked(
+                lambda solver: solver.validate(question, lambda progress: None, limit_s=limit_s)
+            )
+        return await asyncio.to_thread(self.market.with_chances, issued, translation)
 
     async def _asked(self, ask: Callable[[SolverProcess], Coroutine[Any, Any, T]]) -> T:
         """What a free solver process answers, unless this worker ends."""

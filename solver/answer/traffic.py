@@ -26,7 +26,7 @@ BYTES_PER_OUTPUT_TOKEN: Final = 245.0
 class RentalTraffic:
     """Of all machines of a rental: USD per hour at the planned traffic, and once when they start.
 
-    None where the offer states no price; what is held has started already.
+    None where the offer states no price, or is held and no longer listed; what is held has started already.
     """
 
     traffic_usd_per_hour: float | None
@@ -42,12 +42,12 @@ def traffic_of(problem: Problem, plan: Plan) -> tuple[RentalTraffic, ...]:
     for replica in plan.replicas:
         model = models[replica.model].at(replica.precision)
         first = replica.stages[0].rental
-        usd_per_hour[first] += _usd_per_hour(replica, model, offers[_key(plan.rentals[first])])
+        usd_per_hour[first] += _usd_per_hour(replica, model, offers.get(_key(plan.rentals[first])))
         for stage in replica.stages:
             size = 0.0 if model.spec is None else checkpoint_gb(model.spec, model.precision)
             weights_gb[stage.rental, stage.machine][f"{model.name} {model.precision}"] = size
     return tuple(
-        _of_rental(index, rental, offers[_key(rental)], usd_per_hour, weights_gb)
+        _of_rental(index, rental, offers.get(_key(rental)), usd_per_hour, weights_gb)
         for index, rental in enumerate(plan.rentals)
     )
 
@@ -56,8 +56,10 @@ def _key(rental: Rental) -> tuple[str, str, Contract]:
     return rental.provider, rental.offer_id, rental.contract
 
 
-def _usd_per_hour(replica: Replica, model: ServedModel, offer: Offer) -> float:
-    """Requests come to whoever reads the prompts, answers go from whoever writes them."""
+def _usd_per_hour(replica: Replica, model: ServedModel, offer: Offer | None) -> float:
+    """Requests come to whoever reads the prompts, answers go from whoever writes them. No offer: 0."""
+    if offer is None:
+        return 0.0
     sizes = {workload.name: (workload.input_tokens, workload.output_tokens) for workload in model.workloads}
     into_gb, out_of_gb = 0.0, 0.0
     for rate in replica.throughput_rps:
@@ -72,11 +74,11 @@ def _usd_per_hour(replica: Replica, model: ServedModel, offer: Offer) -> float:
 def _of_rental(
     index: int,
     rental: Rental,
-    offer: Offer,
+    offer: Offer | None,
     usd_per_hour: Mapping[int, float],
     weights_gb: Mapping[tuple[int, int], Mapping[str, float]],
 ) -> RentalTraffic:
-    prices = (offer.inet_down_usd_per_gb, offer.inet_up_usd_per_gb)
+    prices = (None, None) if offer is None else (offer.inet_down_usd_per_gb, offer.inet_up_usd_per_gb)
     gb = sum(sum(sizes.values()) for (of_rental, _), sizes in weights_gb.items() if of_rental == index)
     start_usd = None if prices[0] is None else 0.0 if rental.held else gb * prices[0]
     return RentalTraffic(None if None in prices else usd_per_hour.get(index, 0.0), start_usd)

@@ -116,8 +116,7 @@ def watched(slots: Sequence[Slot], spells: Sequence[Sequence[Spell]], looks_s: F
         b = np.clip(np.searchsorted(looks_s, start + high_h * HOUR_S, "left"), first, last)
         spans = (view.hours[b] - view.hours[a]) * member[:, None]
         np.add.at(hours[:, age, :], number, spans)
-    is_over = np.isfinite(end) & (last + 1 < len(looks_s)) & ~ours
-    is_over &= view.kept[np.minimum(last, len(view.kept) - 1)] if len(view.kept) else False
+    is_over = np.isfinite(end) & view.kept[last] & ~ours
     where = np.flatnonzero(is_over)
     at = last[where]
     seen_for_h = (looks_s[at] - start[where]) / HOUR_S
@@ -136,10 +135,11 @@ class _View:
 
     def __init__(self, looks_s: FloatArray) -> None:
         pauses = np.diff(looks_s)
-        self.kept = pauses <= USUAL_GAPS * (np.median(pauses) if len(pauses) else 0.0)
+        kept = pauses <= USUAL_GAPS * (np.median(pauses) if len(pauses) else 0.0)
+        self.kept = np.append(kept, False)  # of the pause after each look; nothing is known after the last
         self.time = time_class((looks_s[1:] + looks_s[:-1]) / 2)
         self.hours = np.zeros((len(looks_s), TIME_CLASSES))
-        self.hours[np.arange(1, len(looks_s)), self.time] = pauses * self.kept / HOUR_S
+        self.hours[np.arange(1, len(looks_s)), self.time] = pauses * kept / HOUR_S
         self.hours = np.cumsum(self.hours, axis=0)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.plan import PlanDocument, SpareDocument
+from sutler.service.translation.mapping import mapped
 from tests.examples.stand_in import Answer, StandIn, a_problem
 from tests.service.deployments.diff.fleets import (
     On,
@@ -25,13 +26,16 @@ from tests.service.deployments.diff.fleets import (
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPT = EXAMPLES / "provision.py"
-# Notes what it is asked to do; fails on the actions named in the file `refuse`.
+# Notes what it is asked to do; fails on the actions named in the file `refuse`, and finds the offers in `gone` gone.
 HOOK = """\
 import json, pathlib, sys
 folder = pathlib.Path(__file__).parent
 action, key = sys.argv[1:]
 with (folder / "calls.jsonl").open("a") as calls:
     print(json.dumps(json.load(sys.stdin)), file=calls)
+gone = folder / "gone"
+if action == "rent" and gone.exists() and key.split("/")[1] in gone.read_text().split():
+    sys.exit(3)
 refused = folder / "refuse"
 sys.exit(refused.exists() and action in refused.read_text().split())
 """
@@ -156,6 +160,47 @@ def test_after_a_failed_hook_the_next_run_goes_on_from_there(desk: Desk) -> None
     assert desk.carry_out(one_replica_each(2), expected=1) == ["rent", "rent", "start"]
     desk.refuse()
     assert desk.carry_out(one_replica_each(2)) == ["start", "start", "route"]
+
+
+def with_spares() -> PlanDocument:
+    first = a_machine(spares=tuple(a_spare(name) for name in ("124", "125")))
+    return a_fleet(first, a_machine("200"), replicas=(a_replica("chat-0"), a_replica("chat-1", On(1))))
+
+
+def a_spare(offer_id: str) -> SpareDocument:
+    return mapped(SpareDocument, a_machine(offer_id, price_usd_per_hour=9.5))
+
+
+def rented(desk: Desk) -> list[str]:
+    return [call["after"]["offer_id"] for call in desk.calls() if call["action"] == "rent"]
+
+
+def test_a_machine_that_is_gone_gives_its_place_to_the_next_spare(desk: Desk) -> None:
+    (desk.folder / "gone").write_text("123 124")
+    actions = desk.carry_out(with_spares())
+    assert actions == ["rent", "rent", "rent", "rent", "start", "start", "route"]
+    assert rented(desk) == ["123", "124", "125", "200"]
+    start = next(call for call in desk.calls() if call["action"] == "start")
+    assert start["after"]["stages"][0]["rental"] == "vastai/125/on_demand/4xh100-sxm/1"
+    assert desk.calls()[2]["usd_per_hour"] == 9.5
+
+
+def test_a_spare_that_was_rented_stays_though_the_run_was_cut_short(desk: Desk) -> None:
+    (desk.folder / "gone").write_text("123")
+    desk.refuse("start")
+    plan = with_spares()
+    desk.carry_out(plan, expected=1)
+    desk.refuse()
+    (desk.folder / "gone").unlink()
+    assert desk.carry_out(plan) == ["start", "start", "route"]
+    assert rented(desk) == ["123", "124", "200"]
+
+
+def test_without_any_spare_left_the_run_fails_and_says_so(desk: Desk) -> None:
+    (desk.folder / "gone").write_text("123 124 125")
+    desk.service.publish("chat", with_spares())
+    done = desk.run(*desk.with_hook, expected=1)
+    assert "it is gone, and so are its spares" in done.stderr
 
 
 def test_an_infeasible_plan_changes_nothing_and_says_what_to_do(desk: Desk) -> None:

@@ -8,10 +8,12 @@ from typing import Final
 
 from sutler.service.db.engine import connected
 from sutler.service.deployments.replanning.facts import OfferKey, Settled
+from sutler.service.documents.plan import PlanDocument
 from sutler.service.market.service import MarketService
 from sutler.service.market.settled import last_known, settled
 from sutler.service.translation.offers import to_offer
 from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.translation.to_problem import Translation
 from sutler.solver.problem import Offer
 
 FRESH_S: Final = 5.0
@@ -74,6 +76,10 @@ class SharedMarket:
             known |= dict.fromkeys(missing)
             known |= {key: to_offer(document) for key, document in found.items()}
         return {key: offer for key in offers if (offer := known[key]) is not None}
+
+    def with_chances(self, plan: PlanDocument, translation: Translation) -> PlanDocument:
+        """The plan with how likely its offers are still there. Raises DatabaseError."""
+        return self._market.with_chances(plan, translation)
 
     def _is_old(self, version: int, now: datetime) -> bool:
         if self._seen is None or self._read_at is None or version != self._version:

@@ -125,3 +125,14 @@ def test_machines_come_and_go() -> None:
     now, later = ({s.machine.number for s in market.states("vastai", NIGHT_S + d * 86_400)} for d in (0, 30))
     assert now - later
     assert later - now
+
+
+def test_a_market_of_more_churn_changes_sooner_and_another_number_is_refused() -> None:
+    def changed(churn: float) -> int:
+        market = Market(seed=1, churn=churn)
+        states = [{s.machine.number: s.free for s in market.states("vastai", NIGHT_S + wait)} for wait in (0, 600)]
+        return sum(states[0].get(number) != free for number, free in states[1].items())
+
+    assert changed(0.1) < changed(1.0) < changed(10.0)
+    with pytest.raises(FakeSetupError, match=r"churn: 0 must be from 0\.01 to 100"):
+        Market(churn=0)

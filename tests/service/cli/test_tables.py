@@ -45,7 +45,9 @@ from tests.service.builders import (
 def document_of(plan: Plan) -> PlanDocument:
     translation = to_problem(validate(ProblemDocument, a_problem()), folder=None, now=NOW)
     gpus = {stage.gpu: Gpu(stage.gpu, 80.0) for replica in plan.replicas for stage in replica.stages}
-    translation = replace(translation, problem=replace(translation.problem, gpus=gpus))
+    translation = replace(
+        translation, problem=replace(translation.problem, gpus={**translation.problem.gpus, **gpus})
+    )
     return issue_plan(plan, translation, plan_id=UUID(int=1), created_at=NOW)
 
 

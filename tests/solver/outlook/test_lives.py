@@ -65,6 +65,11 @@ def test_what_we_rented_was_watched_and_did_not_go() -> None:
     assert (lives.atoms.deaths.sum(), lives.counts.tolist()) == (1, [2])
 
 
+def test_of_one_look_it_is_known_that_it_was_there_and_nothing_more() -> None:
+    lives = of_one(Spell(at(0)), looks_s=LOOKS[:1])
+    assert (len(lives.atoms.slot), lives.since_s) == (0, {a_slot(): (at(0), False)})
+
+
 def test_without_looks_nothing_is_known() -> None:
     assert len(of_one(Spell(at(0)), looks_s=np.zeros(0)).atoms.slot) == 0
 
