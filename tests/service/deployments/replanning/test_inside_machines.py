@@ -26,7 +26,7 @@ def are_inside(plan: PlanDocument) -> bool:
 
 
 def test_a_large_fleet_keeps_handing_over_where_it_does() -> None:
-    """More machines than prefill and decode are considered on: the others serve whole requests, until they are held."""
+    """More machines than prefill and decode are considered on: others serve whole requests until they are held."""
     whole = measured("h100-sxm", "aggregated", 6.0, 1.2)
     problem = a_problem(
         200.0, 2.0, throughput={"only": True, "table": [*TABLE, whole]}, search={"disaggregation": "auto"}
