@@ -73,6 +73,8 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         several = [model.name for model in plan.models if model.more_precisions]
         groups = group_replicas(plan.replicas, by_id=calls_replicas_by_id, at_precisions=several)
         yield from section("Rent", _rentals(plan.rentals))
+        if any(rental.spares for rental in plan.rentals):
+            yield from section("If it is gone, rent instead, in this order", _spares(plan.rentals))
         yield from section("Run", _replicas(groups))
         yield from section("Route", *_routing(plan, groups))
         if plan.kv_transfers:
@@ -180,6 +182,17 @@ def _rentals(rentals: Sequence[RentalDocument]) -> Table:
         what = (machine(rental.gpu, rental.gpus), place(rental.site, rental.provider))
         contract = contract_words(rental.contract)
         table.add_row(rental.offer_id, *what, contract, str(count), price(each), price(each * count))
+    return table
+
+
+def _spares(rentals: Sequence[RentalDocument]) -> Table:
+    table = table_of(texts=("offer",), numbers=("still there",), notes=("spares",))
+    for rental in (one for one in rentals if one.spares or one.outlook):
+        chance = None if rental.outlook is None else rental.outlook.chance_of_still_there_fraction
+        words = (
+            f"{spare.provider}/{spare.offer_id} {price(spare.price_usd_per_hour)} $/h" for spare in rental.spares
+        )
+        table.add_row(rental.offer_id, "" if chance is None else percent(chance), ", ".join(words) or "none")
     return table
 
 
