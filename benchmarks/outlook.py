@@ -211,7 +211,7 @@ def main() -> None:
         f"Plans of one to three machines on a played Vast.ai ({options.machines} machines at all clouds, seed "
         f"{options.seed}), made at instants of days {LEARNT_DAYS + 1} to {options.days}; ten minutes later "
         "the market was asked. "
-        "Stayed: were there at every minute until then, which is what a chance is of; some go and come back. "
+        "Stayed: were there at every minute until then; some go and come back. "
         "Churn 1 is the fake market as it is."
     )
     table = "\n".join([heads, "|" + "---|" * 9, *rows])

@@ -37,7 +37,7 @@ class ChanceDocument(Document):
     """How likely a machine is still there when you come, learnt from the lives of machines in the store."""
 
     chance_of_still_there_fraction: float
-    """The chance that it has as many GPUs for rent still, without a break, `within_s` after the plan was made."""
+    """The chance that it has as many GPUs for rent still, or again, `within_s` after the plan was made."""
     low_fraction: float
     """Low end of its 90 % interval."""
     high_fraction: float

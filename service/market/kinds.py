@@ -7,7 +7,7 @@ from statistics import fmean
 from sutler.service.market.outlook import Outlook
 from sutler.service.market.resources import ChanceResource, OutlookPage, OutlookResource
 from sutler.service.market.selection import contract_named, gpu_slug, provider_names
-from sutler.solver.outlook.chances import Prospect
+from sutler.solver.outlook.chances import Chance, Prospect
 from sutler.solver.outlook.lives import HOUR_S, Slot
 
 Kind = tuple[str, int, str, str]
@@ -66,8 +66,8 @@ def _of_kind(
         contract=contract,
         gpus=gpus,
         for_rent=len(there),
-        within=_mean_chance(soon),
-        lasting=_mean_chance(late),
+        within=_mean_chance([each.is_there for each in soon]),
+        lasting=_mean_chance([each.stays for each in late]),
         expected_lifetime_s=fmean(each.expected_lifetime_h for each in soon) * HOUR_S,
         rate_per_hour=fmean(each.rate_per_hour for each in soon),
         rate_low_per_hour=fmean(each.rate_low_per_hour for each in soon),
@@ -86,9 +86,9 @@ def _prospects(outlook: Outlook, slots: Sequence[Slot], within_s: float) -> list
     return [prospect for prospect in found if prospect is not None]
 
 
-def _mean_chance(found: Sequence[Prospect]) -> ChanceResource:
+def _mean_chance(found: Sequence[Chance]) -> ChanceResource:
     return ChanceResource(
-        fraction=fmean(each.chance for each in found),
-        low_fraction=fmean(each.low for each in found),
-        high_fraction=fmean(each.high for each in found),
+        fraction=fmean(each.fraction for each in found),
+        low_fraction=fmean(each.low_fraction for each in found),
+        high_fraction=fmean(each.high_fraction for each in found),
     )

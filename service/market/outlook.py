@@ -30,6 +30,9 @@ from sutler.solver.outlook.chances import Prospect, Prospects
 from sutler.solver.outlook.lives import HOUR_S, Lives, Slot, Spell, joined, watched
 
 WINDOW: Final = timedelta(days=14)  # chosen: two weeks have seen every time of the week, and are read in seconds
+MOST_ROWS: Final = (
+    1_000_000  # chosen: read and learnt from in some seconds; a busy market tells as much in fewer days
+)
 FRESH_S: Final = 600.0  # chosen: what was learnt from two weeks is not moved by ten minutes
 KEPT_S: Final = 3600.0  # chosen: where no offer changed, what is learnt changes by its hours alone
 PLANS_LOOKED_BACK: Final = 200  # chosen: a deployment that replans each hour has as many in a week
@@ -79,6 +82,12 @@ _OURS: Final = text("""
     FROM taken t JOIN provider p ON p.name = t.provider
     JOIN offer o ON o.provider_id = p.id AND o.offer_id = t.offer_id AND o.machine_id IS NOT NULL
 """)
+# From when on so many offers were written at most.
+_BUSY_SINCE: Final = text("""
+    SELECT max(at) FROM (
+        SELECT at, sum(opened) OVER (ORDER BY at DESC) AS written FROM poll WHERE at > :since AND at <= :until
+    ) AS polls WHERE written > :most
+""")
 _CHANGES: Final = text("SELECT coalesce(sum(changes), 0) FROM provider")
 
 MachineName = tuple[str, str]
@@ -121,9 +130,9 @@ class Outlook:
         if found is None:
             return None
         return ChanceDocument(
-            chance_of_still_there_fraction=found.chance,
-            low_fraction=found.low,
-            high_fraction=found.high,
+            chance_of_still_there_fraction=found.is_there.fraction,
+            low_fraction=found.is_there.low_fraction,
+            high_fraction=found.is_there.high_fraction,
             within_s=within_s,
             expected_lifetime_s=found.expected_lifetime_h * HOUR_S,
             machines=found.machines,
@@ -156,10 +165,11 @@ class OutlookCache:
 
 
 def lives_of(connection: Connection, now: datetime, window: timedelta = WINDOW) -> Lives:
-    """The lives of all machines over the last days, as far as offers are kept one by one."""
+    """The lives of all machines over the last days, as far as offers are kept one by one, and of so many at most."""
     kept_since = kept_in_full_since(connection)
     since = now - window if kept_since is None else max(now - window, kept_since)
-    asked = {"since": since, "until": now}
+    busy_since = connection.scalar(_BUSY_SINCE, {"since": since, "until": now, "most": MOST_ROWS})
+    asked = {"since": busy_since or since, "until": now}
     rows = connection.execute(_SPELLS, asked).all()
     ours = _ours(connection, asked)
     parts: list[Lives] = []

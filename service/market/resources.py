@@ -59,7 +59,7 @@ class OutlookResource(Resource):
     for_rent: int
     """Machines that are there now."""
     within: ChanceResource
-    """To be there after `within_s`, when you come."""
+    """To be there after `within_s`, when you come, still or again."""
     lasting: ChanceResource
     """To be there all the time until `for_s` later."""
     expected_lifetime_s: float

@@ -100,4 +100,4 @@ def _of_provider(lives: Lives, provider: str) -> Lives:
         hours=atoms.hours[mine],
         deaths=atoms.deaths[mine],
     )
-    return Lives(slots, own, lives.counts[kept], {})
+    return Lives(slots, own, lives.counts[kept], {}, lives.away_hours[kept], lives.returns[kept])

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, inf, prod
+from math import exp, expm1, inf, log, prod
 from typing import Final
 
 import numpy as np
 from scipy.special import gammaincinv
 
+from sutler.solver.arrays import FloatArray
 from sutler.solver.outlook.cells import Estimates
-from sutler.solver.outlook.hazards import Rate, Step
+from sutler.solver.outlook.hazards import PRIOR, Rate, Step
 from sutler.solver.outlook.lives import (
     AGES_H,
     BLOCK_H,
@@ -23,16 +24,31 @@ from sutler.solver.outlook.lives import (
 )
 
 SURE: Final = (0.05, 0.95)  # the ends of a 90 % interval
+LEAST_CHANCE: Final = 1e-12  # what a logarithm is taken of at least
 LONGEST_LIFE_H: Final = 24.0 * 365  # chosen: what is expected to last longer is said to last a year
+
+Kind = tuple[str, str, str, int]
+"""(provider, gpu, contract, gpus)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """A chance, the mean over what the rates may be, and the ends of its 90 % interval."""
+
+    fraction: float
+    low_fraction: float
+    high_fraction: float
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What is to be expected of a slot; `cell` names what was told apart, `lives` and so on what was seen of it."""
+    """What is to be expected of a slot: the chance that it stays, and that it is there then, be it again.
 
-    chance: float
-    low: float
-    high: float
+    `cell` names what was told apart, `lives` and so on what was seen of its kind.
+    """
+
+    stays: Chance
+    is_there: Chance
     rate_per_hour: float
     rate_low_per_hour: float
     rate_high_per_hour: float
@@ -49,7 +65,8 @@ class Prospects:
 
     def __init__(self, found: Estimates) -> None:
         self.estimates = found
-        self._counts: dict[tuple[str, str, str, int], tuple[int, int, int, float]] = {}
+        self._counts: dict[Kind, tuple[int, int, int, float]] = {}
+        self._back: dict[Kind, FloatArray] = {}
         self._count()
 
     def of(self, slot: Slot, *, at_s: float, within_s: float) -> Prospect | None:
@@ -65,12 +82,13 @@ class Prospects:
             (cells.rate(slot, age, time), hours)
             for age, time, hours in _path(age_h, is_known=is_known, at_s=at_s, for_h=within_s / HOUR_S)
         ]
-        chance, low, high = survival(pieces)
+        stays = survival(pieces)
+        is_there = _or_back(stays, within_s / HOUR_S, self._returns_per_hour(slot, within_s / HOUR_S))
         now = cells.rate(slot, int(age_class(age_h, is_known=is_known)), int(time_class(at_s)))
         rate_low, rate_high = (_quantile(now, q) for q in SURE)
         oldest = cells.rate(slot, OLD if is_known else UNKNOWN_AGE, int(time_class(at_s))).per_hour
         lasts_h = _expected_h(pieces, oldest)
-        return Prospect(chance, low, high, now.per_hour, rate_low, rate_high, lasts_h, *counts, cells.chain)
+        return Prospect(stays, is_there, now.per_hour, rate_low, rate_high, lasts_h, *counts, cells.chain)
 
     def _count(self) -> None:
         lives = self.estimates.lives
@@ -80,13 +98,21 @@ class Prospects:
             m, n, d, e = self._counts.get(_kind(slot), (0, 0, 0, 0.0))
             own = int(lives.counts[i])
             self._counts[_kind(slot)] = (m + 1, n + own, d + int(deaths[i]), e + float(hours[i]))
+            seen = np.stack([lives.returns[i], lives.away_hours[i]])
+            self._back[_kind(slot)] = self._back.get(_kind(slot), np.zeros_like(seen)) + seen
+
+    def _returns_per_hour(self, slot: Slot, within_h: float) -> float:
+        """The rate at which its kind comes back in so many hours of absence: many come back soon or not for long."""
+        classes = max(1, int(np.searchsorted(AGES_H, within_h, "left")))
+        returns, hours = self._back[_kind(slot)][:, :classes].sum(axis=1).tolist()
+        return Rate(PRIOR.shape + returns, PRIOR.hours + hours).per_hour
 
 
-def _kind(slot: Slot) -> tuple[str, str, str, int]:
+def _kind(slot: Slot) -> Kind:
     return slot.provider, slot.gpu, slot.contract, slot.gpus
 
 
-def survival(pieces: Sequence[tuple[Rate, float]]) -> tuple[float, float, float]:
+def survival(pieces: Sequence[tuple[Rate, float]]) -> Chance:
     """The chance to outlive so many hours at each of these rates, and the ends of its 90 % interval.
 
     The chance is the mean over what the rates may be. The interval takes the sum of rate x hours for a Gamma variable
@@ -99,10 +125,21 @@ def survival(pieces: Sequence[tuple[Rate, float]]) -> tuple[float, float, float]
     mean = sum(rate.per_hour * hours for rate, hours in joined.items())
     variance = sum(rate.shape * (hours / rate.hours) ** 2 for rate, hours in joined.items())
     if mean <= 0 or variance <= 0:
-        return 1.0, 1.0, 1.0
+        return Chance(1.0, 1.0, 1.0)
     total = Rate(mean**2 / variance, mean / variance)
     low, high = (exp(-_quantile(total, q)) for q in reversed(SURE))
-    return chance, low, high
+    return Chance(chance, low, high)
+
+
+def _or_back(stays: Chance, hours: float, returns_per_hour: float) -> Chance:
+    """The chance to be there at the end, where what goes comes back at a rate and may go again."""
+
+    def found(chance: float) -> float:
+        leaves = -log(max(chance, LEAST_CHANCE)) / hours
+        both = leaves + returns_per_hour
+        return 1.0 - leaves / both * -expm1(-both * hours)
+
+    return Chance(*map(found, (stays.fraction, stays.low_fraction, stays.high_fraction)))
 
 
 def _quantile(rate: Rate, q: float) -> float:

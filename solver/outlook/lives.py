@@ -73,12 +73,18 @@ class Atoms:
 @dataclass(frozen=True, slots=True)
 class Lives:
     """What was seen of all slots; `counts` has how many lives of each, `since_s` since when one that is there now has
-    been seen, and whether that is its true age."""
+    been seen, and whether that is its true age.
+
+    `away_hours` and `returns`, [slots, ages]: for how long slots were watched while they were gone, and how often
+    they came back, by how long they had been gone.
+    """
 
     slots: tuple[Slot, ...]
     atoms: Atoms
     counts: IntArray
     since_s: dict[Slot, tuple[float, bool]]
+    away_hours: FloatArray
+    returns: FloatArray
 
 
 def time_class(t_s: FloatArray | float) -> IntArray:
@@ -100,7 +106,8 @@ def watched(slots: Sequence[Slot], spells: Sequence[Sequence[Spell]], looks_s: F
     number = np.repeat(np.arange(len(slots)), [len(own) for own in spells])
     flat = [spell for own in spells for spell in own]
     if not flat or len(looks_s) == 0:
-        return Lives(tuple(slots), _no_atoms(), np.zeros(len(slots), np.int64), {})
+        never = np.zeros((len(slots), len(AGES_H)))
+        return Lives(tuple(slots), _no_atoms(), np.zeros(len(slots), np.int64), {}, never, never)
     start, end = np.array([s.start_s for s in flat]), np.array([s.end_s for s in flat])
     ours = np.array([s.is_ours for s in flat])
     view = _View(looks_s)
@@ -127,13 +134,36 @@ def watched(slots: Sequence[Slot], spells: Sequence[Sequence[Spell]], looks_s: F
     np.add.at(deaths, index, 1.0)
     there = np.flatnonzero(~np.isfinite(end))
     since = {slots[number[i]]: (float(start[i]), bool(known[i])) for i in there}
-    return Lives(tuple(slots), _atoms(hours, deaths), np.bincount(number, minlength=len(slots)), since)
+    away = _away(view, len(slots), number, first, np.where(is_over, last + 1, -1))
+    return Lives(tuple(slots), _atoms(hours, deaths), np.bincount(number, minlength=len(slots)), since, *away)
+
+
+def _away(
+    view: "_View", slots: int, number: IntArray, first: IntArray, gone: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Hours away and returns, from the looks that first found a slot gone (-1: none did) to those that found it
+    again."""
+    hours, returns = np.zeros((slots, len(AGES_H))), np.zeros((slots, len(AGES_H)))
+    comes_back = np.append(number[1:] == number[:-1], False)
+    then = np.where(comes_back, np.append(first[1:], 0), len(view.looks_s) - 1)
+    left = np.flatnonzero(gone >= 0)
+    slot, begun, ended = number[left], gone[left], then[left]
+    watched_h, at = view.hours.sum(axis=1), view.looks_s
+    for age, (low_h, high_h) in enumerate(zip(AGES_H, (*AGES_H[1:], np.inf), strict=True)):
+        a = np.clip(np.searchsorted(at, at[begun] + low_h * HOUR_S, "left"), begun, ended)
+        b = np.clip(np.searchsorted(at, at[begun] + high_h * HOUR_S, "left"), begun, ended)
+        np.add.at(hours[:, age], slot, watched_h[b] - watched_h[a])
+    back = comes_back[left] & view.kept[ended - 1]
+    after_h = (at[ended[back] - 1] - at[begun[back]]) / HOUR_S
+    np.add.at(returns, (slot[back], age_class(after_h, is_known=True)), 1.0)
+    return hours, returns
 
 
 class _View:
     """The looks: which pauses between them were short enough to count, and the hours watched up to each, by time."""
 
     def __init__(self, looks_s: FloatArray) -> None:
+        self.looks_s = looks_s
         pauses = np.diff(looks_s)
         kept = pauses <= USUAL_GAPS * (np.median(pauses) if len(pauses) else 0.0)
         self.kept = np.append(kept, False)  # of the pause after each look; nothing is known after the last
@@ -166,7 +196,7 @@ def joined(parts: Sequence[Lives]) -> Lives:
     """The lives of several clouds together."""
     slots = tuple(slot for part in parts for slot in part.slots)
     if not slots:
-        return Lives((), _no_atoms(), np.zeros(0, np.int64), {})
+        return watched((), (), np.zeros(0))
     offsets = np.cumsum([0, *(len(part.slots) for part in parts)])
     atoms = [part.atoms for part in parts]
     return Lives(
@@ -177,4 +207,6 @@ def joined(parts: Sequence[Lives]) -> Lives:
         ),
         np.concatenate([part.counts for part in parts]),
         {slot: since for part in parts for slot, since in part.since_s.items()},
+        np.concatenate([part.away_hours for part in parts]),
+        np.concatenate([part.returns for part in parts]),
     )

@@ -261,3 +261,24 @@ def test_pruning_says_what_it_did(cloud: FakeCloud) -> None:
     result = sutler("db", "prune", "--history-days", "30")
     assert result.stdout.startswith("Kept in full since")
     assert "0 rows deleted" in result.stdout
+
+
+def test_the_outlook_is_of_what_was_watched(cloud: FakeCloud) -> None:
+    assert sutler("market", "outlook").exit_code == 4
+    polled("vastai")
+    polled("vastai")
+    result = sutler("market", "outlook", "rtx-3090", "--within", "1h", "--json")
+    page = json.loads(result.stdout)
+    assert (result.exit_code, page["within_s"]) == (0, 3600)
+    assert {kind["gpu"] for kind in page["items"]} == {"rtx-3090"}
+    assert all(0 < kind["lasting"]["fraction"] <= kind["within"]["fraction"] < 1 for kind in page["items"])
+    assert sutler("market", "outlook", "--for", "soon").exit_code == 2
+
+
+def test_a_plan_on_the_store_says_how_likely_its_offers_are_there(cloud: FakeCloud) -> None:
+    polled("vastai")
+    polled("vastai")
+    wanted = {"gpus": ["rtx-3090"], "providers": ["vastai"]}
+    plan = json.loads(sutler("plan", "-", "--json", stdin=problem(filter=wanted)).stdout)
+    assert all(0 < rental["outlook"]["chance_of_still_there_fraction"] < 1 for rental in plan["rentals"])
+    assert 0 < plan["availability"]["chance_fraction"] <= plan["availability"]["chance_with_spares_fraction"] < 1

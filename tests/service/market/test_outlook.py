@@ -71,6 +71,13 @@ def test_an_answer_that_was_cut_says_nothing_of_what_is_dearer(store: Store) -> 
     assert found.since_s.keys() == {Slot("north", "h100-sxm", "on_demand", 1, "m")}
 
 
+def test_of_a_busy_market_the_last_offers_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sutler.service.market.outlook.MOST_ROWS", 2)
+    for number in range(6):
+        store.poll(an_answer(an_offer("x", 1.0 + number), a_slice("a", 1, 2.0 + number)))
+    assert of_size(lives(store)) == (1, 0, pytest.approx(1 * MINUTE_H))
+
+
 def test_words_prices_and_what_names_no_machine_have_no_lives(store: Store) -> None:
     store.poll_all(
         *[
@@ -145,7 +152,7 @@ def test_an_offer_that_was_seen_long_ago_is_less_likely_there(store: Store) -> N
     stale = outlook.of_offer(offer, 8, now=now + timedelta(hours=1), within_s=600)
     assert fresh is not None
     assert stale is not None
-    assert stale.chance < fresh.chance
+    assert stale.is_there.fraction < fresh.is_there.fraction
     assert outlook.of_offer(store.offer("x"), 1, now=now, within_s=600) is None
 
 

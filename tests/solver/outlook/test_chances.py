@@ -1,7 +1,7 @@
 """Chances against truths: hazards that are known, lives that do not end at one rate, and cells that are worth it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -51,8 +51,9 @@ def test_intervals_cover_what_is_true() -> None:
             slot = there[seed % len(there)]
             found = Prospects(estimates(lives)).of(slot, at_s=now_s, within_s=AHEAD_H * HOUR_S)
             assert found is not None
-            assert found.low <= found.chance <= found.high
-            covered.append(found.low <= np.exp(-AHEAD_H * rates[slot.provider, slot.gpu]) <= found.high)
+            assert found.stays.low_fraction <= found.stays.fraction <= found.stays.high_fraction
+            truth = np.exp(-AHEAD_H * rates[slot.provider, slot.gpu])
+            covered.append(found.stays.low_fraction <= truth <= found.stays.high_fraction)
     assert len(covered) > 0.95 * DRAWS
     assert 0.85 <= np.mean(covered) <= 0.95
 
@@ -75,7 +76,7 @@ def test_lives_that_end_young_are_told_by_age_and_agree_with_kaplan_and_meier() 
     for hours in (1.0, 3.0, 12.0):
         new = prospects.of(a_slot("new"), at_s=MONDAY_S + 10 * DAY_S, within_s=hours * HOUR_S)
         assert new is not None
-        assert new.chance == pytest.approx(float(curve.evaluate(hours)), abs=0.06)
+        assert new.stays.fraction == pytest.approx(float(curve.evaluate(hours)), abs=0.06)
 
 
 def mixed(hosts: Sequence[float], seed: int) -> Lives:
@@ -113,14 +114,14 @@ def test_a_kind_that_nobody_watched_has_no_prospect() -> None:
 
 def test_more_time_and_fewer_lives_make_less_sure() -> None:
     known, vague = Rate(50, 500), Rate(1, 10)
-    assert survival([(known, 1)])[0] > survival([(known, 2)])[0]
-    (_, low, high), (_, lowest, highest) = survival([(known, 1)]), survival([(vague, 1)])
-    assert lowest < low < high < highest
+    sure, unsure = survival([(known, 1)]), survival([(vague, 1)])
+    assert sure.fraction > survival([(known, 2)]).fraction
+    assert unsure.low_fraction < sure.low_fraction < sure.high_fraction < unsure.high_fraction
 
 
 def test_of_one_rate_the_interval_is_exact() -> None:
     rates = np.random.default_rng(1).gamma(5.0, 1 / 40.0, 400_000)
-    chance, low, high = survival([(Rate(5, 40), 2.0), (Rate(5, 40), 4.0)])
+    chance, low, high = astuple(survival([(Rate(5, 40), 2.0), (Rate(5, 40), 4.0)]))
     true = np.exp(-6 * rates)
     assert (chance, low, high) == pytest.approx((true.mean(), *np.quantile(true, [0.05, 0.95])), abs=2e-3)
 
@@ -139,4 +140,16 @@ def test_the_figures_say_what_was_seen() -> None:
     assert (found.machines, found.lives, found.deaths) == (2, 3, 2)
     assert found.machine_hours == pytest.approx(8 - 600 / HOUR_S, abs=0.01)
     assert found.rate_low_per_hour < found.rate_per_hour < found.rate_high_per_hour
-    assert replace(found, chance=0) != found
+    assert found.stays.fraction < found.is_there.fraction < 1
+
+
+def test_what_comes_back_soon_is_there_though_it_went() -> None:
+    """Up for two hours and away for half an hour on average; the truth is that of a process with two states."""
+    chance, kind = np.random.default_rng(1), AliveAndGone(exponential(2.0), exponential(0.5))
+    slots = [a_slot(f"m{i}") for i in range(60)]
+    looks_s = looks(6, every_s=60.0)
+    prospects = Prospects(estimates(watched_machines([(slot, kind) for slot in slots], looks_s, chance)))
+    found = prospects.of(a_slot("new"), at_s=float(looks_s[-1]), within_s=0.5 * HOUR_S)
+    assert found is not None
+    assert found.stays.fraction == pytest.approx(np.exp(-0.5 / 2), abs=0.02)
+    assert found.is_there.fraction == pytest.approx(1 - 0.2 * (1 - np.exp(-2.5 * 0.5)), abs=0.02)

@@ -70,6 +70,14 @@ def test_of_one_look_it_is_known_that_it_was_there_and_nothing_more() -> None:
     assert (len(lives.atoms.slot), lives.since_s) == (0, {a_slot(): (at(0), False)})
 
 
+def test_absences_are_watched_until_somebody_finds_it_again_or_the_end() -> None:
+    lives = of_one(Spell(at(5), at(7)), Spell(at(10), at(47)))
+    assert lives.returns.sum() == 1
+    assert lives.returns[0, 3] == 1  # after two to four hours
+    assert lives.away_hours[0, :2].tolist() == pytest.approx([1.0, 1.0 - 300 / HOUR_S])
+    assert lives.away_hours.sum() == pytest.approx(3 + 1 - 300 / HOUR_S)
+
+
 def test_without_looks_nothing_is_known() -> None:
     assert len(of_one(Spell(at(0)), looks_s=np.zeros(0)).atoms.slot) == 0
 
