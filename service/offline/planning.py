@@ -201,7 +201,7 @@ def _nothing_for_rent(disk_gb: float, goal: RentalGoal, offers: Sequence[Offer])
 
 def _rental(machine: RentedMachines) -> OfflineRental:
     given = asdict(machine.unit.offer) | asdict(machine.unit) | asdict(machine)
-    return OfflineRental(**{name: given[name] for name in OfflineRental.model_fields})
+    return OfflineRental(**{name: given[name] for name in OfflineRental.model_fields if name in given})
 
 
 def _choice(found: MachineSet) -> MachineChoice:

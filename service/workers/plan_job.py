@@ -127,9 +127,6 @@ class Maker(Attempts[Claim]):
             issued = self._issued(claimed, plan, verdict.translation)
         return Made(issued, verdict.translation, replan.facts.now, replan, verdict)
 
-    async def _with_chances(self, made: "Made") -> PlanDocument:
-        return await asyncio.to_thread(self.market.with_chances, made.plan, made.translation)
-
     async def _translated(self, document: ProblemDocument) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""
         now = self.now()
