@@ -152,6 +152,31 @@ def test_what_stands_keeps_the_contracts_of_before_and_the_order_of_its_keys(new
         assert json.loads(before["said"]) == said
 
 
+def test_offers_of_a_filled_store_live_through_both_directions(new_database: StoreSettings) -> None:
+    """A storage price that is unknown now counted as 0 before; what only the newer version states is lost with it."""
+    columns = "disk_usd_per_gb_month, ram_gb, host_id"
+    prices = "SELECT offer_id, disk_usd_per_gb_month FROM offer ORDER BY offer_id"
+    with opened(new_database) as engine:
+        upgrade(engine)
+        with engine.begin() as connection:
+            connection.execute(text("INSERT INTO provider (name) VALUES ('acme')"))
+            for name, values in (("unknown", "NULL, 64, 'h9'"), ("stated", "0.12, NULL, NULL")):
+                connection.execute(
+                    text(f"""
+                    INSERT INTO offer (provider_id, valid, state, offer_id, contract, feed, gpu, gpus, available,
+                                       availability_basis, price_usd_per_hour, divisible, disk_included_gb, {columns})
+                    SELECT id, tstzrange(now(), NULL), '', '{name}', 'on_demand', '', 't4', 1, 1, 'count', 1,
+                           false, 0, {values} FROM provider""")
+                )
+        downgrade(engine, "0007")
+        assert found(engine, prices) == [("stated", 0.12), ("unknown", 0.0)]
+        upgrade(engine)
+        assert found(engine, f"SELECT {columns} FROM offer ORDER BY offer_id") == [
+            (0.12, None, None),
+            (0.0, None, None),
+        ]
+
+
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:
     start = threading.Barrier(3, timeout=PATIENCE_S)
 
