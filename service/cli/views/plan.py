@@ -27,6 +27,7 @@ from sutler.service.cli.views.wording import (
 )
 from sutler.service.documents.plan import (
     BindingDocument,
+    ChanceDocument,
     ComboDocument,
     ConflictDocument,
     EvidenceDocument,
@@ -188,12 +189,19 @@ def _rentals(rentals: Sequence[RentalDocument]) -> Table:
 def _spares(rentals: Sequence[RentalDocument]) -> Table:
     table = table_of(texts=("offer",), numbers=("still there",), notes=("spares",))
     for rental in (one for one in rentals if one.spares or one.outlook):
-        chance = None if rental.outlook is None else rental.outlook.chance_of_still_there_fraction
         words = (
             f"{spare.provider}/{spare.offer_id} {price(spare.price_usd_per_hour)} $/h" for spare in rental.spares
         )
-        table.add_row(rental.offer_id, "" if chance is None else percent(chance), ", ".join(words) or "none")
+        table.add_row(rental.offer_id, _chance_words(rental.outlook), ", ".join(words) or "none")
     return table
+
+
+def _chance_words(outlook: ChanceDocument | None) -> str:
+    """The chance and the low end of its interval, which is far off where little was seen."""
+    if outlook is None:
+        return ""
+    chance, low = outlook.chance_of_still_there_fraction, outlook.low_fraction
+    return f"{percent(chance)}, at least {percent(low)}"
 
 
 def _replicas(groups: Sequence[ReplicaGroup]) -> Table:
