@@ -33,7 +33,10 @@ MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class LinearProgram:
-    """minimise cost @ x  subject to  row_lower <= matrix @ x <= row_upper,  lower <= x <= upper."""
+    """minimise cost @ x  subject to  row_lower <= matrix @ x <= row_upper,  lower <= x <= upper.
+
+    Raises ValueError for arrays of other lengths than the matrix has: HiGHS would read beyond their ends.
+    """
 
     cost: FloatArray  # [num_columns]
     matrix: csr_array  # [num_rows, num_columns]
@@ -42,6 +45,14 @@ class LinearProgram:
     lower: FloatArray
     upper: FloatArray
     integer: BoolArray
+
+    def __post_init__(self) -> None:
+        rows, columns = self.matrix.shape
+        lengths = {"cost": columns, "lower": columns, "upper": columns, "integer": columns}
+        lengths |= {"row_lower": rows, "row_upper": rows}
+        wrong = [name for name, length in lengths.items() if len(getattr(self, name)) != length]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: expected {columns} columns and {rows} rows")
 
 
 @dataclass(frozen=True, slots=True)

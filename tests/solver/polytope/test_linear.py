@@ -1,5 +1,8 @@
 """Linear programs and their matrices: solutions and duals that are known, and what has none."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.sparse import block_array, csr_array
@@ -43,6 +46,16 @@ def test_the_dual_of_an_upper_side_is_what_more_of_it_saves() -> None:
     found = solve_lp(a_program([[1.0, 2.0]], [-np.inf], [10.0], [-1.0, -1.0]))
     assert found.objective == pytest.approx(-10.0)
     assert found.row_duals.tolist() == pytest.approx([-1.0])
+
+
+@pytest.mark.parametrize("name", ["cost", "lower", "upper", "integer", "row_lower", "row_upper"])
+def test_arrays_that_are_shorter_or_longer_than_the_matrix_never_reach_the_solver(name: str) -> None:
+    """It takes pointers, and would read beyond their ends."""
+    program = a_program([[1.0, 2.0]], [-np.inf], [10.0], [-1.0, -1.0])
+    for length in (0, 3):
+        other: dict[str, Any] = {name: np.zeros(length)}
+        with pytest.raises(ValueError, match=f"{name}: expected 2 columns and 1 rows"):
+            replace(program, **other)
 
 
 def test_what_cannot_be_has_no_solution() -> None:
