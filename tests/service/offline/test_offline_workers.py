@@ -11,7 +11,7 @@ from tests.service.running import Running, finished, until
 
 pytestmark = pytest.mark.slow
 
-LONG = an_application(models=[an_asker(count=150_000, output_tokens=300)], edges=[], search={"time_limit_s": 10})
+LONG = an_application(models=[an_asker(count=150_000, output_tokens=300)], edges=[], search={"time_limit_s": 60})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,8 @@ def test_the_plan_of_a_killed_worker_is_made_by_another_one(scene: Scene, api: R
     until(lambda: api.get(url).json()["status"] == "running" and solvers(of(worker)))
     other, (solver,) = scene.worker(), solvers(of(worker))
     kill(of(worker))
-    assert finished(api, url)["schema"] == "sutler/offline-plan/v1"
+    made = finished(api, url)
+    assert made["schema"] == "sutler/offline-plan/v1", str(made)
     assert story(scene, url)[1:] == (2, 1)
     until_gone(solver)
     assert other.stop() == 0
