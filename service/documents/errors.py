@@ -42,10 +42,14 @@ class DocumentError(SutlerError):
 
 
 class NoMarketDataError(RemediedError):
-    """The market holds no offers to plan with."""
+    """The market holds no offers to plan with; `is_stale`: since all that it holds are too old."""
 
     kind = Kind(503, "no-market-data", "There is nothing to plan with")
     exit_status = Exit.NO_MARKET_DATA
+
+    def __init__(self, reason: str, remedy: str, *, is_stale: bool = False) -> None:
+        super().__init__(reason, remedy)
+        self.is_stale = is_stale
 
     @property
     def lines(self) -> Sequence[str]:

@@ -54,36 +54,7 @@ class ChanceDocument(Document):
     """How many of these were seen to end."""
 
 
-class SpareDocument(Document):
-    """An offer that can take a rental's place, with everything else as planned."""
-
-    offer_id: str
-    """The provider's id."""
-    provider: str
-    """Who rents it out."""
-    site: str | None
-    """Where it stands, if the market says it."""
-    gpu: str
-    """Slug of the GPU."""
-    gpus: int
-    """GPUs of one machine."""
-    count: int
-    """Machines: all of the rental's."""
-    price_usd_per_hour: float
-    """USD per hour and machine, storage included."""
-    contract: ContractName
-    """As in the market snapshot."""
-    storage_gb: float
-    """Disk to rent with each machine, GB."""
-    storage_usd_per_hour: float
-    """USD per hour and machine for disk above what the price includes; part of the price."""
-    machine_id: str | None = None
-    """The machine, where the market names it: its offers change their ids."""
-    outlook: ChanceDocument | None = None
-    """How likely it is still there; null where no lives of such machines are known."""
-
-
-class RentalDocument(Document):
+class MachinesDocument(Document):
     """`count` machines (or slices) of one offer."""
 
     offer_id: str
@@ -106,6 +77,20 @@ class RentalDocument(Document):
     """Disk to rent with each machine, GB; 0 where the offer does not price or limit its disk."""
     storage_usd_per_hour: float
     """USD per hour and machine for disk above what the price includes; part of the price."""
+
+
+class SpareDocument(MachinesDocument):
+    """An offer that can take a rental's place, with as many machines and everything else as planned."""
+
+    machine_id: str | None = None
+    """The machine, where the market names it: its offers change their ids."""
+    outlook: ChanceDocument | None = None
+    """How likely it is still there; null where no lives of such machines are known."""
+
+
+class RentalDocument(MachinesDocument):
+    """`count` machines (or slices) of one offer."""
+
     held: bool = False
     """Rented already, as reported in the deployment's holdings."""
     traffic_usd_per_hour: float | None = None

@@ -5,6 +5,7 @@ ids, prices and slices. Supply that is known by words or list prices alone names
 of a machine that we rented is no end: where it was held or planned by a deployment of this store when it went.
 """
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from sqlalchemy import Connection, Engine, text
 
 from sutler.service.db.engine import connected
+from sutler.service.db.errors import DatabaseError
 from sutler.service.db.tables import LONGEST_BRIEF
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import ChanceDocument
@@ -29,12 +31,14 @@ from sutler.solver.outlook.cells import estimates
 from sutler.solver.outlook.chances import Prospect, Prospects
 from sutler.solver.outlook.lives import HOUR_S, Lives, Slot, Spell, joined, watched
 
+logger = logging.getLogger("sutler.market")
+
 WINDOW: Final = timedelta(days=14)  # chosen: two weeks have seen every time of the week, and are read in seconds
 MOST_ROWS: Final = (
     1_000_000  # chosen: read and learnt from in some seconds; a busy market tells as much in fewer days
 )
 FRESH_S: Final = 600.0  # chosen: what was learnt from two weeks is not moved by ten minutes
-KEPT_S: Final = 3600.0  # chosen: where no offer changed, what is learnt changes by its hours alone
+KEPT_S: Final = 3600.0  # chosen: an hour more or less of two weeks moves no chance that people would notice
 PLANS_LOOKED_BACK: Final = 200  # chosen: a deployment that replans each hour has as many in a week
 CARRIED_OUT: Final = timedelta(hours=1)  # chosen: who carries out a plan has rented its machines by then
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # numbers of GPUs that a divisible offer is rented by
@@ -88,7 +92,6 @@ _BUSY_SINCE: Final = text("""
         SELECT at, sum(opened) OVER (ORDER BY at DESC) AS written FROM poll WHERE at > :since AND at <= :until
     ) AS polls WHERE written > :most
 """)
-_CHANGES: Final = text("SELECT coalesce(sum(changes), 0) FROM provider")
 
 MachineName = tuple[str, str]
 """(provider, machine_id)."""
@@ -142,26 +145,45 @@ class Outlook:
 
 
 class OutlookCache:
-    """Learns when it is asked, and keeps what was learnt for some minutes: several threads wait for the first."""
+    """What was learnt last, for all threads of a process.
+
+    Nobody waits for the news: who asks some minutes later gets what is known, while a thread of its own learns anew.
+    Only who asks first, or after a long silence, waits.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: tuple[int, float, Outlook] | None = None
+        self._learning = threading.Lock()
+        self._found: tuple[float, Outlook] | None = None
 
     def get(self, engine: Engine, now: datetime) -> Outlook:
         """Raises DatabaseError."""
-        with self._lock:
-            kept = self._found
-            if kept is not None and monotonic() - kept[1] < FRESH_S:
-                return kept[2]
-            with connected(engine, isolation_level="REPEATABLE READ") as connection:
-                changes = int(connection.scalar(_CHANGES) or 0)
-                if kept is not None and kept[0] == changes and monotonic() - kept[1] < KEPT_S:
-                    return kept[2]
-                lives = lives_of(connection, now)
-            found = Outlook(now, Prospects(estimates(lives)))
-            self._found = (changes, monotonic(), found)
-            return found
+        known = self._known(KEPT_S)
+        if known is None:
+            with self._learning:
+                return self._known(KEPT_S) or self._learn(engine, now)
+        if self._known(FRESH_S) is None and self._learning.acquire(blocking=False):
+            threading.Thread(target=self._learn_aside, args=(engine, now), daemon=True, name="outlook").start()
+        return known
+
+    def _known(self, most_age_s: float) -> Outlook | None:
+        found = self._found
+        return found[1] if found is not None and monotonic() - found[0] <= most_age_s else None
+
+    def _learn(self, engine: Engine, now: datetime) -> Outlook:
+        with connected(engine, isolation_level="REPEATABLE READ") as connection:
+            lives = lives_of(connection, now)
+        learnt = Outlook(now, Prospects(estimates(lives)))
+        self._found = (monotonic(), learnt)
+        return learnt
+
+    def _learn_aside(self, engine: Engine, now: datetime) -> None:
+        """Holds the lock that `get` has taken, and gives it back."""
+        try:
+            self._learn(engine, now)
+        except DatabaseError as error:
+            logger.warning("the outlook stays as it was learnt before: %s", error)
+        finally:
+            self._learning.release()
 
 
 def lives_of(connection: Connection, now: datetime, window: timedelta = WINDOW) -> Lives:

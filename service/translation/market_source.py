@@ -278,14 +278,14 @@ def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> N
     counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
     age = (now - snapshot.taken_at).total_seconds()
     total = len(snapshot.offers)
-    reason = f"market: none of {total} offers is left (dropped by {counts}; the snapshot is {age:.0f} s old)"
+    reason = f"market: none of {total} offers is left (dropped by {counts}"
     if set(dropped) == {STALE}:
         remedy = "poll (`sutler market poll`) or take a fresh snapshot, or raise market.filter.max_age_s"
-        return NoMarketDataError(reason, remedy)
+        return NoMarketDataError(f"{reason}; the snapshot is {age:.0f} s old)", remedy, is_stale=True)
     has = ""
     if "filter.providers" in dropped:
         has = f" (the market has offers of {', '.join(sorted({offer.provider for offer in snapshot.offers}))})"
-    return NoMarketDataError(reason, f"loosen market.filter{has}, or take a fresh snapshot of more providers")
+    return NoMarketDataError(f"{reason})", f"loosen market.filter{has}, or take a fresh snapshot of more providers")
 
 
 def _count_note(kept: int, dropped: Counter[str]) -> Iterable[str]:

@@ -31,6 +31,7 @@ ASKED: Final = Drift("asked", "a new plan was asked for, or the problem was chan
 # rates starts no search again. A larger margin would overlook offers that are a little better.
 BETTER_PROMISE: Final = 1.02
 LEAST_PROMISE_USD: Final = 0.01
+SILENT: Final = "no provider has answered of late"
 LONGEST_SEARCH_S: Final = 20.0  # chosen: a longer search finds more, but other deployments wait for their looks
 
 
@@ -40,7 +41,7 @@ class PreparedLook:
 
     `problem` is the deployment's with the traffic that is seen. `consideration` None: nothing has moved that could
     call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
-    has settled. `is_dark`: no provider has answered of late, and only what is held is considered.
+    has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty.
     """
 
     facts: Facts
@@ -51,7 +52,7 @@ class PreparedLook:
     consideration: Consideration | None
     moved: bool
     is_whole: bool
-    is_dark: bool
+    dark: str
     repeated: PastSearch | None
 
     @property
@@ -69,7 +70,7 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     document = seen(facts.problem, facts.traffic, None if facts.is_asked or facts.is_behind else facts.planned)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
-    translation, is_dark = _translated(facts, document, rented)
+    translation, dark = _translated(facts, document, rented)
     stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)
     assessed = assess(
         plan,
@@ -94,21 +95,21 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     repeated = repeated_search(facts, document, assessed, drifts)
     if repeated is None and _is_needed(facts, drifts):
         settled_only = not (moved or whole_market or facts.is_asked or is_cooling)
-        offers = () if is_dark else stated.for_rent(translation.problem.offers)
+        offers = () if dark else stated.for_rent(translation.problem.offers)
         offers = settled_offers(offers, facts.settled, stated.offers) if settled_only else offers
         consideration = _consideration(
             facts, plan, translation, assessed, drifts, moved=moved, offers=offers, stated=stated
         )
-        is_whole = is_dark or not settled_only or facts.settled is None
+        is_whole = bool(dark) or not settled_only or facts.settled is None
     return PreparedLook(
-        facts, document, translation, drifts, assessed, consideration, moved, is_whole, is_dark, repeated
+        facts, document, translation, drifts, assessed, consideration, moved, is_whole, dark, repeated
     )
 
 
-def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]) -> tuple[Translation, bool]:
-    """The problem on the market, and whether that is dark.
+def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]) -> tuple[Translation, str]:
+    """The problem on the market, and why nothing of that is for rent, where nothing is.
 
-    Where nothing of the market is fresh, it is taken as it was, so that what is held can be judged.
+    The market is then taken as it was, unfit and old offers too, so that what is held can be judged.
     """
 
     def translated(problem: ProblemDocument) -> Translation:
@@ -125,13 +126,13 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
         return replace(found, problem=replace(found.problem, derated=(*found.problem.derated, *derated)))
 
     try:
-        return translated(document), False
-    except NoMarketDataError:
+        return translated(document), ""
+    except NoMarketDataError as error:
         if not facts.holdings:
             raise
         past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
         market = document.market.model_copy(update={"filter": past})
-        return translated(document.model_copy(update={"market": market})), True
+        return translated(document.model_copy(update={"market": market})), SILENT if error.is_stale else error.reason
 
 
 def _wished(facts: Facts) -> set[OfferKey]:

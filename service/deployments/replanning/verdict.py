@@ -35,7 +35,6 @@ from sutler.solver.replanning import Consideration, Considered, OptionKind, Repl
 
 CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
-DARK: Final = "no provider has answered of late: only what is held is considered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +178,8 @@ def _state(
         multiple, conflicts = repeated.load_multiple, repeated.conflicts
     elif conflicts:
         detail += _lacking(conflicts)
-    if prepared.is_dark and not issues and status != "short":
-        status, detail = "blind", DARK
+    if prepared.dark and not issues and status != "short":
+        status, detail = "blind", f"{prepared.dark}: only what is held is considered"
     return State(
         status=status,
         detail=detail,

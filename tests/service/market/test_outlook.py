@@ -1,16 +1,20 @@
 """Lives of machines as the store tells them, and what people are told of them."""
 
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
 from sutler.adapters.base import Coverage, Offer
+from sutler.service.market import outlook
 from sutler.service.market.kinds import KindFilter, outlook_page
 from sutler.service.market.outlook import Outlook, OutlookCache, lives_of
 from sutler.solver.outlook.lives import Lives, Slot
 from tests.service.market.builders import Store, a_failure, an_answer, an_offer
+from tests.service.running import until
 
 MINUTE_H = 1 / 60
 
@@ -146,16 +150,52 @@ def test_what_is_told_of_a_kind(store: Store) -> None:
 
 
 def test_an_offer_that_was_seen_long_ago_is_less_likely_there(store: Store) -> None:
-    outlook, now = watched_for_a_while(store), store.time.now()
+    learnt, now = watched_for_a_while(store), store.time.now()
     offer = store.offer("b")
-    fresh = outlook.of_offer(offer, 8, now=now, within_s=600)
-    stale = outlook.of_offer(offer, 8, now=now + timedelta(hours=1), within_s=600)
+    fresh = learnt.of_offer(offer, 8, now=now, within_s=600)
+    stale = learnt.of_offer(offer, 8, now=now + timedelta(hours=1), within_s=600)
     assert fresh is not None
     assert stale is not None
     assert stale.is_there.fraction < fresh.is_there.fraction
-    assert outlook.of_offer(store.offer("x"), 1, now=now, within_s=600) is None
+    assert learnt.of_offer(store.offer("x"), 1, now=now, within_s=600) is None
 
 
 def test_what_was_learnt_is_kept_for_a_while(store: Store) -> None:
     cache, now = OutlookCache(), store.time.now()
     assert cache.get(store.engine, now) is cache.get(store.engine, now + timedelta(seconds=1))
+
+
+@pytest.fixture
+def soon_old(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was learnt is to be learnt anew whenever it is asked for; waits for who does at the end."""
+    monkeypatch.setattr(outlook, "FRESH_S", 0.0)
+    yield
+    until(lambda: "outlook" not in {thread.name for thread in threading.enumerate()})
+
+
+@pytest.mark.usefixtures("soon_old")
+def test_what_is_some_minutes_old_is_told_while_it_is_learnt_anew(store: Store) -> None:
+    cache, now = OutlookCache(), store.time.now()
+    first = cache.get(store.engine, now)
+    later = now + timedelta(minutes=11)
+    with store.engine.begin() as writer:
+        writer.execute(text("LOCK TABLE offer IN ACCESS EXCLUSIVE MODE"))  # who reads the market waits
+        assert cache.get(store.engine, later) is first
+        assert cache.get(store.engine, later) is first
+    until(lambda: cache.get(store.engine, later).at == later)
+
+
+def test_what_is_older_than_that_is_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, now = OutlookCache(), store.time.now()
+    first = cache.get(store.engine, now)
+    monkeypatch.setattr(outlook, "KEPT_S", 0.0)
+    assert cache.get(store.engine, now) is not first
+
+
+@pytest.mark.usefixtures("soon_old")
+def test_an_outlook_stays_while_the_store_cannot_be_read(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    cache, now = OutlookCache(), store.time.now()
+    first = cache.get(store.engine, now)
+    assert cache.get(create_engine("postgresql+psycopg://nobody@127.0.0.1:1/nothing"), now) is first
+    until(lambda: "the outlook stays as it was learnt before" in caplog.text)
+    until(lambda: cache.get(store.engine, now) is not first)

@@ -43,6 +43,20 @@ def test_what_is_added_to_them_is_fit() -> None:
     assert sum(after.values()) > sum(before.values())
 
 
+def test_a_market_of_which_all_is_unfit_is_told_apart_from_providers_that_are_silent() -> None:
+    world = a_world()
+    before = machines(world)
+    others = [offer for offer in all_with(open_ports=0) if f"{offer.provider}/{offer.offer_id}" not in before]
+    world.poll(*others)
+    state = world.look().state
+    assert machines(world) == before
+    assert state.status == "blind"
+    assert state.detail == (
+        f"market: none of {len(others)} offers is left (dropped by filter.fit.min_open_ports {len(others)}): "
+        "only what is held is considered"
+    )
+
+
 def test_a_listing_that_comes_to_its_end_before_it_is_rented_is_no_reason_to_plan_anew() -> None:
     ends = START + timedelta(days=1, minutes=5)
     world = a_world(*all_with(listed_until=ends), rented=False)
