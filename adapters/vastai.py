@@ -24,6 +24,7 @@ from sutler.adapters.tally import as_asked
 from sutler.adapters.values import Row
 from sutler.adapters.vastai_searches import (
     ALLOCATED_STORAGE_GB,
+    HOSTS_ASKED,
     SEARCH_TYPES,
     Merged,
     SearchAnswer,
@@ -56,11 +57,19 @@ CONTRACTS: Final = ProviderOption(
     also_called={"spot": "interruptible"},
 )
 
+HOSTS: Final = ProviderOption(
+    "hosts",
+    choices=tuple(HOSTS_ASKED),
+    default="verified",
+    help="whose offers a poll asks for; market.filter.fit.verified says which of them are rented",
+)
+
 
 def fetch(config: ProviderConfig, http: HttpClient) -> Poll:
     """Searches once per contract, and further where an answer was cut. Raises FetchError where all fail."""
     contracts = tuple(name for name in SEARCH_TYPES if name in config.chosen(CONTRACTS))
-    searches = Searches(http)
+    (hosts,) = config.chosen(HOSTS)
+    searches = Searches(http, hosts)
     for contract in contracts:
         searches.make(contract)
     if searches.failure is not None and not searches.found:
@@ -325,5 +334,5 @@ PROVIDER: Final = Provider(
     fetch=fetch,
     headers=bearer,
     needs_key=False,
-    options=(CONTRACTS,),
+    options=(CONTRACTS, HOSTS),
 )

@@ -23,6 +23,9 @@ MOST_FURTHER_SEARCHES: Final = 6
 # A further search waits for its turn, and its answer takes a while.
 LEAST_TIME_FOR_A_SEARCH_S: Final = LEAST_SEARCH_INTERVAL_S + 2.0
 
+# Both values: without any filter on it, Vast.ai leaves out hosts that it has not verified.
+HOSTS_ASKED: Final[Mapping[str, Mapping[str, Any]]] = {"verified": {"eq": True}, "any": {"in": [True, False]}}
+
 SearchedContract = Literal["on_demand", "interruptible"]
 SEARCH_TYPES: Final[Mapping[SearchedContract, str]] = {"on_demand": "on-demand", "interruptible": "bid"}
 
@@ -65,9 +68,10 @@ class SearchAnswer:
 
 @dataclass(slots=True)
 class Searches:
-    """The searches of one poll, and why they ended early, if they did."""
+    """The searches of one poll for offers of `hosts`, and why they ended early, if they did."""
 
     http: HttpClient
+    hosts: str
     found: list[SearchAnswer] = field(default_factory=list)
     answers: list[HttpAnswer] = field(default_factory=list)
     failure: FetchError | None = None
@@ -77,7 +81,7 @@ class Searches:
         if self.failure is not None:
             return
         try:
-            answer = _ask(self.http, contract, sizes)
+            answer = _ask(self.http, self.hosts, contract, sizes)
             self.found.append(_search(contract, answer, sizes))
             self.answers.append(answer)
         except FetchError as error:
@@ -93,11 +97,11 @@ class Searches:
             self.make(contract, sizes)
 
 
-def _ask(http: HttpClient, contract: SearchedContract, sizes: Sizes | None) -> HttpAnswer:
+def _ask(http: HttpClient, hosts: str, contract: SearchedContract, sizes: Sizes | None) -> HttpAnswer:
     body = {
         "rentable": {"eq": True},
         "rented": {"eq": False},
-        "verified": {"eq": True},
+        "verified": HOSTS_ASKED[hosts],
         "num_gpus": sizes.filter if sizes else {"gte": 1},
         "type": SEARCH_TYPES[contract],
         "order": [["dph_total", "asc"]],

@@ -33,9 +33,9 @@ def market(*on_demand: object, bids: tuple[object, ...] = ()) -> Script:
     return answer
 
 
-def polled(*script: Script, time: ToldTime | None = None, contracts: str = "") -> tuple[Poll, ScriptedServer]:
+def polled(*script: Script, time: ToldTime | None = None, **options: str) -> tuple[Poll, ScriptedServer]:
     with ScriptedServer(script) as server:
-        return a_poll(server.base_url, time=time, contracts=contracts), server
+        return a_poll(server.base_url, time=time, **options), server
 
 
 # Two searches in one poll
@@ -59,6 +59,12 @@ def test_a_poll_asks_once_per_contract_in_the_providers_words() -> None:
         "allocated_storage": 8.0,
     }
     assert bid.data == {**on_demand.data, "type": "bid"}
+
+
+def test_hosts_that_are_not_verified_are_asked_for_where_the_operator_says_so() -> None:
+    found, server = polled(market(vast_row(verification="unverified")), hosts="any")
+    assert server.requests[0].data["verified"] == {"in": [True, False]}
+    assert [offer.is_verified for offer in found.offers] == [False]
 
 
 @pytest.mark.parametrize(
