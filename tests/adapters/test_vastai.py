@@ -33,9 +33,11 @@ def market(*on_demand: object, bids: tuple[object, ...] = ()) -> Script:
     return answer
 
 
-def polled(*script: Script, time: ToldTime | None = None, **options: str) -> tuple[Poll, ScriptedServer]:
+def polled(
+    *script: Script, time: ToldTime | None = None, contracts: str = "", hosts: str = ""
+) -> tuple[Poll, ScriptedServer]:
     with ScriptedServer(script) as server:
-        return a_poll(server.base_url, time=time, **options), server
+        return a_poll(server.base_url, time=time, contracts=contracts, hosts=hosts), server
 
 
 # Two searches in one poll
