@@ -5,6 +5,7 @@ instant can be computed alone, without the instants before it.
 """
 
 import math
+from functools import lru_cache
 from typing import Final
 
 _MASK: Final = (1 << 64) - 1
@@ -13,6 +14,7 @@ _PIECE: Final = 0xFFFF
 GOLDEN_FRACTION: Final = 0.6180339887498949
 
 
+@lru_cache(maxsize=1 << 15)  # a market of some hundred machines asks for the same draws until their next steps
 def bits(*key: int) -> int:
     """64 bits that look random (SplitMix64 over the key, https://doi.org/10.1145/2714064.2660195)."""
     state = 0
