@@ -285,6 +285,9 @@ def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> N
     has = ""
     if "filter.providers" in dropped:
         has = f" (the market has offers of {', '.join(sorted({offer.provider for offer in snapshot.offers}))})"
+    rules = [name.rpartition(".")[2] for name in dropped if name.startswith("filter.fit.")]
+    if rules:
+        has += f" (market.filter.fit: {{{rules[0]}: off}} switches a rule off)"
     return NoMarketDataError(f"{reason})", f"loosen market.filter{has}, or take a fresh snapshot of more providers")
 
 

@@ -32,6 +32,17 @@ OF_ONE_MACHINE: Final = (
     "reliability_fraction",
 )
 
+# What hosts may differ in, and a cloud of one make does not.
+OF_ONE_HOST: Final = (
+    "open_ports",
+    "cuda_max",
+    "ram_gb",
+    "cpu_cores",
+    "inet_down_gb_per_s",
+    "is_verified",
+    "compute_capability",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class StatedMarket:
@@ -116,7 +127,10 @@ def _with_entry(
     offers = tuple(one.model_copy(update={"available": 0}) if one.key in hidden else one for one in found.offers)
     rest = (stated.model_copy(update={"available": machines}),) if machines else ()
     more = replace(found, offers=(*offers, *rest), stock=(*found.stock, stated))
-    return more if like else _noted(more, f"{at}: the market shows nothing of the kind; it counts as stated.")
+    if near:
+        return more
+    where = f" in {entry.region}" if like and entry.region is not None else ""
+    return _noted(more, f"{at}: the market shows nothing of the kind{where}; it counts as stated.")
 
 
 def _is_like(entry: StockDocument, offer: OfferDocument) -> bool:
@@ -186,11 +200,11 @@ def _stated(
     model = min(near, key=lambda one: (not _is_in(entry, one), one.gpus != entry.gpus, *_dearest_first(one)))
     each = entry.gpus / model.gpus
     scaled = {name: value * each for name in BY_THE_GPU if (value := getattr(model, name)) is not None}
-    regions = {one.region for one in near}
+    regions = {one.region for one in near if _is_in(entry, one)}
     region = model.region if len(regions) == 1 or _is_same(entry.region, model.region) else entry.region
     update = {
         **scaled,
-        **dict.fromkeys(OF_ONE_MACHINE),
+        **dict.fromkeys((*OF_ONE_MACHINE, *_in_dispute(near))),
         **own,
         "region": region,
         "site": model.site if region == model.region else None,
@@ -199,6 +213,14 @@ def _stated(
     if entry.price_usd_per_hour is not None:
         update["price_usd_per_hour"] = entry.price_usd_per_hour
     return model.model_copy(update=update)
+
+
+def _in_dispute(near: Sequence[OfferDocument]) -> Iterator[str]:
+    """What the hosts of a marketplace differ in: nobody knows it of machines that are not shown."""
+    for name in OF_ONE_HOST:
+        stated = [(one.gpus if name in BY_THE_GPU else 1, getattr(one, name)) for one in near]
+        if len({value / parts for parts, value in stated if value is not None}) > 1:
+            yield name
 
 
 def _dearest_first(offer: OfferDocument) -> tuple[float, tuple[str, str, str]]:
@@ -227,7 +249,7 @@ def _networked(offers: tuple[OfferDocument, ...], networks: Sequence[NetworkDocu
 
 
 def _joined(offer: OfferDocument, networks: Sequence[NetworkDocument]) -> OfferDocument:
-    network = None if offer.inter_machine_gb_per_s else _network_of(offer, networks)
+    network = None if offer.inter_machine_gb_per_s is not None else _network_of(offer, networks)
     site = offer.site or (offer.region and f"{offer.provider}/{offer.region}")
     if network is None or site is None:
         return offer

@@ -83,7 +83,7 @@ def to_problem(
         offers=tuple(to_offer(offer, market.unfit_for.get(offer.key)) for _, offer in market.offers),
         gpus=gpus.used(market, rented_gpus),
         budget_usd_per_hour=document.budget_usd_per_hour,
-        limits=mapped(Limits, document.limits),
+        limits=_limits(document, market, notes),
         search=mapped(Search, document.search),
         options=mapped(SolveOptions, document.solver),
         measured=_measured(document),
@@ -122,6 +122,18 @@ def _estimates(document: ProblemDocument) -> Estimates:
     if wanted == "aiconfigurator" and lacking is not None:
         raise DocumentError.of("throughput.estimates", lacking, value=wanted)
     return wanted
+
+
+def _limits(document: ProblemDocument, market: FilteredMarket, notes: list[str]) -> Limits:
+    """The caller's limits, those of providers under the names that the market has them by."""
+    names = {offer.provider.lower(): offer.provider for _, offer in market.offers}
+    gpus: dict[str, int] = {}
+    for given, most in document.limits.max_gpus_per_provider.items():
+        name = names.get(given.lower(), given)
+        gpus[name] = min(most, gpus.get(name, most))
+        if given.lower() not in names:
+            notes.append(f"limits.max_gpus_per_provider.{given} limits nothing: there are no offers of {given}.")
+    return mapped(Limits, document.limits, max_gpus_per_provider=gpus)
 
 
 def _models(

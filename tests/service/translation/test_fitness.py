@@ -180,3 +180,10 @@ def test_every_gpu_of_nvidia_has_a_compute_capability() -> None:
     expected = {"v100-sxm2-32gb": 7.0, "t4": 7.5, "a100-sxm4-80gb": 8.0, "a40": 8.6, "l4": 8.9, "h200-sxm": 9.0}
     assert {slug: known[slug] for slug in expected} == expected
     assert (known["b200"], known["b300"], known["rtx-5090"]) == (10.0, 10.3, 12.0)
+
+
+def test_where_rules_leave_nothing_it_is_said_how_to_switch_one_off() -> None:
+    with pytest.raises(NoMarketDataError) as caught:
+        translated(small("unfit", 0.2, open_ports=0))
+    assert "dropped by filter.fit.min_open_ports 1" in caught.value.reason
+    assert "market.filter.fit: {min_open_ports: off} switches a rule off" in caught.value.remedy

@@ -138,6 +138,30 @@ def test_a_larger_machine_that_is_divisible_shows_several_smaller_ones() -> None
     assert counted(view_of(runpod(8), stock=[{**HIGH, "gpus": 2, "machines": 6}]))["stated/2xh100-sxm"] == 2
 
 
+def test_a_price_of_every_place_moves_no_machines() -> None:
+    everywhere = {key: value for key, value in AWS.items() if key not in ("region", "site")}
+    offer = stated(view_of(everywhere, stock=[QUOTA]))
+    assert (offer.region, offer.price_usd_per_hour) == (QUOTA["region"], AWS["price_usd_per_hour"])
+    networks = [{"provider": QUOTA["provider"], "region": QUOTA["region"], "inter_machine_gb_per_s": 50}]
+    assert stated(view_of(everywhere, stock=[QUOTA], networks=networks)).inter_machine_gb_per_s == 50
+
+
+def test_a_region_that_the_market_does_not_have_is_noted() -> None:
+    view = view_of(AWS, stock=[{**QUOTA, "region": "usa", "price_usd_per_hour": 50}])
+    assert "market.stock[0]: the market shows nothing of the kind in usa; it counts as stated." in view.notes
+
+
+def test_what_hosts_differ_in_is_not_known_of_machines_that_are_not_shown() -> None:
+    """A host that is not verified, with few cores, says nothing of others; what all state alike holds for all."""
+    one = VAST | {"is_verified": True, "open_ports": 8, "cpu_cores": 8.0 * VAST["gpus"]}
+    other = one | {"offer_id": "other", "is_verified": False, "cpu_cores": 0.5, "price_usd_per_hour": 99.0}
+    kind = {"provider": one["provider"], "gpu": one["gpu"], "gpus": one["gpus"], "contract": one["contract"]}
+    offer = stated(view_of(one, other, stock=[{**kind, "machines": 5}]))
+    assert (offer.is_verified, offer.cpu_cores, offer.open_ports) == (None, None, 8)
+    alone = stated(view_of(one, stock=[{**kind, "machines": 5}]))
+    assert (alone.is_verified, alone.cpu_cores) == (True, one["cpu_cores"])
+
+
 def test_what_is_stated_of_a_place_is_part_of_what_is_stated_of_all() -> None:
     view = view_of(AWS, DEARER_AWS, stock=[{**QUOTA, "region": None, "machines": 5}, QUOTA])
     assert counted(view) == {"stated/us-east-1/8xh100-sxm": 2, "stated/8xh100-sxm": 3}
@@ -250,8 +274,10 @@ def test_machines_of_which_only_the_region_is_known_share_the_region_s_network()
 def test_hosts_of_a_region_stay_sites_of_their_own_and_what_an_offer_states_wins() -> None:
     networks = [{"provider": "vastai", "region": "US", "inter_machine_gb_per_s": 3.0}]
     own = VAST | {"offer_id": "w", "site": "vastai/host-7", "inter_machine_gb_per_s": 12.5}
-    found = [(offer.site, offer.inter_machine_gb_per_s) for _, offer in view_of(VAST, own, networks=networks).offers]
-    assert found == [("vastai/host-9", 3.0), ("vastai/host-7", 12.5)]
+    none = VAST | {"offer_id": "n", "site": "vastai/host-8", "inter_machine_gb_per_s": 0.0}
+    view = view_of(VAST, own, none, networks=networks)
+    found = [(offer.site, offer.inter_machine_gb_per_s) for _, offer in view.offers]
+    assert found == [("vastai/host-9", 3.0), ("vastai/host-7", 12.5), ("vastai/host-8", 0.0)]
 
 
 def test_a_network_of_nobody_is_noted() -> None:
@@ -345,3 +371,11 @@ def test_the_stated_document_survives_json() -> None:
     document = validate(MarketSourceDocument, source)
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert validate(MarketSourceDocument, json.loads(json.dumps(plain))) == document
+
+
+def test_limits_of_providers_hold_however_they_are_spelt_and_one_of_nobody_is_noted() -> None:
+    document = a_problem(limits={"max_gpus_per_provider": {"VASTAI": 2, "vastai": 3, "vest": 1}})
+    market = {"offers": a_snapshot(an_offer(provider="vastai"))}
+    found = to_problem(validate(ProblemDocument, {**document, "market": market}), folder=None, now=NOW)
+    assert found.problem.limits.max_gpus_per_provider == {"vastai": 2, "vest": 1}
+    assert "limits.max_gpus_per_provider.vest limits nothing: there are no offers of vest." in found.notes
