@@ -42,7 +42,7 @@ class DocumentError(SutlerError):
 
 
 class NoMarketDataError(RemediedError):
-    """The market holds no offers to plan with; `is_stale`: since all that it holds are too old."""
+    """The market holds no offers to plan with; `is_stale`: all that it holds is too old."""
 
     kind = Kind(503, "no-market-data", "There is nothing to plan with")
     exit_status = Exit.NO_MARKET_DATA

@@ -38,7 +38,7 @@ MOST_ROWS: Final = (
     1_000_000  # chosen: read and learnt from in some seconds; a busy market tells as much in fewer days
 )
 FRESH_S: Final = 600.0  # chosen: what was learnt from two weeks is not moved by ten minutes
-KEPT_S: Final = 3600.0  # chosen: an hour more or less of two weeks moves no chance that people would notice
+KEPT_S: Final = 3600.0  # chosen: an hour is little of the two weeks that are learnt from
 PLANS_LOOKED_BACK: Final = 200  # chosen: a deployment that replans each hour has as many in a week
 CARRIED_OUT: Final = timedelta(hours=1)  # chosen: who carries out a plan has rented its machines by then
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # numbers of GPUs that a divisible offer is rented by
