@@ -418,8 +418,8 @@ class FitRule(Document):
     cheapest: UnfitOffer | None
     """Of what was left out, what would have saved most, else the cheapest by the GPU; null: nothing was left out."""
     would_save_usd_per_hour: float | None
-    """What that offer would have saved in place of the dearest machine alike that the plan rents; 0: it is no
-    cheaper; null: the plan rents none of its GPU and size."""
+    """What that offer would have saved in place of the dearest machine alike that the plan rents, storage aside; 0:
+    it is no cheaper; null: the plan rents none of its GPU and size. What a rule costs in all: plan with it `off`."""
 
 
 class MarketUsed(Document):

@@ -1,6 +1,6 @@
 """From the solver's plan to the plan document that callers get: identity, time stamps and market added."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -40,8 +40,20 @@ def issue_plan(
         gpus=planned_gpus(translation.problem, plan.replicas),
         market=market_used(translation, created_at, plan.rentals),
         calibration=translation.calibration,
-        notes=translation.notes,
+        notes=(*translation.notes, *(_unfit_note(translation) if plan.status == "infeasible" else ())),
     )
+
+
+def _unfit_note(translation: Translation) -> Iterable[str]:
+    """Says that there were more offers, where none of those that are left is enough."""
+    left_out = {rule.rule: len(rule.left_out) for rule in translation.market.rules if rule.left_out}
+    if left_out:
+        counts = ", ".join(f"{rule} {count}" for rule, count in left_out.items())
+        off = ", ".join(f"{rule}: off" for rule in left_out)
+        yield (
+            f"{sum(left_out.values())} offers were left out as unfit ({counts}); to see whether there is a plan with "
+            f"them, set market.filter.fit: {{{off}}}."
+        )
 
 
 def market_used(translation: Translation, now: datetime, rentals: Sequence[Rental] = ()) -> MarketUsed:

@@ -19,7 +19,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.errors import FieldProblem
 from sutler.service.translation.fitness import Fitness, RuleOutcome
 from sutler.service.translation.offers import USUAL_DISK_USD_PER_GB_MONTH, has_unknown_storage_price
-from sutler.service.translation.stated_supply import in_regions, with_stated
+from sutler.service.translation.stated_supply import in_regions, shortened, with_stated
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 from sutler.solver.catalog.entries import Precision
 
@@ -160,6 +160,7 @@ def _filtered(
     notes = (
         *_count_note(len(kept), dropped),
         *stated.notes,
+        *_filter_notes(wanted, snapshot),
         *_exclusion_notes(wanted.exclude, snapshot),
         *_reliability_note(wanted, used),
         *_storage_note(used),
@@ -260,6 +261,17 @@ def _excluded_by(exclude: ExcludeDocument, offer: OfferDocument) -> Iterator[str
         yield from (f"machines: {name}" for name in exclude.machines if name == machine)
 
 
+def _filter_notes(wanted: FilterDocument, snapshot: Snapshot) -> Iterable[str]:
+    """Says which names let nothing pass: beside names that do, a slip of the keyboard would go unseen."""
+    providers = {offer.provider.lower() for offer in snapshot.offers}
+    for name in wanted.providers:
+        if name.lower() not in providers:
+            yield f"market.filter.providers: {name} has no offers."
+    for name in wanted.regions:
+        if not any(in_regions(offer.region, [name.lower()]) for offer in snapshot.offers):
+            yield f"market.filter.regions: there are no offers in {name}."
+
+
 def _exclusion_notes(exclude: ExcludeDocument, snapshot: Snapshot) -> Iterable[str]:
     """Says which names leave nothing out: a slip of the keyboard would else go unseen."""
     given = [f"{kind}: {name}" for kind in ExcludeDocument.model_fields for name in getattr(exclude, kind)]
@@ -285,6 +297,9 @@ def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> N
     has = ""
     if "filter.providers" in dropped:
         has = f" (the market has offers of {', '.join(sorted({offer.provider for offer in snapshot.offers}))})"
+    if "filter.regions" in dropped:
+        regions = sorted({offer.region for offer in snapshot.offers if offer.region is not None})
+        has += f" (the market has offers in {shortened(regions) or 'no region that it names'})"
     rules = [name.rpartition(".")[2] for name in dropped if name.startswith("filter.fit.")]
     if rules:
         has += f" (market.filter.fit: {{{rules[0]}: off}} switches a rule off)"

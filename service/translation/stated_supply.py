@@ -22,6 +22,7 @@ from sutler.service.errors import FieldProblem, short_repr
 USUAL_SIZES: Final = (1, 2, 4, 8, 16)  # GPUs of the machines that clouds build; others only where they are listed
 # What grows with a machine: an offer of half the GPUs comes with half of it.
 BY_THE_GPU: Final = ("price_usd_per_hour", "disk_gb", "disk_included_gb", "ram_gb", "cpu_cores")
+_MOST_NAMES = 12  # chosen: regions that an error lists
 # What is true of one certain machine, and not of others like it.
 OF_ONE_MACHINE: Final = (
     "machine_id",
@@ -68,7 +69,7 @@ def with_stated(
     for number, entry in sorted(enumerate(source.stock), key=lambda one: _narrowest_first(one[1])):
         at = f"market.stock[{number}]"
         if (name := _left_out_by(entry, source.filter)) is not None:
-            found = _noted(found, f"{at} counts for nothing: {name} leaves {entry.provider} out.")
+            found = _noted(found, f"{at} counts for nothing: {name} leaves it out.")
             continue
         try:
             found = _with_entry(found, at, entry, source.filter, is_fresh)
@@ -102,6 +103,10 @@ def _left_out_by(entry: StockDocument, wanted: FilterDocument) -> str | None:
     name = entry.provider.lower()
     if wanted.providers and name not in {one.lower() for one in wanted.providers}:
         return "market.filter.providers"
+    if wanted.contracts and entry.contract not in wanted.contracts:
+        return f"market.filter.contracts (without {entry.contract})"
+    if wanted.gpus and entry.gpu not in wanted.gpus:
+        return "market.filter.gpus"
     return "market.filter.exclude" if name in {one.lower() for one in wanted.exclude.providers} else None
 
 
@@ -228,6 +233,12 @@ def _dearest_first(offer: OfferDocument) -> tuple[float, tuple[str, str, str]]:
     return -offer.price_usd_per_hour / offer.gpus, offer.key
 
 
+def shortened(names: Sequence[str]) -> str:
+    """The first names of a list that may be long."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _is_same(region: str | None, other: str | None) -> bool:
     return region is not None and other is not None and region.lower() == other.lower()
 
@@ -237,8 +248,12 @@ def _no_price(field: str, entry: StockDocument, market: Sequence[OfferDocument])
     known = ", ".join(sorted({offer.provider for offer in market if offer.availability_basis != "stated"}))
     has = f"the market has offers of {known or 'nobody'}"
     kind = entry.contract.replace("_", " ")
+    regions = sorted({offer.region for offer in market if offer.region is not None and _is_like(entry, offer)})
+    if regions and entry.region is not None:
+        has = f"it has them in {shortened(regions)}"
     remedy = (
         f"no offer or list price of {entry.provider} tells what {entry.gpu}{where} costs {kind} ({has}): state it"
+        f"{' or name one of these regions' if regions and entry.region is not None else ''}"
     )
     return FieldProblem(field, short_repr(None), remedy)
 
@@ -250,10 +265,14 @@ def _networked(offers: tuple[OfferDocument, ...], networks: Sequence[NetworkDocu
 
 def _joined(offer: OfferDocument, networks: Sequence[NetworkDocument]) -> OfferDocument:
     network = None if offer.inter_machine_gb_per_s is not None else _network_of(offer, networks)
-    site = offer.site or (offer.region and f"{offer.provider}/{offer.region}")
+    site = _site_of(offer)
     if network is None or site is None:
         return offer
     return offer.model_copy(update={"site": site, "inter_machine_gb_per_s": network.inter_machine_gb_per_s})
+
+
+def _site_of(offer: OfferDocument) -> str | None:
+    return offer.site or (offer.region and f"{offer.provider}/{offer.region}")
 
 
 def _network_of(offer: OfferDocument, networks: Sequence[NetworkDocument]) -> NetworkDocument | None:
@@ -268,6 +287,10 @@ def _reaches(network: NetworkDocument, offer: OfferDocument) -> bool:
 
 def _idle_networks(offers: Sequence[OfferDocument], networks: Sequence[NetworkDocument]) -> Iterator[str]:
     for number, network in enumerate(networks):
-        if not any(_reaches(network, offer) for offer in offers):
+        reached = [offer for offer in offers if _reaches(network, offer)]
+        nothing = f"market.networks[{number}] joins nothing"
+        if not reached:
             where = "" if network.region is None else f" in {network.region}"
-            yield f"market.networks[{number}] joins nothing: there are no offers of {network.provider}{where}."
+            yield f"{nothing}: there are no offers of {network.provider}{where}."
+        elif all(_site_of(offer) is None for offer in reached):
+            yield f"{nothing}: the offers of {network.provider} state neither site nor region."

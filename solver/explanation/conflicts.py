@@ -42,6 +42,7 @@ _DIGITS = 4  # as people are shown
 _LEFT_TO_LIMITS = 1e-3  # of a load that the market just carries, so that it need not be met to the last digit
 _UTILISATION_TRIES = 6  # a MILP each
 _UTILISATION_CLOSE = 1.005  # relative: half a percent of utilisation is nothing that anybody sets
+_FAST_NETWORK_GB_PER_S = 1e3  # more than any has
 _MORE_MACHINES_PER_MODEL = 16  # of each kind, chosen: enough for one replica of a model on small machines
 
 
@@ -171,7 +172,24 @@ def _short_of_supply(problem: Problem, free: Polytope, seconds_left: SecondsLeft
             carried = _carried(with_share(free, 1.0), seconds_left) * (1 - _LEFT_TO_LIMITS)
         if carried > LEAST_LAM:
             return _less_load(problem, carried)
-    return _more_machines(problem, seconds_left)
+    return _more_machines(problem, seconds_left) or _joined(problem, seconds_left)
+
+
+def _joined(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
+    """Machines that no network joins, where joining them would do: prefill fits some and decode others, none both."""
+    if problem.search.disaggregation != "only":
+        return ()
+    joined = (
+        replace(offer, site="joined", inter_machine_gb_per_s=_FAST_NETWORK_GB_PER_S) for offer in problem.offers
+    )
+    if not _has_fleet(without_limits(replace(problem, offers=tuple(joined))), seconds_left):
+        return ()
+    remedy = (
+        "no machine has room for prefill and decode side by side, and no network joins enough of them: offer sites "
+        "with inter_machine_gb_per_s (or state market.networks), use a smaller precision, or set "
+        "search.disaggregation to auto"
+    )
+    return (Conflict("network", 1.0, 0.0, "sites with a network between machines", remedy),)
 
 
 def _carried(polytope: Polytope, seconds_left: SecondsLeft) -> float:

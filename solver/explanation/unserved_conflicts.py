@@ -1,4 +1,4 @@
-"""Why a workload has no replica that serves it on a market: network, latency limits, disk, context or memory.
+"""Why a workload has no replica that serves it on a market: fitness, network, latency limits, disk, context, memory.
 
 Flow: conflicts.py, for workloads that nothing serves whatever the budget -> here -> role_conflicts.py.
 """
@@ -99,6 +99,9 @@ def _why_unserved(problem: Problem, demand: Demand, seconds_left: SecondsLeft) -
     """No configuration on this market can serve the workload: the latency limits or the hardware."""
     model = problem.models[demand.model]
     free = without_limits(problem)
+    unfit = _unfit_conflict(free, demand)
+    if unfit is not None:
+        return [unfit]
     apart = why_not_apart(free, demand, _can_serve)
     if apart is not None:
         return [apart]
@@ -114,6 +117,20 @@ def _why_unserved(problem: Problem, demand: Demand, seconds_left: SecondsLeft) -
         )
         return [Conflict(demand.name, 1.0, 0.0, "configurations with a measured rate", remedy)]
     return [_hardware_conflict(free, demand, model.spec, seconds_left)]
+
+
+def _unfit_conflict(problem: Problem, demand: Demand) -> Conflict | None:
+    """Offers that are unfit for the model would serve it."""
+    model = problem.models[demand.model]
+    unfit = [offer for offer in problem.offers if any(name == model.name for name, _ in offer.unfit_for)]
+    judged_fit = tuple(replace(offer, unfit_for=frozenset()) for offer in problem.offers)
+    if not unfit or not _can_serve(replace(problem, offers=judged_fit), demand):
+        return None
+    remedy = (
+        f"{len(unfit)} of {len(problem.offers)} offers are unfit for {model.name} by a rule of market.filter.fit "
+        "(the plan's market.fit says which): offer others, use another engine or precision, or switch that rule off"
+    )
+    return Conflict(demand.name, 1.0, 0.0, "replicas on fit offers", remedy)
 
 
 def _of_roles(problem: Problem, model: ServedModel) -> str:

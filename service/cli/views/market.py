@@ -165,7 +165,10 @@ def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Ite
 def outlook_view(found: OutlookPage) -> Iterator[RenderableType]:
     """One row per kind of offer, then what the figures mean."""
     if not found.items:
-        yield Text("The store has not watched any such machine: poll for some hours (`sutler serve`).")
+        yield Text(
+            "The store has not watched any such machine: poll for some hours (`sutler serve`). Clouds that "
+            "tell their stock by words only are never watched."
+        )
         return
     soon, late = f"in {age(found.within_s)}", f"for {age(found.for_s)}"
     numbers = ("GPUs", "for rent", soon, late, "lasts", "lives", "ends", "ends/h")

@@ -187,3 +187,27 @@ def test_where_rules_leave_nothing_it_is_said_how_to_switch_one_off() -> None:
         translated(small("unfit", 0.2, open_ports=0))
     assert "dropped by filter.fit.min_open_ports 1" in caught.value.reason
     assert "market.filter.fit: {min_open_ports: off} switches a rule off" in caught.value.remedy
+
+
+def test_where_no_plan_is_left_the_rules_that_left_offers_out_are_named() -> None:
+    """A budget that pays for the machine that is left out, and not for the other."""
+    offers = (small("old", 0.2, cuda_max=12.0, available=3), small("new", 2.0))
+    found = planned(*offers, budget_usd_per_hour=1.0)
+    assert found.status == "infeasible"
+    assert any("market.filter.fit: {min_cuda: off}" in note for note in found.notes)
+    assert planned(*offers, budget_usd_per_hour=1.0, fit={"min_cuda": "off"}).status == "optimal"
+    assert not any("market.filter.fit" in note for note in planned(*offers).notes)
+
+
+def test_a_model_that_all_offers_are_unfit_for_blames_the_rule() -> None:
+    """12 GB of RAM do for 5.7 GB of weights and not for 16, which is no question of the GPUs' memory."""
+    workload = {"name": "q", "input_tokens": 500, "output_tokens": 100, "rate_rps": 1}
+    models = [
+        {"name": "large", "model": "llama-3.1-8b", "workloads": [workload]},
+        {"name": "small", "model": "llama-3.1-8b", "precision": "int4", "workloads": [workload]},
+    ]
+    found = planned(small("little", 0.1, ram_gb=12.0, available=5), models=models)
+    assert found.status == "infeasible"
+    [conflict] = found.conflicts
+    assert (conflict.constraint, conflict.unit) == ("demand/large/q", "replicas on fit offers")
+    assert "1 of 1 offers are unfit for large by a rule of market.filter.fit" in conflict.remedy

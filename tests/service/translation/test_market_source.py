@@ -82,6 +82,20 @@ def test_names_that_leave_nothing_out_are_noted() -> None:
     ]
 
 
+def test_names_that_let_nothing_pass_are_noted() -> None:
+    view = view_of(*MIXED, providers=["vastai", "vast"], regions=["US", "EU"])
+    assert view.notes[1:] == (
+        "market.filter.providers: vast has no offers.",
+        "market.filter.regions: there are no offers in EU.",
+    )
+
+
+def test_where_a_region_leaves_nothing_those_of_the_market_are_listed() -> None:
+    with pytest.raises(NoMarketDataError) as caught:
+        view_of(*MIXED, regions=["EU"])
+    assert "the market has offers in US-TX, USA, us)" in caught.value.remedy
+
+
 def test_only_what_may_be_taken_away_has_to_be_asked_for() -> None:
     offers = (an_offer(offer_id=name, contract=name) for name in ("on_demand", "reserved", "interruptible", "spot"))
     assert kept(view_of(*offers)) == ["on_demand", "reserved"]

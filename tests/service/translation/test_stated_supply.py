@@ -222,12 +222,22 @@ def test_an_entry_that_the_filter_leaves_out_needs_no_price() -> None:
     assert any("market.stock[0] counts for nothing: market.filter.providers" in note for note in view.notes)
 
 
+def test_stock_under_a_contract_that_is_not_allowed_is_noted() -> None:
+    view = view_of(VAST, stock=[{**QUOTA, "contract": "interruptible"}])
+    said = "market.stock[0] counts for nothing: market.filter.contracts (without interruptible) leaves it out."
+    assert said in view.notes
+
+
 @pytest.mark.parametrize(
     ("entry", "field", "remedy"),
     [
         ({**QUOTA, "machines": 0}, "stock[0].machines", "at least 1"),
         ({**QUOTA, "gpus": 3}, "market.stock[0].gpus", "is no size of aws's machines with h100-sxm: use one of 1, 2"),
-        ({**QUOTA, "region": "mars"}, "market.stock[0].price_usd_per_hour", "costs on demand (the market has"),
+        (
+            {**QUOTA, "region": "mars"},
+            "market.stock[0].price_usd_per_hour",
+            "(it has them in us-east-1): state it or name one",
+        ),
         ({**QUOTA, "provider": "nobody"}, "market.stock[0].price_usd_per_hour", "has offers of gpuhunt, vastai"),
         ({**QUOTA, "contract": "reserved"}, "market.stock[0].price_usd_per_hour", "costs reserved"),
         ({**QUOTA, "price_usd_per_hour": -1}, "stock[0].price_usd_per_hour", "at least 0"),
@@ -283,6 +293,11 @@ def test_hosts_of_a_region_stay_sites_of_their_own_and_what_an_offer_states_wins
 def test_a_network_of_nobody_is_noted() -> None:
     notes = view_of(VAST, networks=[{"provider": "vast", "region": "US", "inter_machine_gb_per_s": 3.0}]).notes
     assert "market.networks[0] joins nothing: there are no offers of vast in US." in notes
+
+
+def test_a_network_of_machines_whose_place_nobody_knows_is_noted() -> None:
+    notes = view_of(an_offer(), networks=[{"provider": "vastai", "inter_machine_gb_per_s": 3.0}]).notes
+    assert "market.networks[0] joins nothing: the offers of vastai state neither site nor region." in notes
 
 
 def solved(problem: Mapping[str, Any], *offers: dict[str, Any]) -> Plan:

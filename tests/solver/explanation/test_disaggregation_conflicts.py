@@ -120,3 +120,19 @@ def test_a_network_too_thin_for_the_first_token_is_named() -> None:
 def test_a_limit_that_no_network_can_meet_is_a_limit_of_latency() -> None:
     conflict = the_conflict(limited(LatencyLimit("ttft", 90, 0.01)))
     assert conflict.constraint == "limit/slo/chat/ttft_p90_s"
+
+
+def test_machines_that_hold_one_of_the_two_each_lack_a_network() -> None:
+    """Llama 3 70B takes two GPUs of a machine of two, so that nothing is left beside it."""
+    h100 = an_offer("h100-sxm", 2, price=4.0, available=2)
+    problem = a_problem(
+        models=[a_model(a_workload(), spec=load_models()["llama-3-70b"])],
+        offers=[h100],
+        gpus=[load_gpus()["h100-sxm"]],
+        search=Search(disaggregation="only", tensor_parallel=(2,)),
+        measured_only=False,
+    )
+    conflict = the_conflict(problem)
+    assert (conflict.constraint, conflict.needed, conflict.available) == ("network", 1.0, 0.0)
+    assert "market.networks" in conflict.remedy
+    assert solve(replace(problem, offers=(replace(h100, **SITE),))).status == "optimal"
