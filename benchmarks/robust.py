@@ -18,7 +18,6 @@ from sutler.service.documents.validation import validate
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.planner import solve
-from sutler.solver.polytope.objectives import total_demand
 from sutler.solver.problem import Objective, Problem, SolveOptions
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -59,7 +58,7 @@ def problems() -> Iterator[tuple[str, Problem]]:
 
 def at_least_cost(problem: Problem) -> Problem:
     """The cheapest fleet for 40 requests/s of the mix."""
-    factor = LOAD_RPS / total_demand(problem)
+    factor = LOAD_RPS / problem.total_demand
     models = tuple(
         replace(model, workloads=tuple(replace(w, demand=w.demand * factor) for w in model.workloads))
         for model in problem.models

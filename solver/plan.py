@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from sutler.solver.catalog.entries import Precision
-from sutler.solver.problem import Contract, EngineName, Method, ObjectiveKind, Role
+from sutler.solver.problem import Contract, EngineName, LossKind, Method, ObjectiveKind, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 FIGURE_OF: Final[dict[ObjectiveKind, str]] = {
@@ -162,6 +162,25 @@ class Combo:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What is left of a plan when something is lost: all of a provider, of a provider's region, everything
+    interruptible, or one machine.
+
+    `name`: of the provider, `provider/region` (`?`: it states none), the contract, or `provider/offer/number` of a
+    machine, `provider/machine_id` where offers state that. `replicas`: that fall with it. `carried_fraction`: of the
+    load, what the others carry, 1 at most. `routing`, `kv_transfers`: how requests are sent then; empty where the
+    problem does not ask to survive this.
+    """
+
+    kind: LossKind
+    name: str
+    replicas: tuple[str, ...]
+    carried_fraction: float
+    routing: tuple[Route, ...] = ()
+    kv_transfers: tuple[KvTransfer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     """A constraint that binds and what one more unit of it would bring (dual of the LP relaxation)."""
 
@@ -299,7 +318,8 @@ class Plan:
     `optimum_value`: where a fraction of the optimum is given up, the value that it is a fraction of, and `status`
     says how well that is proven; where low ends are what counts, the best value at the rates themselves, None where
     time ran out; else None. `precision_alternative`: what 8 bits would bring where 16 are asked for; None where that
-    is next to nothing, or was not sought.
+    is next to nothing, or was not sought. `losses`: all of the kinds that are to be survived, and of each other kind
+    the worst, worst first.
     """
 
     status: Status
@@ -327,3 +347,4 @@ class Plan:
     combos: tuple[Combo, ...] = ()
     optimum_value: float | None = None
     precision_alternative: PrecisionAlternative | None = None
+    losses: tuple[Loss, ...] = ()

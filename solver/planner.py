@@ -22,13 +22,13 @@ from sutler.solver.explanation.robustness import robustness_of
 from sutler.solver.methods import binary_search, exact, giving_up
 from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
-from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport, Status
+from sutler.solver.plan import Alternative, Conflict, PhaseSeconds, Plan, SolveReport, Status
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to_one, widened
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
-from sutler.solver.problem import Problem
+from sutler.solver.problem import Problem, Resilience
 from sutler.solver.progress import Clock, Progress
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
@@ -72,6 +72,8 @@ def solve(
         plan = _with_networks(run, searched, first.prices, plan)
     if problem.options.alternatives:
         plan = _with_alternatives(run, polytope, used, plan)
+    if problem.options.alternatives and problem.resilience.survive:
+        plan = _with_price_of_survival(run, plan)
     if problem.options.alternatives and problem.options.robustness:
         plan = _with_robustness(run, found, market, used, plan)
         if problem.objective.robust:
@@ -159,7 +161,7 @@ def _given_up(run: "SolveRun", found: FoundFleet) -> tuple[Allocation, Routing, 
     used, routing = without_idle(polytope, found.allocation)
     if not objective.give_up_fraction:
         return used, routing, None
-    value = describe(polytope, used, routing).value(objective.kind)
+    value = describe(polytope, used, routing, states_losses=False).value(objective.kind)
     robust = giving_up.within(
         polytope,
         replace(used, lam=routing.lam),
@@ -263,6 +265,19 @@ def _with_alternatives(run: SolveRun, polytope: Polytope, allocation: Allocation
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
     warning = f"no alternative was sought without {', '.join(missing)}: {remedy}"
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
+
+
+def _with_price_of_survival(run: SolveRun, plan: Plan) -> Plan:
+    """The plan with the best that need not survive anything, where time is left to find it."""
+    seconds = run.finish_seconds_left()
+    if seconds <= 0:
+        warning = "what surviving costs was not sought: raise solver.time_limit_s"
+        return replace(plan, warnings=(*plan.warnings, warning))
+    options = replace(run.problem.options, alternatives=False, time_limit_s=seconds)
+    free = solve(replace(run.problem, resilience=Resilience(), options=options), clock=run.clock)
+    run.mark("price of survival")
+    found = Alternative("resilience", free.value, free.cost_usd_per_hour, free.rentals)
+    return replace(plan, alternatives=(found, *plan.alternatives))
 
 
 def _with_robustness(

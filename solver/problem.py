@@ -20,6 +20,9 @@ Estimates = Literal["narrowest_band", "aiconfigurator", "roofline"]
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
 Role = Literal["aggregated", "prefill", "decode"]
 Disaggregation = Literal["off", "auto", "only"]
+LossKind = Literal["provider", "place", "machine", "interruptible"]
+"""What may be lost at once: all that one provider rents out, all of it in one region, one machine, or everything that
+is interruptible."""
 EngineName = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
 """What serves a model, which decides the layouts that exist (candidates/engines.py); `any-layout` runs whatever can
 be drawn."""
@@ -39,9 +42,14 @@ class Objective:
     robust: bool = False
 
     @property
+    def maximises_rate(self) -> bool:
+        """Whether the load is what plans are to carry the most of, instead of being given."""
+        return self.kind in ("max_throughput", "min_makespan")
+
+    @property
     def carried_load(self) -> float:
         """How many times the routed load every plan carries."""
-        return 1.0 + self.headroom_fraction * (self.kind in ("min_cost", "min_power"))
+        return 1.0 + self.headroom_fraction * (not self.maximises_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class ServedModel:
     `max_context_tokens`: that servers accept and the KV cache of every replica holds at least once; None: twice what
     the longest workload needs, rounded up.
     `more_precisions`: at which replicas may run besides `precision`, as (weights, KV cache).
+    `min_replicas`: that answer, whole requests or as decode replicas, at least.
     """
 
     name: str
@@ -91,6 +100,7 @@ class ServedModel:
     engine: EngineName = "vllm"
     max_context_tokens: int | None = None
     more_precisions: tuple[tuple[Precision, Precision], ...] = ()
+    min_replicas: int = 1
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
@@ -168,13 +178,30 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_utilisation_fraction`: caps the load ceilings of all replicas, which latency limits set lower; None: 1."""
+    """`max_utilisation_fraction`: caps the load ceilings of all replicas, which latency limits set lower; None: 1.
+
+    Shares are of the routed requests/s; a replica on machines of several contracts counts for each of them.
+    """
 
     max_gpus: Mapping[str, int] = field(default_factory=dict)
     max_gpus_per_provider: Mapping[str, int] = field(default_factory=dict)
     max_share_per_provider_fraction: float = 1.0
+    max_share_per_contract_fraction: Mapping[Contract, float] = field(default_factory=dict)
     max_utilisation_fraction: float | None = None
     max_power_watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resilience:
+    """After the loss of any one of what `survive` names, the rest of the fleet carries `load_fraction` of the load:
+    of what is routed, or of what min_cost and min_power are asked for, without headroom. Shares may be exceeded then.
+
+    `detection_s`: until requests are sent by the routing for that loss.
+    """
+
+    survive: tuple[LossKind, ...] = ()
+    load_fraction: float = 1.0
+    detection_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +291,17 @@ class Problem:
     derated: tuple[Derating, ...] = ()
     calibration: "Calibration | None" = None
     estimates: Estimates = "narrowest_band"
+    resilience: Resilience = field(default_factory=Resilience)
+
+    @property
+    def total_demand(self) -> float:
+        """All offered requests/s (or requests)."""
+        return sum(workload.demand for model in self.models for workload in model.workloads)
+
+    @property
+    def keeps_reserve(self) -> bool:
+        """Whether replicas may be rented that serve nothing as long as all goes well."""
+        return bool(self.resilience.survive) or any(model.min_replicas > 1 for model in self.models)
 
     def with_model(self, index: int, model: ServedModel) -> "Problem":
         """The problem with another model in place of number `index`."""

@@ -13,7 +13,6 @@ from sutler.service.comparing.compared import figures_of, plan_made, status_of
 from sutler.service.documents.comparison import FrontierCurve, FrontierDocument, FrontierPoint, Swept
 from sutler.service.documents.errors import DocumentError
 from sutler.solver.plan import Plan
-from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.problem import ObjectiveKind, Problem
 from sutler.solver.strategies.comparing import Ran
 
@@ -63,9 +62,9 @@ def sweep_of(problem: Problem, sutler: Plan | None, wanted: Range) -> Sweep | No
 
     Raises DocumentError where what was given is beyond the rest.
     """
-    is_budget = maximises_rate(problem.objective)
+    is_budget = problem.objective.maximises_rate
     swept: Swept = "budget_usd_per_hour" if is_budget else "rate_rps"
-    own = problem.budget_usd_per_hour if is_budget else total_demand(problem)
+    own = problem.budget_usd_per_hour if is_budget else problem.total_demand
     spent = None if sutler is None else sutler.cost_usd_per_hour
     centre, (low, high) = (own, _AROUND) if own else (spent, _UP_TO)
     first = wanted.first or (centre and low * centre)
@@ -81,7 +80,7 @@ def problem_at(problem: Problem, swept: Swept, value: float) -> Problem:
     """The problem with another budget, or with the same mix at another load."""
     if swept == "budget_usd_per_hour":
         return replace(problem, budget_usd_per_hour=value)
-    factor = value / total_demand(problem)
+    factor = value / problem.total_demand
     models = (
         replace(model, workloads=tuple(replace(w, demand=factor * w.demand) for w in model.workloads))
         for model in problem.models

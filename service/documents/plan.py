@@ -282,6 +282,24 @@ class ComboDocument(Document):
     to compare GPUs by, not a rate to expect."""
 
 
+class LossDocument(Document):
+    """What is left of the plan when something is lost."""
+
+    kind: Literal["provider", "place", "machine", "interruptible"]
+    """What kind of loss."""
+    name: str
+    """Of the provider, `provider/region` (`?`: the provider states none), `interruptible`, or a machine: its provider
+    and its `machine_id`, or `provider/offer_id/number`, counted from 0 over the offer's rentals."""
+    replicas: tuple[str, ...]
+    """Those that fall with it."""
+    carried_fraction: float
+    """Of the load, what the others carry, 1 at most."""
+    routing: tuple[RouteDocument, ...] = ()
+    """How requests are to be sent then; empty where the problem does not ask to survive it."""
+    kv_transfers: tuple[KvTransferDocument, ...] = ()
+    """Which prefill replica then feeds which decode replica."""
+
+
 class BindingDocument(Document):
     """A constraint that binds, and what one more unit of it would bring."""
 
@@ -299,7 +317,8 @@ class AlternativeDocument(Document):
     """The best plan under one extra condition."""
 
     without: str
-    """The GPU that is forbidden in it."""
+    """The GPU that is forbidden in it; `resilience`: it need not survive anything, so that the difference is what
+    surviving costs."""
     value: float | None
     """In the objective's unit; null where no such plan was found."""
     cost_usd_per_hour: float | None
@@ -625,6 +644,9 @@ class PlanDocument(Document):
     """What it serves; empty in plans of versions before this field."""
     gpus: dict[str, GpuDocument] = Field(default_factory=dict)
     """Figures of the GPUs that replicas run on, by slug."""
+    losses: Annotated[tuple[LossDocument, ...], Field(strict=False)] = ()
+    """What is left after losses, worst first: all of the kinds that `resilience.survive` names, and the worst of each
+    other kind; empty in plans of versions before this field."""
     binding: tuple[BindingDocument, ...]
     """What limits the plan."""
     alternatives: tuple[AlternativeDocument, ...]

@@ -18,6 +18,7 @@ from sutler.service.documents.problem_parts import (
     MarketSourceDocument,
     ModelDocument,
     ObjectiveDocument,
+    ResilienceDocument,
     SearchDocument,
     SolverDocument,
     ThroughputDocument,
@@ -45,6 +46,8 @@ class ProblemDocument(Document):
     """What is for rent."""
     limits: LimitsDocument = LimitsDocument()
     """What a plan must not exceed."""
+    resilience: ResilienceDocument = ResilienceDocument()
+    """What a plan is to survive."""
     search: SearchDocument = SearchDocument()
     """Which configurations are considered."""
     solver: SolverDocument = SolverDocument()
@@ -70,6 +73,7 @@ def _broken_rules(problem: ProblemDocument) -> list[FieldProblem]:
     """Lists every broken rule, in the order of the document."""
     return [
         *_objective_rules(problem),
+        *_reserve_rules(problem),
         *repeated("models", [model.name for model in problem.models]),
         *(found for i, model in enumerate(problem.models) for found in _model_rules(f"models[{i}]", model)),
         *(found for i, model in enumerate(problem.models) for found in _demand_rules(f"models[{i}]", model, problem)),
@@ -90,6 +94,25 @@ def _objective_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:
     if problem.objective.robust and problem.objective.give_up_fraction:
         remedy = "stands beside robust, which plans for the low end whatever that gives up: keep one of the two"
         yield FieldProblem("objective.give_up_fraction", f"{problem.objective.give_up_fraction:g}", remedy)
+
+
+def _reserve_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:
+    """What does not go with replicas that idle until something is lost."""
+    survive = problem.resilience.survive
+    yield from _named_twice("resilience.survive", survive, "loss")
+    several = next((i for i, model in enumerate(problem.models) if model.min_replicas > 1), None)
+    if survive:
+        at, shown = "resilience.survive", ", ".join(survive)
+    elif several is not None:
+        at, shown = f"models[{several}].min_replicas", str(problem.models[several].min_replicas)
+    else:
+        return
+    if survive and problem.objective.kind == "min_makespan":
+        yield FieldProblem(at, shown, "is for traffic that goes on: min_makespan plans for requests that are given")
+    if problem.solver.method == "binary_search":
+        yield FieldProblem(at, shown, "is a question for method: exact, binary_search keeps no reserve")
+    if problem.objective.give_up_fraction:
+        yield FieldProblem(at, shown, "stands beside objective.give_up_fraction: keep one of the two")
 
 
 def _model_rules(at: str, model: ModelDocument) -> Iterator[FieldProblem]:

@@ -47,6 +47,7 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+LossName = Literal["provider", "place", "machine", "interruptible"]
 DisaggregationChoice = Annotated[Literal["off", "auto", "only"], BeforeValidator(_off)]
 
 
@@ -228,6 +229,8 @@ class ModelDocument(Document):
     max_utilisation_fraction: PositiveFraction | None = None
     """Load of its replicas over what they sustain, at most; unset: as far as its limits and
     `limits.max_utilisation_fraction` allow."""
+    min_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Replicas that answer its requests, at least; where prompts run apart, those that decode."""
 
     @property
     def precisions(self) -> tuple[PrecisionName, ...]:
@@ -315,11 +318,39 @@ class LimitsDocument(Document):
     """GPUs of a provider."""
     max_share_per_provider_fraction: PositiveFraction = 1.0
     """Share of the routed requests/s that one provider may serve."""
+    max_share_per_contract_fraction: dict[ContractName, PositiveFraction] = Field(default={})
+    """Share of the routed requests/s that replicas on machines of a contract may serve: `{interruptible: 0.5}`."""
     max_utilisation_fraction: PositiveFraction | None = None
     """Load of a replica over what it sustains, at most; unset: as far as the latency limits allow. Rates that you
     measured say nothing of latencies: with a TTFT or end-to-end limit they count up to 0.85, else up to 1."""
     max_power_watts: Watts | None = None
     """The TDP of all rented GPUs, or what they are capped to, in sum."""
+
+
+def _one_or_several(value: Any) -> Any:
+    """Takes one loss for a list of one, and `spot`, as clouds say, for interruptible."""
+    named = [value] if isinstance(value, str) else value
+    if not isinstance(named, list | tuple):
+        return value
+    return ["interruptible" if one == "spot" else one for one in named]
+
+
+class ResilienceDocument(Document):
+    """What a plan is to survive. After the loss of any one of what is named the rest of the fleet carries a share of
+    the load, routed anew; the plan has the routing for each loss."""
+
+    survive: Annotated[
+        tuple[LossName, ...],
+        BeforeValidator(_one_or_several, json_schema_input_type=LossName | list[LossName]),
+        Field(strict=False, max_length=4),
+    ] = ()
+    """`provider`: all machines of one; `place`: all of a provider's region; `machine`: any one machine;
+    `interruptible`: everything that may be taken away, at once. One or a list; losses do not come together."""
+    load_fraction: PositiveFraction = 1.0
+    """Share of the load that is carried then: of what the plan routes, or with min_cost and min_power of the given
+    load, without headroom."""
+    detection_s: Seconds = 60.0
+    """Until requests are sent by the routing for the loss; simulations count with it."""
 
 
 class SearchDocument(Document):

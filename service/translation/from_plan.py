@@ -8,6 +8,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import (
     ConflictDocument,
     FitRule,
+    LossDocument,
     MarketUsed,
     ObjectiveResult,
     PlanDocument,
@@ -36,6 +37,9 @@ def issue_plan(
         rentals=rental_documents(plan, translation),
         objective=objective_result(plan),
         routing=tuple(_route(route) for route in plan.routing),
+        losses=tuple(
+            mapped(LossDocument, loss, routing=tuple(_route(route) for route in loss.routing)) for loss in plan.losses
+        ),
         models=planned_models(translation.problem),
         gpus=planned_gpus(translation.problem, plan.replicas),
         market=market_used(translation, created_at, plan.rentals),

@@ -23,7 +23,7 @@ from sutler.solver.throughput.roofline import Roofline
 
 # What explains a plan does not tell what runs where.
 _LEFT_OUT: Final[dict[str, Any]] = {
-    **dict.fromkeys(("binding", "alternatives", "conflicts", "evidence", "warnings"), ()),
+    **dict.fromkeys(("binding", "alternatives", "conflicts", "evidence", "warnings", "losses"), ()),
     **dict.fromkeys(("robustness", "precision_alternative")),
 }
 

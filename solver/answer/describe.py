@@ -9,29 +9,30 @@ import numpy as np
 from sutler.solver import throughput
 from sutler.solver.answer.caveats import caveats
 from sutler.solver.answer.engine_args import checkpoint_of, engine_args, engine_env
+from sutler.solver.answer.losses import losses_of
 from sutler.solver.answer.packing import PackedReplica, Placement, pack
 from sutler.solver.answer.pairing import combos_of, handed_over
+from sutler.solver.answer.routes import routes_of
 from sutler.solver.answer.routing import Routing, balanced
 from sutler.solver.arrays import FloatArray
 from sutler.solver.candidates.engines import engine_of
-from sutler.solver.candidates.enumerate import DECODE, ROLES, layouts_of
+from sutler.solver.candidates.enumerate import ROLES, layouts_of
 from sutler.solver.candidates.power import power_watts
 from sutler.solver.plan import (
     FIGURE_OF,
     Combo,
     Evidence,
     KvTransfer,
+    Loss,
     Plan,
     Rental,
     Replica,
     Route,
-    Share,
     SolveReport,
     Stage,
     WorkloadRate,
 )
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import ObjectiveKind, Problem, ServedModel
 from sutler.solver.throughput.base import Layouts, RateBasis, Rates
@@ -55,6 +56,7 @@ class DescribedFleet:
     cost_usd_per_hour: float
     power_watts: float | None
     usd_per_million_tokens: float
+    losses: tuple[Loss, ...]
 
     def value(self, kind: ObjectiveKind) -> float:
         """The objective's value: requests/s, seconds, $/h or watts."""
@@ -71,14 +73,20 @@ def placed_anew(polytope: Polytope, allocation: Allocation) -> Placement:
 
 
 def describe(
-    polytope: Polytope, allocation: Allocation, routing: Routing, placement: Placement | None = None
+    polytope: Polytope,
+    allocation: Allocation,
+    routing: Routing,
+    placement: Placement | None = None,
+    *,
+    states_losses: bool = True,
 ) -> DescribedFleet:
-    """Pack (unless it is given), name and add up an allocation under its routing."""
+    """Pack (unless it is given), name and add up an allocation under its routing; `states_losses`: with what is left
+    after a loss."""
     problem = polytope.problem
     placement = placement or placed_anew(polytope, allocation)
     rentals, placed, names = placement.rentals, placement.replicas, placement.names
     lam_rps = routing.lam * polytope.scale_rps
-    whole_rps = lam_rps if maximises_rate(problem.objective) else total_demand(problem)
+    whole_rps = lam_rps if problem.objective.maximises_rate else problem.total_demand
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
     given = {c: _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at]) for c, at in position.items()}
@@ -89,8 +97,9 @@ def describe(
         replicas.append(described)
         evidence += found
     cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
-    routes = _routes(polytope, allocation, routing, names, placed)
+    routes = routes_of(polytope, allocation, routing, placement)
     transfers = handed_over(polytope, allocation, routing, placement)
+    losses = losses_of(polytope, allocation, placement, routing.lam) if states_losses else ()
     return DescribedFleet(
         rentals=rentals,
         replicas=tuple(replicas),
@@ -99,10 +108,11 @@ def describe(
         combos=combos_of(problem, rentals, replicas),
         evidence=tuple(evidence),
         throughput_rps=whole_rps,
-        makespan_s=total_demand(problem) / lam_rps if problem.objective.kind == "min_makespan" else None,
-        load_multiple=None if maximises_rate(problem.objective) else load_multiple(replicas) * (lam_rps > 0),
+        makespan_s=problem.total_demand / lam_rps if problem.objective.kind == "min_makespan" else None,
+        load_multiple=None if problem.objective.maximises_rate else load_multiple(replicas) * (lam_rps > 0),
         cost_usd_per_hour=cost,
         power_watts=power_watts(problem, rentals, replicas),
+        losses=losses,
         usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
     )
 
@@ -177,12 +187,12 @@ def in_unit(polytope: Polytope, value: float) -> float | None:
     below 0, whatever an LP's rounding makes of the bound of a fleet that is free."""
     if not np.isfinite(value):
         return None
-    if not maximises_rate(polytope.problem.objective):
+    if not polytope.problem.objective.maximises_rate:
         return max(value, 0.0)
     rps = -value * polytope.scale_rps
     if polytope.problem.objective.kind == "max_throughput":
         return rps
-    return total_demand(polytope.problem) / rps if rps > 0 else None
+    return polytope.problem.total_demand / rps if rps > 0 else None
 
 
 def _replica_names(polytope: Polytope, placed: Sequence[PackedReplica]) -> list[str]:
@@ -318,26 +328,6 @@ def _with_links(stages: Sequence[Stage], known: _Known) -> tuple[Stage, ...]:
         )
         for stage, (intra, hop) in zip(stages, links, strict=False)  # layouts are padded
     )
-
-
-def _routes(
-    polytope: Polytope,
-    allocation: Allocation,
-    routing: Routing,
-    names: Sequence[str],
-    placed: Sequence[PackedReplica],
-) -> tuple[Route, ...]:
-    position = {int(c): index for index, c in enumerate(allocation.candidate)}
-    routes = []
-    for row, demand in enumerate(polytope.demands):
-        model: ServedModel = polytope.problem.models[demand.model]
-        shares = []
-        for name, replica in zip(names, placed, strict=True):
-            at = position[replica.candidate]
-            if routing.fraction[row, at] > 0 and polytope.candidates.role[replica.candidate] != DECODE:
-                shares.append(Share(name, float(routing.fraction[row, at] / allocation.replicas[at])))
-        routes.append(Route(model.name, model.workloads[demand.workload].name, tuple(shares)))
-    return tuple(routes)
 
 
 def _tokens_per_hour(polytope: Polytope, rps: float) -> float:

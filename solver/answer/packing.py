@@ -124,7 +124,8 @@ def pack(
         for piece in _pieces_of(polytope, replica, c)
     ]
     pins = _pins_of(owners, pinned)
-    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins))
+    rank = _spread_ranks(owners) if polytope.losses.of_any_machine else [0.0] * len(owners)
+    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins, rank[p.replica]))
     machines = _rented_machines(polytope, allocation, pins.values())
     for machine in machines:
         machine.pool = kind[machine.pool]
@@ -141,6 +142,16 @@ def pack(
         for replica, c in enumerate(owners)
     ]
     return rentals, tuple(replicas)
+
+
+def _spread_ranks(owners: Sequence[int]) -> list[float]:
+    """[replicas] an order in which those of every candidate come evenly, so that no machine has all of one."""
+    counts, seen = Counter(owners), Counter[int]()
+    ranks = []
+    for c in owners:
+        ranks.append((seen[c] + 0.5) / counts[c])
+        seen[c] += 1
+    return ranks
 
 
 def _kinds(polytope: Polytope, owners: Sequence[int]) -> list[int]:
@@ -196,7 +207,7 @@ def _placed(
             moved.add(piece.replica)
             at = None
         if at is None:
-            at = _roomiest(machines, by_pool[piece.pool], piece.size, kept)
+            at = _roomiest(machines, by_pool[piece.pool], piece.size, kept, spreads=polytope.losses.of_any_machine)
             if at is None:
                 raise PackingError(f"piece of {piece.size} GPUs in pool {polytope.supply.pools[piece.pool].name}")
             pin = None
@@ -216,10 +227,13 @@ def _still_free(machine: _Machine, pin: Pin, size: int) -> bool:
 
 
 def _roomiest(
-    machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]]
+    machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]], *, spreads: bool
 ) -> int | None:
-    """The first machine with room beside what is to stay on it, else the first with room at all."""
+    """The first machine with room beside what is to stay on it, else the first with room at all; `spreads`: of those
+    the emptiest."""
     with_room = [i for i in in_pool if machines[i].has_room(size)]
+    if spreads:
+        with_room.sort(key=lambda i: -len(machines[i].free))
     beside = (i for i in with_room if sum((i, gpu) not in kept for gpu in machines[i].free) >= size)
     return next(beside, next(iter(with_room), None))
 

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.polytope.column_generation import demand_entries, lam_column
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.relaxation import demand_entries, lam_column
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.polytope.sparse import column_of, ones, stacked
 
@@ -64,13 +64,22 @@ def route(polytope: Polytope, allocation: Allocation) -> Routing:
     return _exact(polytope, replace(allocation, share=shares))
 
 
+def within(routing: Routing, lam: float) -> Routing:
+    """The routing with no more than `lam` of the load, at which a reserve is enough."""
+    if lam >= routing.lam:
+        return routing
+    return replace(routing, share=routing.share * (lam / routing.lam), lam=lam)
+
+
 def without_idle(polytope: Polytope, allocation: Allocation, *, at_low: bool = True) -> tuple[Allocation, Routing]:
     """The allocation without the replicas that its best routing leaves idle, and the routing of the rest.
 
     `at_low`: those stay that the best routing at the low end of all bands needs, as long as something goes to others
-    of their kind.
+    of their kind. A reserve is there to be idle.
     """
     routing = route(polytope, allocation)
+    if polytope.problem.keeps_reserve:
+        return allocation, within(routing, allocation.lam) if polytope.losses.any else routing
     busy = routing.share.sum(axis=1)
     if at_low:
         busy = np.maximum(busy, route(polytope.at("low"), allocation).share.sum(axis=1))

@@ -41,7 +41,7 @@ def quick_fleet(polytope: Polytope, seconds: float) -> DescribedFleet | None:
     if found is None:
         return None
     allocation, routing = without_idle(polytope, found)
-    return describe(polytope, allocation, routing) if routing.lam > LEAST_LAM else None
+    return describe(polytope, allocation, routing, states_losses=False) if routing.lam > LEAST_LAM else None
 
 
 def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:

@@ -7,7 +7,6 @@ from typing import Final
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.market.supply import room_of
 from sutler.solver.plan import Binding
-from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import ObjectiveKind
@@ -33,7 +32,7 @@ def binding(polytope: Polytope, relaxation: Relaxation) -> tuple[Binding, ...]:
     for name, price in [*_row_prices(polytope, relaxation), *_class_prices(polytope, relaxation)]:
         prices[name] = max(prices.get(name, 0.0), float(factor * price), key=abs)
     found = [Binding(name, price, f"{value_unit} per {resource_unit(name)}") for name, price in prices.items()]
-    if not maximises_rate(polytope.problem.objective):
+    if not polytope.problem.objective.maximises_rate:
         for demand, dual in zip(polytope.demands, relaxation.demand_duals, strict=False):
             price = float(dual) * polytope.problem.objective.carried_load / polytope.scale_rps
             found.append(Binding(demand.name, price, f"{value_unit} per rps"))
@@ -47,7 +46,7 @@ def _factor(polytope: Polytope, relaxation: Relaxation) -> float:
     if kind == "max_throughput":
         return -polytope.scale_rps
     if kind == "min_makespan":
-        return total_demand(polytope.problem) / (relaxation.lam * polytope.scale_rps) / relaxation.lam
+        return polytope.problem.total_demand / (relaxation.lam * polytope.scale_rps) / relaxation.lam
     return 1.0
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from sutler.solver.explanation.binding import resource_unit
+from sutler.solver.explanation.condition_conflicts import failed_conditions, without_conditions
 from sutler.solver.explanation.elastic import Raised, least_raised, with_share
 from sutler.solver.explanation.granting import granted, more_of
 from sutler.solver.explanation.unserved_conflicts import (
@@ -26,7 +27,7 @@ from sutler.solver.explanation.unserved_conflicts import (
 from sutler.solver.market.pools import group_offers
 from sutler.solver.methods import exact
 from sutler.solver.plan import Conflict
-from sutler.solver.polytope.objectives import LEAST_LAM, first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Offer, Problem
@@ -51,6 +52,9 @@ def find_conflicts(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflic
 
     All of it together is enough: granted(problem, conflicts) has a plan, unless it is None or the time was short.
     """
+    bare = without_conditions(problem)
+    if bare != problem and not _has_fleet(bare, seconds_left):
+        return find_conflicts(bare, seconds_left)
     found: dict[tuple[str, str], Conflict] = {}
     present = problem
     for _ in range(_ROUNDS):
@@ -76,7 +80,8 @@ def _merged(earlier: Conflict | None, later: Conflict) -> Conflict:
 
 def _lowers(conflict: Conflict) -> bool:
     """What is asked for is to be lowered to what is available, where limits are to be raised to what is needed."""
-    return conflict.constraint == "headroom" or conflict.unit in ("rps", "tokens per request")
+    is_policy = conflict.constraint.startswith(("headroom", "resilience/"))
+    return is_policy or conflict.unit in ("rps", "tokens per request", "replicas")
 
 
 def _rounded(conflict: Conflict) -> Conflict:
@@ -111,6 +116,8 @@ def _lacking(problem: Problem, seconds_left: SecondsLeft) -> tuple[Conflict, ...
     limits = {name: limit for name in whole.resources if (limit := _stated_limit(problem, name)) is not None}
     kept_s = (1 - _RAISING_TIME_SHARE) * seconds_left()
     raised = least_raised(whole, limits, wanted, lambda: seconds_left() - kept_s)
+    if raised is None and without_conditions(problem) != problem:
+        return failed_conditions(problem, lambda changed: _has_fleet(changed, seconds_left), seconds_left)
     if raised is None:
         return _short_of_supply(problem, polytope, seconds_left)
     return tuple(_raised_conflicts(problem, raised, limits))
@@ -120,9 +127,9 @@ def _of_whole_load(polytope: Polytope) -> tuple[Polytope, float]:
     """lam in multiples of the offered load, and how much of it a plan carries. Where throughput is maximised any plan
     does that serves everything a little: then one replica has time for whatever it serves, and 1 means everything."""
     problem = polytope.problem
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         return _serving(polytope), 1.0
-    return polytope.scaled(total_demand(problem)), problem.objective.carried_load
+    return polytope.scaled(problem.total_demand), problem.objective.carried_load
 
 
 def _serving(polytope: Polytope) -> Polytope:
@@ -138,6 +145,8 @@ def _stated_limit(problem: Problem, row: str) -> float | None:
     if not row.startswith("limit/"):
         return None
     kind, _, key = row.removeprefix("limit/").partition("/")
+    if kind == "min_replicas":
+        return None
     by_key = getattr(problem.limits, kind)
     stated: float | None = by_key[key] if key else by_key
     return None if stated is None else float(stated)
@@ -163,7 +172,7 @@ def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]
 
 def _short_of_supply(problem: Problem, free: Polytope, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
     """What is lacking where nothing that a caller set holds the load back: utilisation, load, or GPUs."""
-    if not maximises_rate(problem.objective):
+    if not problem.objective.maximises_rate:
         fuller = _fuller(problem, seconds_left)
         if fuller is not None:
             return (fuller,)
@@ -196,7 +205,7 @@ def _carried(polytope: Polytope, seconds_left: SecondsLeft) -> float:
     """The largest multiple of the load that was found to be carried."""
     if not len(polytope.candidates) or not polytope.servable().all():
         return 0.0
-    whole = polytope.scaled(total_demand(polytope.problem))
+    whole = polytope.scaled(polytope.problem.total_demand)
     outcome = exact.minimise(
         whole,
         whole.goal_throughput(),

@@ -63,7 +63,11 @@ def least_raised(
 def with_share(polytope: Polytope, share: float) -> Polytope:
     """The same polytope with another share per provider."""
     limits = replace(polytope.problem.limits, max_share_per_provider_fraction=share)
-    return replace(polytope, problem=replace(polytope.problem, limits=limits))
+    shares = tuple(
+        replace(one, fraction=share) if one.name.startswith("max_share_per_provider_fraction/") else one
+        for one in polytope.shares
+    )
+    return replace(polytope, problem=replace(polytope.problem, limits=limits), shares=shares)
 
 
 def _raised(

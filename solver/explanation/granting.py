@@ -38,6 +38,10 @@ def _with(problem: Problem, conflict: Conflict) -> Problem | None:
         changed = problem.with_headroom(conflict.available)
     elif kind == "limit":
         changed = _with_limit(problem, key, conflict.needed)
+    elif kind == "resilience":
+        survived = problem.resilience.survive if conflict.available > 0 else ()
+        asked = replace(problem.resilience, survive=survived, load_fraction=conflict.available)
+        changed = replace(problem, resilience=asked)
     elif kind == "supply":
         changed = _with_supply(problem, key, conflict)
     elif conflict.unit == "gb_per_s between machines":
@@ -56,8 +60,11 @@ def _with_limit(problem: Problem, name: str, needed: float) -> Problem:
         return _with_models(problem, lambda model: _with_seconds(model, owner, limit, needed))
     if kind == "slo_split":
         return _with_models(problem, lambda m: replace(m, prefill_share_fraction=needed) if m.name == key else m)
+    if kind == "min_replicas":
+        return _with_models(problem, lambda m: replace(m, min_replicas=1) if m.name == key else m)
     limits = problem.limits
-    raised: dict[str, Any] = {kind: {**getattr(limits, kind), key: _whole(needed)} if key else needed}
+    value = needed if kind.endswith("_fraction") else _whole(needed)
+    raised: dict[str, Any] = {kind: {**getattr(limits, kind), key: value} if key else needed}
     return replace(problem, limits=replace(limits, **raised))
 
 

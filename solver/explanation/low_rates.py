@@ -17,7 +17,7 @@ from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
 from sutler.solver.plan import RobustAlternative
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal
 from sutler.solver.polytope.preparation import prepare_at_low, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.progress import SecondsLeft
@@ -114,13 +114,13 @@ def stated_at_low(low: Polytope, allocation: Allocation, routing: Routing) -> Ro
     """What a fleet does at the low rates, under its routing there, and at the rates themselves."""
     problem = low.problem
     nominal = low.at("nominal")
-    fleet = describe(nominal, allocation, route(nominal, allocation))
-    rps, demand, value = routing.lam * low.scale_rps, total_demand(problem), fleet.value(problem.objective.kind)
+    fleet = describe(nominal, allocation, route(nominal, allocation), states_losses=False)
+    rps, demand, value = routing.lam * low.scale_rps, problem.total_demand, fleet.value(problem.objective.kind)
     at_low = {"max_throughput": rps, "min_makespan": demand / rps}
     return RobustAlternative(
         value_at_low=at_low.get(problem.objective.kind, value),
         value=value,
-        load_multiple_at_low=None if maximises_rate(problem.objective) else rps / demand,
+        load_multiple_at_low=None if problem.objective.maximises_rate else rps / demand,
         load_multiple=fleet.load_multiple,
         cost_usd_per_hour=fleet.cost_usd_per_hour,
         rentals=fleet.rentals,

@@ -18,7 +18,6 @@ from sutler.solver.explanation.low_rates import FoundAtLow
 from sutler.solver.methods.giving_up import within
 from sutler.solver.plan import Plan, Robustness
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
@@ -67,10 +66,11 @@ def _with_near_optimum(
     own: "_Own", known: Robustness, relaxation: Relaxation, seconds_left: SecondsLeft
 ) -> Robustness:
     """Adds the fleet that carries the most there for a small fraction of the objective; unless that is what the plan
-    is, or rates are taken as given."""
+    is, a reserve is kept, or rates are taken as given."""
     objective, value = own.problem.objective, own.plan.value
     assert value is not None
-    if objective.robust or objective.give_up_fraction or known.low_fraction >= 1 or seconds_left() <= 0:
+    is_settled = objective.robust or objective.give_up_fraction or own.problem.keeps_reserve
+    if is_settled or known.low_fraction >= 1 or seconds_left() <= 0:
         return known
     start = replace(own.allocation, lam=route(own.polytope, own.allocation).lam)
     found = within(
@@ -112,11 +112,11 @@ class _Own:
 
     @property
     def demand(self) -> float:
-        return total_demand(self.problem)
+        return self.problem.total_demand
 
     @property
     def is_rate(self) -> bool:
-        return maximises_rate(self.problem.objective)
+        return self.problem.objective.maximises_rate
 
     @property
     def value_at_low(self) -> float:

@@ -3,9 +3,9 @@
 Flow: problem.offers -> pools (here) -> offer classes (supply.py) -> candidates -> polytope.
 
 A pool is a set of offers whose GPUs a replica cannot tell apart: GPU type, contract, link bandwidth inside the
-machine, disk terms, the models that it is unfit for, the provider if the share per provider is limited, and the site
-only where the offer has a network between machines. Offers without one form a single pool across all sites: their
-replicas stay inside one machine, so where the machine stands does not matter.
+machine, disk terms, the models that it is unfit for, the provider and the region as far as limits and what is to be
+survived ask for them, and the site only where the offer has a network between machines. Offers without one form a
+single pool across all sites: their replicas stay inside one machine, so where the machine stands does not matter.
 
 Bandwidths are rounded down and storage prices up to fixed steps, so that a pool promises no more than the worst
 of its offers and hundreds of hosts fall into a handful of pools.
@@ -75,6 +75,7 @@ class Pool:
     largest_machine: int
     unfit_for: frozenset[tuple[str, Precision]] = frozenset()
     machine: str | None = None
+    region: str | None = None
 
     @property
     def hands_over_on(self) -> str | None:
@@ -84,7 +85,7 @@ class Pool:
     @property
     def name(self) -> str:
         """How constraints name the pool: GPU, site, provider, link in 10^9 bytes/s, then the unusual."""
-        parts = [self.gpu, self.network, self.provider, f"link{self.intra_gb_per_s:g}"]
+        parts = [self.gpu, self.network, self.provider, self.region, f"link{self.intra_gb_per_s:g}"]
         if self.network is not None:
             parts.append(f"net{self.inter_gb_per_s:g}")
         if self.contract != "on_demand":
@@ -160,7 +161,8 @@ def group_offers(problem: Problem) -> tuple[tuple[Pool, ...], tuple[int, ...]]:
 
 def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool:
     """The offer's pool, its largest machine still to be found."""
-    network = network_of(offer)
+    network, survived = network_of(offer), problem.resilience.survive
+    tells_provider = problem.limits.max_share_per_provider_fraction < 1 or {"provider", "place"} & {*survived}
     inter = round_down(offer.inter_machine_gb_per_s or 0.0, INTER_STEPS_GB_PER_S)
     networked = network is not None
     storage_price = round_up(offer.disk_usd_per_gb_month, STORAGE_PRICE_STEPS_USD_PER_GB_MONTH)
@@ -168,7 +170,7 @@ def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool
     return Pool(
         gpu=offer.gpu,
         contract=offer.contract,
-        provider=offer.provider if problem.limits.max_share_per_provider_fraction < 1 else None,
+        provider=offer.provider if tells_provider else None,
         network=network,
         intra_gb_per_s=round_down(_intra_gb_per_s(offer, problem.gpus[offer.gpu]), INTRA_STEPS_GB_PER_S),
         inter_gb_per_s=inter if networked else 0.0,
@@ -177,6 +179,7 @@ def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool
         storage_usd_per_gb_month=storage_price,
         largest_machine=0,
         unfit_for=offer.unfit_for,
+        region=offer.region if "place" in survived else None,
     )
 
 

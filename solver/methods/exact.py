@@ -13,12 +13,15 @@
 Everything is minimised; throughput is minimised as -lam.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sutler.solver.answer.routing import route
+from sutler.solver.answer.losses import machines_of
+from sutler.solver.answer.packing import pack
+from sutler.solver.answer.routing import route, within
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import kv_network
 from sutler.solver.polytope.fleet_bounds import FleetBounds
@@ -119,6 +122,9 @@ def minimise(
         return SearchOutcome(None, np.inf, np.inf, True, stated)
     report("relaxation", np.nan, relaxation.bound)
     search = _Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start)
+    if polytope.problem.keeps_reserve:
+        search.prove_without_routing(node_limit)
+        return replace(search.outcome(), stated=stated)
     nodes = node_limit or _INCUMBENT_NODES
     for chosen in _on_one_network(polytope, relaxation):
         if not search.closed():
@@ -130,7 +136,7 @@ def minimise(
         search.improve(chosen, nodes)
         if mixed:
             search.improve_nearby(nodes)
-    many = len(search.survivors()[0]) > _ONE_MILP and not polytope.limited_providers
+    many = len(search.survivors()[0]) > _ONE_MILP
     if not search.closed() and (many or fleet_first) and not (mixed and search.is_routed_sooner()):
         search.prove_without_routing(node_limit)
     if not search.closed() and search.seconds_left() > 0:
@@ -191,7 +197,7 @@ def near_best(
 def _routes_last(polytope: Polytope, goal: Goal) -> bool:
     """Whether the fleet alone is a small MILP, as without rental variables: inequalities on it beat routing
     variables."""
-    return len(polytope.cost_rent) == 0 and not polytope.limited_providers and goal.lam_weight < 0
+    return len(polytope.cost_rent) == 0 and goal.lam_weight < 0
 
 
 def finish(
@@ -296,6 +302,7 @@ class _Search:
     value: float = np.inf
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
+    is_strict: bool = False  # what fell together with a machine is to be spared
 
     def __post_init__(self) -> None:
         """What costs nothing is the best there is where no cost is negative, however the relaxation is rounded."""
@@ -313,6 +320,9 @@ class _Search:
 
     def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
         """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
+        if self.polytope.problem.keeps_reserve:
+            self._improve_among(self._bounds(), chosen, node_limit)
+            return
         self._solve(
             build_milp(self.polytope, self.goal, chosen, most_lam=most_lam(self.goal, self.relaxation)),
             node_limit,
@@ -377,26 +387,39 @@ class _Search:
 
     def prove_without_routing(self, node_limit: int | None) -> None:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
-        bounds = FleetBounds(self.polytope)
-        bounds.add_relaxed(self.relaxation)
+        bounds = self._bounds()
         if self.incumbent is not None:
-            bounds.tighten(self.incumbent.candidate, self.incumbent.replicas.astype(np.float64), np.inf)
+            own = self.incumbent.replicas.astype(np.float64)
+            bounds.tighten(self.incumbent.candidate, own, np.inf)
         for count in _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
             if self.closed() or self.seconds_left() <= 0:
                 return
             if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
                 break
+        if self.polytope.losses.of_any_machine and not self.closed():
+            self._improve_packed(bounds, self.survivors()[0], node_limit)
         for _ in range(_FLEET_ROUNDS):
             if self.closed() or self.seconds_left() <= 0:
                 return
             chosen = bounds.undominated(self.survivors()[0])
             if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
-                return
+                break
+        if self.polytope.losses.of_any_machine and not self.closed():
+            self._improve_packed(bounds, self.survivors()[0], node_limit)
+
+    def _bounds(self) -> FleetBounds:
+        """The inequalities that the relaxation knows."""
+        bounds = FleetBounds(self.polytope, list(self.relaxation.cuts))
+        if not bounds.rows:
+            bounds.add_relaxed(self.relaxation)
+        return bounds
 
     def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
         """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
-        few = promising(self.polytope, self.relaxation, count)
+        self._improve_among(bounds, promising(self.polytope, self.relaxation, count), node_limit)
+
+    def _improve_among(self, bounds: FleetBounds, few: IntArray, node_limit: int) -> None:
         self._cut_relaxed(bounds, np.intersect1d(few, self.survivors()[0]))
         for _ in range(_FLEET_ROUNDS):
             left = bounds.undominated(np.intersect1d(few, self.survivors()[0]))
@@ -415,12 +438,37 @@ class _Search:
             solution = solve_lp(replace(program, integer=np.zeros(len(program.cost), dtype=np.bool_)))
             if solution.x is None:
                 return
-            replicas, claimed = np.maximum(solution.x[first:], 0.0), float(solution.x[0])
+            replicas, claimed = np.maximum(solution.x[first : first + len(chosen)], 0.0), float(solution.x[0])
             used = np.flatnonzero(replicas > _LEAST_RELAXED)
             carried = bounds.tighten(chosen[used], replicas[used], claimed)
             if carried >= claimed * (1 - _RELAXED_CLOSE):
                 return
             self._cut_between(bounds, chosen[used], replicas[used])
+
+    def _improve_packed(self, bounds: FleetBounds, chosen: IntArray, node_limit: int | None) -> None:
+        """Search for fleets that survive the loss of a machine as they are packed: what stood together on one whose
+        loss is too much is to be spared by every fleet that uses it. That is more than must hold: nothing is
+        proven."""
+        strict = FleetBounds(self.polytope, list(bounds.rows))
+        self.is_strict = True
+        for _ in range(_FLEET_ROUNDS):
+            known = len(strict.rows)
+            self._fleet_round(strict, strict.undominated(chosen), node_limit or _FLEET_NODES, covers_all=False)
+            if len(strict.rows) == known or self.closed() or self.seconds_left() <= 0:
+                break
+        self.is_strict = False
+
+    def _lam_with_machines(self, bounds: FleetBounds, fleet: Allocation) -> float:
+        """The load that the fleet may carry so that it survives the loss of any one machine, as it is packed."""
+        rentals, placed = pack(self.polytope, fleet)
+        on_machines = machines_of(self.polytope.problem, rentals, placed).values()
+        fallen = {tuple(sorted(Counter(placed[n].candidate for n in numbers).items())) for numbers in on_machines}
+        replicas = fleet.replicas.astype(np.float64)
+        lams = [
+            bounds.lam_after(fleet.candidate, replicas, fleet.lam, dict(each), adds=self.is_strict)
+            for each in sorted(fallen)
+        ]
+        return min(lams, default=np.inf)
 
     def _cut_between(self, bounds: FleetBounds, candidate: IntArray, replicas: FloatArray) -> None:
         """An inequality between a fleet that claims too much and the incumbent."""
@@ -457,22 +505,30 @@ class _Search:
         rented = solution.x[1:first].astype(np.int64)
         used = np.flatnonzero(replicas > 0)
         claimed = float(solution.x[0])
-        carried = bounds.tighten(chosen[used], replicas[used], claimed)
+        known = len(bounds.rows)
+        bounds.least_lam = 0.0 if self.incumbent is None else self.incumbent.lam
+        carried = bounds.tighten(chosen[used], replicas[used], claimed, float(rented.sum()))
         if carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap):
             self._cut_between(bounds, chosen[used], replicas[used])
-        self._adopt(chosen[used], replicas[used].astype(np.int64), rented, carried)
+        self._adopt(bounds, chosen[used], replicas[used].astype(np.int64), rented, carried)
         self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
-        return carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap)
+        return len(bounds.rows) > known and carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap)
 
-    def _adopt(self, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float) -> None:
-        """Take a fleet as the incumbent if it carries what the goal asks for and is better."""
-        if carried < self.goal.lam_lower:
-            return
+    def _adopt(
+        self, bounds: FleetBounds, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float
+    ) -> None:
+        """Take a fleet as the incumbent if it carries what the goal asks for and is better; what it carries where any
+        machine may be lost is known once it is packed."""
         share = np.zeros((len(candidate), self.polytope.rate.shape[1]))  # routed later, see answer/routing.py
         fleet = Allocation(candidate, replicas, share, rented, carried)
+        if self.polytope.losses.of_any_machine and carried >= self.goal.lam_lower:
+            carried = min(carried, self._lam_with_machines(bounds, fleet))
+            fleet = replace(fleet, lam=carried)
+        if carried < self.goal.lam_lower:
+            return
         value = objective_of(self.goal, fleet)
         if value < self.value:
-            routed = route(self.polytope, fleet)
+            routed = within(route(self.polytope, fleet), carried)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
 
     def _cutoff(self) -> float:

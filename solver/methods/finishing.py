@@ -38,6 +38,7 @@ def finished(
 ) -> Finished:
     """The allocation after the later objectives, the earlier ones held; what a phase does not improve stays.
 
+    Where plans keep a reserve, its replicas are not spent on the low end or on fewer parts.
     `widen` adds candidates that can only be better at low rates, at the end.
     `relaxation`: of the first objective. `mark` is told the name of each phase at its end. No phase goes below
     `least_lam`, in the polytope's scale.
@@ -58,7 +59,7 @@ def finished(
         )
         mark(finish.name)
     allocation, _ = without_idle(polytope, allocation, at_low=False)
-    if seconds_left() <= 0:
+    if seconds_left() <= 0 or problem.keeps_reserve:
         return Finished(free, allocation, relaxation)
     wide, relaxation = (free, relaxation) if widen is None else widen(free, relaxation)
     room = Leeway(held_at(wide, allocation), least_lam, relaxation, seconds_left)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sutler.solver.methods.low_end import WIDE, Leeway, cheapest, fewest_parts, most_at_low
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import held_at, maximises_rate
+from sutler.solver.polytope.objectives import held_at
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.progress import SecondsLeft
@@ -31,7 +31,7 @@ def within(
     """
     objective = polytope.problem.objective
     least_lam = objective.carried_load
-    if maximises_rate(objective):
+    if objective.maximises_rate:
         kept = 1 - fraction if objective.kind == "max_throughput" else 1 / (1 + fraction)
         least_lam = allocation.lam * kept
     else:

@@ -17,7 +17,7 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.methods.exact import RENTAL_HEURISTIC_EFFORT, objective_of, surviving
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
-from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at, maximises_rate
+from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.progress import SecondsLeft
@@ -88,7 +88,7 @@ def most_at_low(room: Leeway, allocation: Allocation) -> Allocation:
 def _was_the_objective(room: Leeway) -> bool:
     """The most load has been sought, and low ends are no lower than rates."""
     candidates = room.polytope.candidates
-    return maximises_rate(room.polytope.problem.objective) and bool((candidates.low_rps >= candidates.rps).all())
+    return room.polytope.problem.objective.maximises_rate and bool((candidates.low_rps >= candidates.rps).all())
 
 
 def cheapest(room: Leeway, allocation: Allocation) -> Allocation:

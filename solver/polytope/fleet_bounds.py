@@ -8,22 +8,33 @@ p with sum_w f[w] p[w] = 1,
 since no replica earns more per second than on its best-paid workload, or with a fixed mix on all of its workloads.
 Some prices are below 0 where mixes bring more of a workload than is asked for. Where prefill and decode run apart a
 prompt has a price q >= 0 of its own on every network: prefill replicas earn q[w], decode replicas p[w] - q[w], and
-what would lose is left alone. The best prices make it tight (LP duality), so the routing variables can be left out of
-the MILP and their rows replaced by the few such inequalities that matter (Benders decomposition). A MILP without
-routing has a tenth of the columns, and many candidates that differ only in how they suit particular workloads become
-equal.
+what would lose is left alone. A limited share s of the requests has a price sigma >= 0: members earn p[w] - sigma,
+sum_w f[w] p[w] - s sigma = 1, and the inequality is one for all models, since the share is of all that is routed.
+The best prices make it tight (LP duality), so the routing variables can be left out of the MILP and their rows
+replaced by the few such inequalities that matter (Benders decomposition). A MILP without routing has a tenth of the
+columns, and many candidates that differ only in how they suit particular workloads become equal.
+
+What has to be carried after a loss is the same inequality over what stands (losses.py). Where any one machine may be
+lost, used[c] is 1 for candidates with replicas, and what falls with c is subtracted where it is used. And of M
+machines one has at least the M-th part of what a fleet earns at any prices, A = sum_c y[c] a[c], however packed:
+
+    rho * load  <=  A (1 - 1/M)
+
+For a load that is given that is A >= rho * load * M / (M - 1), convex in M; else, with A at least what the best plan
+so far carries, A_0, it is rho * lam <= A - A_0 / M. Both are lines between whole numbers of machines.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.polytope.column_generation import FleetRow, Relaxation, demand_entries, gains, lam_column
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
-from sutler.solver.polytope.relaxation import Relaxation, demand_entries, gains
 from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.polytope.sparse import Entries, column_of, entries_of, stacked
+from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, stacked
 
 _NEW_PRICES = 1e-7  # relative: HiGHS's tolerance; prices that cut off less are those that are known
 _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
@@ -31,31 +42,64 @@ _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the bett
 
 @dataclass(slots=True)
 class FleetBounds:
-    """The inequalities found so far: `earned` [C] per inequality, zero outside its model."""
+    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest."""
 
     polytope: Polytope
-    earned: list[FloatArray] = field(default_factory=list)
+    rows: list[FleetRow] = field(default_factory=list)
+    least_lam: float = 0.0
+
+    @property
+    def earned(self) -> FloatArray:
+        """[inequalities, C] what a replica of each candidate adds to what may be carried."""
+        return np.array([row.earned for row in self.rows])
 
     def add_relaxed(self, relaxation: Relaxation) -> None:
-        """The relaxation's own prices, one inequality per model; a provider's share has none here."""
+        """The relaxation's own prices, one inequality per group of models that are routed together."""
         num_demands = len(self.polytope.demands)
-        for model, rows in enumerate(_demands_by_model(self.polytope)):
-            fraction = np.array([self.polytope.demands[d].fraction for d in rows])
-            duals = relaxation.demand_duals.copy()
-            duals[num_demands : num_demands + len(self.polytope.limited_providers)] = 0.0
-            if (self.polytope.members[model] <= 1).all() or fraction @ duals[rows] <= 0:
-                duals[rows] = np.maximum(np.abs(duals[rows]), 1e-12)
-            self._add(model, duals / float(fraction @ duals[rows]))
+        shares = slice(num_demands, num_demands + len(self.polytope.shares))
+        for models in _routed_together(self.polytope):
+            duals, normal = relaxation.demand_duals.copy(), _normal(self.polytope, models)
+            if (self.polytope.members[models] <= 1).all():
+                duals[:num_demands] = np.maximum(np.abs(duals[:num_demands]), 1e-12)
+            if normal @ duals <= 0:
+                duals[:num_demands] = np.maximum(np.abs(duals[:num_demands]), 1e-12)
+                duals[shares] = 0.0
+            self.rows.append(FleetRow(self._earned(self.polytope, models, duals / float(normal @ duals))))
 
-    def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
-        """What the fleet really carries; adds an inequality for every model where that is less than `lam`."""
-        carried = np.inf
-        for model in range(len(self.polytope.problem.models)):
-            own, prices = _carried(self.polytope, model, candidate, replicas)
-            carried = min(carried, own)
-            if own < lam * (1 - _NEW_PRICES):
-                self._add(model, prices)
-        return carried
+    def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float, rented: float | None = None) -> float:
+        """What the fleet may carry, so that what stands after each loss carries what it has to; adds the inequalities
+        that show it where that is less than `lam`.
+
+        `rented`: machines, of a fleet of whole replicas; None: losses of machines are not asked of it.
+        """
+        polytope, losses = self.polytope, self.polytope.losses
+        carried = self._tighten(polytope, candidate, replicas, lam)
+        if not losses.any:
+            return carried
+        after = polytope.without_shares()
+        needed, least = losses.needed(lam, polytope.scale_rps), np.inf
+        for stands in losses.stands:
+            left = replicas * stands[candidate]
+            if not np.array_equal(left, replicas):
+                least = min(least, self._tighten(after, candidate, left, needed, stands))
+        if losses.of_any_machine and rented is not None:
+            for fallen in candidate.tolist():
+                least = min(least, self._tighten_after(after, candidate, replicas, needed, {fallen: 1}))
+            least = min(least, self._tighten_shared(after, candidate, replicas, needed, rented))
+        return min(carried, losses.lam_with(least, polytope.scale_rps))
+
+    def lam_after(
+        self, candidate: IntArray, replicas: FloatArray, lam: float, fallen: Mapping[int, int], *, adds: bool
+    ) -> float:
+        """What the fleet may carry so that it survives the loss of so many replicas of some candidates. `adds`:
+        inequalities that ask this, where it is less than `lam`, of every fleet that uses these: more than must hold
+        where several replicas fall."""
+        losses, scale, known = self.polytope.losses, self.polytope.scale_rps, len(self.rows)
+        after, needed = self.polytope.without_shares(), losses.needed(lam, scale)
+        left = self._tighten_after(after, candidate, replicas, needed, fallen)
+        if not adds:
+            del self.rows[known:]
+        return losses.lam_with(left, scale)
 
     def tighten_between(self, first: FloatArray, second: FloatArray) -> None:
         """Inequalities at the mean of two fleets [C]: between a claim and a plan they cut deepest (in-out separation,
@@ -64,11 +108,76 @@ class FleetBounds:
         used = np.flatnonzero(mean > 0)
         self.tighten(used, mean[used], np.inf)
 
-    def _add(self, model: int, prices: FloatArray) -> None:
-        """`prices` [D + providers + flows], normalised to sum_w f[w] p[w] = 1 over the model's demands; those of
-        prompts as negative numbers, as duals of the flow rows are."""
-        best = np.maximum(gains(self.polytope, prices).max(axis=1), 0.0)
-        self.earned.append(np.where(self.polytope.candidates.model == model, best, 0.0))
+    def _tighten(
+        self,
+        polytope: Polytope,
+        candidate: IntArray,
+        replicas: FloatArray,
+        needed: float,
+        stands: BoolArray | None = None,
+    ) -> float:
+        """What replicas carry; `stands`: after which loss, None: before any."""
+        carried, losses = np.inf, self.polytope.losses
+        for models, own, prices in _carried(polytope, candidate, replicas):
+            carried = min(carried, own)
+            if not own < needed * (1 - _NEW_PRICES):
+                continue
+            earned = self._earned(polytope, models, prices)
+            if stands is None:
+                self.rows.append(FleetRow(earned))
+            else:
+                fixed = losses.fixed(self.polytope.scale_rps)
+                self.rows.append(FleetRow(earned * stands, losses.lam_share, fixed))
+        return carried
+
+    def _tighten_after(
+        self, after: Polytope, candidate: IntArray, replicas: FloatArray, needed: float, fallen: Mapping[int, int]
+    ) -> float:
+        """What is carried after a loss of replicas, by candidate."""
+        losses, counts = self.polytope.losses, np.array([float(fallen.get(c, 0)) for c in candidate.tolist()])
+        carried = np.inf
+        for models, own, prices in _carried(after, candidate, np.maximum(replicas - counts, 0.0)):
+            carried = min(carried, own)
+            if not own < needed * (1 - _NEW_PRICES):
+                continue
+            earned = self._earned(after, models, prices)
+            falling = np.zeros(len(earned))
+            falling[candidate] = earned[candidate] * counts
+            fixed = losses.fixed(self.polytope.scale_rps)
+            self.rows.append(FleetRow(earned, losses.lam_share, fixed, falling))
+        return carried
+
+    def _tighten_shared(
+        self, after: Polytope, candidate: IntArray, replicas: FloatArray, needed: float, rented: float
+    ) -> float:
+        """At most what is carried after the loss of the machine with the most, of so many."""
+        losses = self.polytope.losses
+        pieces = _direct_pieces(self.polytope)
+        machines = round(rented + float(pieces[candidate] @ replicas))
+        if machines < 2:
+            self.rows.append(FleetRow(pieces, 0.0, 2.0, machine=1.0))
+            return 0.0
+        least, n = np.inf, machines
+        for models, own, prices in _carried(after, candidate, replicas):
+            left = own * (1 - 1 / n)
+            least = min(least, left)
+            if not left < needed * (1 - _NEW_PRICES):
+                continue
+            earned, fixed = self._earned(after, models, prices), losses.fixed(self.polytope.scale_rps)
+            if losses.load_rps is None:
+                slope = self.least_lam / (n * (n + 1))
+                fixed = slope * (2 * n + 1)
+            else:
+                slope = fixed / (n * (n - 1))
+                fixed *= n / (n - 1) + 1 / (n - 1)
+            self.rows.append(FleetRow(earned + slope * pieces, losses.lam_share, fixed, machine=slope))
+        return least
+
+    def _earned(self, polytope: Polytope, models: IntArray, prices: FloatArray) -> FloatArray:
+        """[C] what a replica earns at `prices` [D + shares + flows], normalised over the demands and shares of these
+        models; those of prompts are negative numbers, as duals of the flow rows are."""
+        best = np.maximum(gains(polytope, prices).max(axis=1), 0.0)
+        return np.where(np.isin(polytope.candidates.model, models), best, 0.0)
 
     def undominated(self, chosen: IntArray) -> IntArray:
         """The chosen candidates that no single other beats in every inequality at no more of any resource.
@@ -82,7 +191,7 @@ class FleetBounds:
     def _undominated_of_one_model(self, chosen: IntArray) -> IntArray:
         asked = self.polytope.use[:, chosen].toarray().T  # cost and watts are among the rows
         asked = asked[:, asked.any(axis=0)]
-        earned = np.array(self.earned)[:, chosen].T
+        earned = self.earned[:, chosen].T
         earned = earned[:, earned.any(axis=0)]
         order = np.argsort(-earned.sum(axis=1), kind="stable")
         left, asked, earned = chosen[order], asked[order], earned[order]
@@ -105,58 +214,95 @@ class FleetBounds:
         rent_lower: FloatArray | None = None,
         rent_upper: FloatArray | None = None,
     ) -> LinearProgram:
-        """The MILP over lam, u [K] and y [chosen], with the inequalities in place of routing."""
-        polytope = self.polytope
-        num_rent, num_rows = len(polytope.cost_rent), len(self.earned)
-        earned = entries_of(csr_array(-np.array(self.earned)[:, chosen]))
+        """The MILP over lam, u [K] and y [chosen], with the inequalities in place of routing, first of its rows; then
+        used, of those chosen that something falls with."""
+        polytope, rows = self.polytope, self.rows
+        num_rent, fleet = len(polytope.cost_rent), len(chosen)
+        falling = np.array([row.falling[chosen] for row in rows if row.falling is not None]).reshape(-1, fleet)
+        marked = np.flatnonzero(falling.any(axis=0))
+        of_rows = np.zeros((len(rows), len(marked)))
+        of_rows[[row.falling is not None for row in rows]] = falling[:, marked]
+        earned = entries_of(csr_array(-self.earned[:, chosen]))
         used, rented = entries_of(polytope.use[:, chosen]), entries_of(polytope.rent)
+        most = polytope.use_upper[chosen]
+        runs = Entries(np.ones(len(marked)), np.arange(len(marked)), marked, len(marked))
+        of_machines = entries_of(csr_array(np.outer([-row.machine for row in rows], np.ones(num_rent))))
         matrix = stacked(
-            (1, num_rent, len(chosen)), [[column_of(np.ones(num_rows)), None, earned], [None, rented, used]]
+            (1, num_rent, fleet, len(marked)),
+            [
+                [column_of(np.array([row.lam for row in rows])), of_machines, earned, entries_of(csr_array(of_rows))],
+                [None, rented, used, None],
+                [None, None, runs, diagonal(-most[marked])],
+            ],
         )
         lower = np.zeros(num_rent) if rent_lower is None else rent_lower
         upper = polytope.rent_upper if rent_upper is None else rent_upper
+        fixed = np.array([-row.fixed for row in rows])
+        counted = num_rent + fleet + len(marked)
         return LinearProgram(
-            cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[chosen]]),
+            cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[chosen], np.zeros(len(marked))]),
             matrix=matrix,
             row_lower=np.full(matrix.shape[0], -np.inf),
-            row_upper=np.concatenate([np.zeros(num_rows), polytope.limit]),
-            lower=np.concatenate([[goal.lam_lower], lower, np.zeros(len(chosen))]),
-            upper=np.concatenate([[np.inf], upper, polytope.use_upper[chosen]]),
-            integer=np.concatenate([[False], np.ones(num_rent + len(chosen))]).astype(np.bool_),
+            row_upper=np.concatenate([fixed, polytope.limit, np.zeros(len(marked))]),
+            lower=np.concatenate([[goal.lam_lower], lower, np.zeros(fleet + len(marked))]),
+            upper=np.concatenate([[np.inf], upper, most, np.ones(len(marked))]),
+            integer=np.concatenate([[False], np.ones(counted)]).astype(np.bool_),
         )
 
 
-def _demands_by_model(polytope: Polytope) -> list[IntArray]:
-    models = np.array([demand.model for demand in polytope.demands])
-    return [np.flatnonzero(models == m) for m in range(len(polytope.problem.models))]
+def _direct_pieces(polytope: Polytope) -> FloatArray:
+    """[C] machines that a replica takes in pools without rental variables: one for each of its pieces."""
+    pools = range(len(polytope.supply.pools))
+    direct = np.array([*(pool in polytope.supply.gpu_price_usd_per_hour for pool in pools), False])
+    return np.asarray(direct[polytope.candidates.piece_pool].sum(axis=1, dtype=np.float64))
 
 
-def _carried(polytope: Polytope, model: int, candidate: IntArray, replicas: FloatArray) -> tuple[float, FloatArray]:
-    """lam that the fleet's replicas of one model carry, and the prices that prove it, as `FleetBounds._add` has them.
+def _routed_together(polytope: Polytope) -> list[IntArray]:
+    """Models whose routing is one program: each by itself, all of them where shares of all requests are limited."""
+    models = np.arange(len(polytope.problem.models))
+    return [models] if polytope.shares else [models[[m]] for m in models]
+
+
+def _normal(polytope: Polytope, models: IntArray) -> FloatArray:
+    """[D + shares + flows] what prices are normalised over: the demands of these models and the limited shares."""
+    normal = -lam_column(polytope)
+    of_others = ~np.isin([demand.model for demand in polytope.demands], models)
+    normal[: len(polytope.demands)][of_others] = 0.0
+    return normal
+
+
+def _carried(
+    polytope: Polytope, candidate: IntArray, replicas: FloatArray
+) -> Iterator[tuple[IntArray, float, FloatArray]]:
+    """For every group of models: lam that the fleet's replicas carry, and the prices that prove it.
 
     The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] at least what c earns on each column at the prices
-    p and q, v and q >= 0, and sum_w f[w] p[w] = 1; p >= 0 without mixes, where no harm is in serving too much.
+    p, q and sigma, v >= 0, and the coefficient of lam 1; p >= 0 without mixes, where no harm is in serving too much.
     """
-    own = candidate[np.flatnonzero(polytope.candidates.model[candidate] == model)]
-    weights = replicas[np.flatnonzero(polytope.candidates.model[candidate] == model)]
-    part, column = np.nonzero(polytope.rate[own] > 0)
-    demand, asked = demand_entries(polytope, own[part], column), _demands_by_model(polytope)[model]
-    pairs, prices, fleet = len(part), polytope.num_rate_rows, len(own)
-    fractions = np.array([polytope.demands[d].fraction for d in asked])
-    normalised = Entries(fractions, np.zeros(len(asked), dtype=np.int64), asked, 1)
-    spent = Entries(np.full(pairs, -1.0), np.arange(pairs), part, pairs)
-    num_demands, num_shares = len(polytope.demands), len(polytope.limited_providers)
-    of_demands = np.full(num_demands, -np.inf if (polytope.members[model] > 1).any() else 0.0)
-    of_prompts = np.full(polytope.num_flows, -np.inf)
-    program = LinearProgram(
-        cost=np.concatenate([np.zeros(prices), weights]),
-        matrix=stacked((prices, fleet), [[demand.transposed(pairs), spent], [normalised, None]]),
-        row_lower=np.append(np.full(pairs, -np.inf), 1.0),
-        row_upper=np.append(np.zeros(pairs), 1.0),
-        lower=np.concatenate([of_demands, np.zeros(num_shares), of_prompts, np.zeros(fleet)]),
-        upper=np.concatenate([np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(fleet, np.inf)]),
-        integer=np.zeros(prices + fleet, dtype=np.bool_),
-    )
-    solution = solve_lp(program)
-    assert solution.x is not None
-    return solution.objective, solution.x[:prices]
+    num_demands, num_shares = len(polytope.demands), len(polytope.shares)
+    prices = polytope.num_rate_rows
+    for models in _routed_together(polytope):
+        among = np.isin(polytope.candidates.model[candidate], models) & (replicas > 0)
+        own, weights = candidate[among], replicas[among]
+        part, column = np.nonzero(polytope.rate[own] > 0)
+        demand, pairs, fleet = demand_entries(polytope, own[part], column), len(part), len(own)
+        normal = _normal(polytope, models)
+        asked = np.flatnonzero(normal)
+        normalised = Entries(normal[asked], np.zeros(len(asked), dtype=np.int64), asked, 1)
+        spent = Entries(np.full(pairs, -1.0), np.arange(pairs), part, pairs)
+        of_demands = np.full(num_demands, -np.inf if (polytope.members[models] > 1).any() else 0.0)
+        below_0 = np.full(num_shares + polytope.num_flows, -np.inf)
+        program = LinearProgram(
+            cost=np.concatenate([np.zeros(prices), weights]),
+            matrix=stacked((prices, fleet), [[demand.transposed(pairs), spent], [normalised, None]]),
+            row_lower=np.append(np.full(pairs, -np.inf), 1.0),
+            row_upper=np.append(np.zeros(pairs), 1.0),
+            lower=np.concatenate([of_demands, below_0, np.zeros(fleet)]),
+            upper=np.concatenate(
+                [np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(fleet, np.inf)]
+            ),
+            integer=np.zeros(prices + fleet, dtype=np.bool_),
+        )
+        solution = solve_lp(program)
+        assert solution.x is not None
+        yield models, solution.objective, solution.x[:prices]

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.polytope.column_generation import demand_entries, lam_column
 from sutler.solver.polytope.linear import LinearProgram, MilpSolution
-from sutler.solver.polytope.relaxation import demand_entries, lam_column
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
 from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, ones, stacked
 

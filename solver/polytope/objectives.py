@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.problem import Objective, Problem
+from sutler.solver.problem import Objective
 
 FIRST_PHASE_GAP_SHARE = 0.9  # of the gap that is asked for; with HELD_GAP_SHARE it stays below all of it
 HELD_GAP_SHARE = 0.09  # what later phases may give up of the throughput: most of the tenth that is left
@@ -34,19 +34,10 @@ class Finish:
     hold: Callable[[Polytope, Allocation], tuple[Polytope, Goal]]
 
 
-def maximises_rate(objective: Objective) -> bool:
-    return objective.kind in ("max_throughput", "min_makespan")
-
-
-def total_demand(problem: Problem) -> float:
-    """All offered requests/s (or requests)."""
-    return sum(workload.demand for model in problem.models for workload in model.workloads)
-
-
 def first_goal(polytope: Polytope) -> Goal:
     """The primary objective. For cost and power `polytope` must be scaled so that lam 1 is the offered demand."""
     objective = polytope.problem.objective
-    if maximises_rate(objective):
+    if objective.maximises_rate:
         return polytope.goal_throughput()
     lam_lower = objective.carried_load
     return polytope.goal_cost(lam_lower) if objective.kind == "min_cost" else polytope.goal_power(lam_lower)
@@ -64,7 +55,7 @@ def finishes(objective: Objective, relative_gap: float) -> tuple[Finish, ...]:
 
 def kept_lam(objective: Objective, relative_gap: float, first: Allocation) -> float:
     """What every plan carries after the first phase has ended with this allocation."""
-    if maximises_rate(objective):
+    if objective.maximises_rate:
         return first.lam * (1.0 - HELD_GAP_SHARE * relative_gap)
     return objective.carried_load
 

@@ -9,7 +9,7 @@ from sutler.solver.arrays import IntArray
 from sutler.solver.candidates.dominance import prune_dominated, undominated
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates, joined
 from sutler.solver.market.supply import Supply, build_supply
-from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Polytope, build_polytope
 from sutler.solver.problem import Problem
@@ -86,8 +86,8 @@ def scaled_to_one(polytope: Polytope) -> Polytope | None:
     """
     if not len(polytope.candidates):
         return None
-    if not maximises_rate(polytope.problem.objective):
-        return polytope.scaled(total_demand(polytope.problem))
+    if not polytope.problem.objective.maximises_rate:
+        return polytope.scaled(polytope.problem.total_demand)
     relaxation = solve_relaxation(polytope, polytope.goal_throughput())
     if not np.isfinite(relaxation.objective) or relaxation.lam <= 0:
         return None

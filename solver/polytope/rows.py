@@ -16,7 +16,7 @@ Rows, by the names that plans use
     supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines; of
                                   a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
-    limit/<name>                  GPUs per type, GPUs per provider, watts, requests/s per provider
+    limit/<name>                  GPUs per type, GPUs per provider, replicas, watts, shares of the requests/s
     (unnamed)                     slices of one machine, see market/supply.py
 
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
@@ -46,6 +46,7 @@ from sutler.solver.candidates.enumerate import (
 )
 from sutler.solver.market.pools import PIECE_SIZES
 from sutler.solver.market.supply import Supply, room_of
+from sutler.solver.polytope.losses import Losses, losses_of
 from sutler.solver.problem import Problem
 from sutler.solver.throughput.base import RatesAt
 from sutler.solver.throughput.mixes import mixes_of
@@ -58,6 +59,14 @@ class Demand:
     name: str
     model: int
     workload: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedShare:
+    """At most `fraction` of the routed requests/s may go to its members; `name` as limits have it."""
+
+    name: str
     fraction: float
 
 
@@ -81,8 +90,9 @@ class Polytope:
     cost_use, watts_use [C]; cost_rent, watts_rent [K]: $/h and W, of replicas (direct pools) and of machines. Where
     GPUs may be capped, those that run nothing are set to the lowest cap, and replicas are charged what lies above it
     use_upper [C], rent_upper [K]: most replicas and machines that can ever be had
-    provider_of [C]: index into `limited_providers`, -1 where the share is not limited
+    share_of [C, 2]: indices into `shares` of its provider's share and of its contract's, -1 where it is not limited
     flow_of [C, V]: which of the `num_flows` flow rows, -1 for aggregated candidates
+    losses: what plans survive
     curve_of [K]: classes with the same number are the price steps of one supply curve, -1: a class by itself
     """
 
@@ -102,12 +112,13 @@ class Polytope:
     watts_rent: FloatArray
     use_upper: FloatArray
     rent_upper: FloatArray
-    limited_providers: tuple[str, ...]
-    provider_of: IntArray
+    shares: tuple[LimitedShare, ...]
+    share_of: IntArray
     curve_of: IntArray
     flow_of: IntArray
     num_flows: int
     mixed: csr_array
+    losses: Losses
 
     @property
     def serves(self) -> BoolArray:
@@ -117,8 +128,8 @@ class Polytope:
 
     @property
     def num_rate_rows(self) -> int:
-        """Rows that rates stand in: demands, providers with a limited share, flows."""
-        return len(self.demands) + len(self.limited_providers) + self.num_flows
+        """Rows that rates stand in: demands, limited shares, flows."""
+        return len(self.demands) + len(self.shares) + self.num_flows
 
     @property
     def offered(self) -> FloatArray:
@@ -175,6 +186,10 @@ class Polytope:
         limits[self.resources.index(resource)] = limit
         return replace(self, limit=limits)
 
+    def without_shares(self) -> "Polytope":
+        """The same rows without limited shares."""
+        return replace(self, shares=(), share_of=np.full_like(self.share_of, -1))
+
     def goal_throughput(self) -> Goal:
         return Goal(-1.0, np.zeros(len(self.cost_use)), np.zeros(len(self.cost_rent)))
 
@@ -203,12 +218,13 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
     rows.add("limit/max_power_watts", watts_use, watts_rent, power)
     _add_supply_rows(rows, supply, candidates)
     _add_gpu_limits(rows, problem, supply, gpus_use)
+    _add_least_replicas(rows, problem, supply, candidates)
     for coupling in supply.couplings:
         terms = np.zeros(len(supply.classes))
         for index, factor in coupling.terms:
             terms[index] = factor
         rows.add("", None, terms, coupling.limit)
-    limited, provider_of = _limited_providers(problem, supply, candidates)
+    shares, share_of = _limited_shares(problem, supply, candidates)
     flow_of, num_flows = _flows(supply, candidates)
     use, rent, limit = rows.matrices()
     return Polytope(
@@ -228,12 +244,13 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         watts_rent=watts_rent,
         use_upper=_most_replicas(supply, candidates, use, rent, limit),
         rent_upper=np.array([float(c.count) for c in supply.classes]),
-        limited_providers=limited,
-        provider_of=provider_of,
+        shares=shares,
+        share_of=share_of,
         curve_of=_supply_curves(problem, supply),
         flow_of=flow_of,
         num_flows=num_flows,
         mixed=_mixed(problem, demands, candidates.rps.shape[1]),
+        losses=losses_of(problem, supply, candidates),
     )
 
 
@@ -353,6 +370,14 @@ def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr
         rows.add(f"limit/max_gpus_per_provider/{provider}", None, rent, most)
 
 
+def _add_least_replicas(rows: _Rows, problem: Problem, supply: Supply, candidates: Candidates) -> None:
+    nothing = np.zeros(len(supply.classes))
+    for number, model in enumerate(problem.models):
+        if model.min_replicas > 1:
+            answers = (candidates.model == number) & (candidates.role != PREFILL)
+            rows.add(f"limit/min_replicas/{model.name}", -answers.astype(np.float64), nothing, -model.min_replicas)
+
+
 def _supply_curves(problem: Problem, supply: Supply) -> IntArray:
     """Untied classes of one pool and machine size: a plan rents the cheaper ones first, so only their sum counts."""
     tied = {index for coupling in supply.couplings for index, _ in coupling.terms}
@@ -368,13 +393,25 @@ def _supply_curves(problem: Problem, supply: Supply) -> IntArray:
     return np.unique(np.append(curve, -1), return_inverse=True)[1][:-1].astype(np.int64) - 1
 
 
-def _limited_providers(problem: Problem, supply: Supply, candidates: Candidates) -> tuple[tuple[str, ...], IntArray]:
-    """Providers under a limited share of the routed requests/s; pools carry their provider exactly then."""
-    if problem.limits.max_share_per_provider_fraction >= 1:
-        return (), np.full(len(candidates), -1)
-    names = tuple(sorted({pool.provider for pool in supply.pools if pool.provider is not None}))
-    of_pool = np.array([names.index(pool.provider) if pool.provider else -1 for pool in supply.pools])
-    return names, np.where(candidates.role == PREFILL, -1, of_pool[candidates.pool[:, 0]])
+def _limited_shares(
+    problem: Problem, supply: Supply, candidates: Candidates
+) -> tuple[tuple[LimitedShare, ...], IntArray]:
+    """Limited shares and whose members candidates are; prompts count where they are decoded, on the same site. Pools
+    carry their provider exactly where its share is limited."""
+    limits, answers = problem.limits, candidates.role != PREFILL
+    shares: list[LimitedShare] = []
+    share_of = np.full((len(candidates), 2), -1)
+    if limits.max_share_per_provider_fraction < 1:
+        for name in sorted({pool.provider for pool in supply.pools if pool.provider is not None}):
+            of_pool = np.array([pool.provider == name for pool in supply.pools])
+            share_of[answers & of_pool[candidates.pool[:, 0]], 0] = len(shares)
+            fraction = limits.max_share_per_provider_fraction
+            shares.append(LimitedShare(f"max_share_per_provider_fraction/{name}", fraction))
+    for contract, fraction in sorted(limits.max_share_per_contract_fraction.items()):
+        of_pool = np.array([pool.contract == contract for pool in supply.pools] + [False])
+        share_of[answers & of_pool[candidates.pool].any(axis=1), 1] = len(shares)
+        shares.append(LimitedShare(f"max_share_per_contract_fraction/{contract}", fraction))
+    return tuple(shares), share_of
 
 
 def _flows(supply: Supply, candidates: Candidates) -> tuple[IntArray, int]:

@@ -24,7 +24,7 @@ from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import find_conflicts
 from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
-from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Clock, Progress
@@ -195,7 +195,7 @@ class _Run:
         if not searched:
             return self._ended(most, searched=False)
         best = self.options[-1]
-        conflicts = () if best.carries or maximises_rate(self.problem.objective) else self._conflicts()
+        conflicts = () if best.carries or self.problem.objective.maximises_rate else self._conflicts()
         return self._ended(most, searched=True, conflicts=conflicts)
 
     def _prove(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
@@ -281,7 +281,7 @@ class _Run:
         if not keep.carries:
             return float("inf")
         more = self._usd_per_hour(keep) - least_usd_per_hour(steady, relaxation.columns)
-        if maximises_rate(self.problem.objective):
+        if self.problem.objective.maximises_rate:
             same_rps = keep.capacity_rps * (1 - _SAME_CAPACITY)
             more = max(
                 more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, relaxation.columns, rps=same_rps)
@@ -305,7 +305,7 @@ class _Run:
         return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
     def _option(self, kind: OptionKind, fleet: DescribedFleet, plan: Plan, change: FleetChange) -> ReplanOption:
-        capacity = capacity_rps(fleet, total_demand(self.problem))
+        capacity = capacity_rps(fleet, self.problem.total_demand)
         cost, carries = fleet.cost_usd_per_hour, self._carries(fleet)
         return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
@@ -321,7 +321,7 @@ class _Run:
         keep, switching = self.options[0], self.switching
         more_rps = option.capacity_rps - keep.capacity_rps
         saved = keep.cost_usd_per_hour - option.cost_usd_per_hour
-        if maximises_rate(self.problem.objective):
+        if self.problem.objective.maximises_rate:
             same = abs(more_rps) <= _SAME_CAPACITY * max(keep.capacity_rps, 1e-12)
             benefit = max(saved, 0.0) if same else more_rps * switching.usd_per_rps
         elif self.problem.objective.kind == "min_power" and option.plan and keep.plan:

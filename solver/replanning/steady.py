@@ -29,7 +29,7 @@ from sutler.solver.market.supply import Supply
 from sutler.solver.methods import exact
 from sutler.solver.plan import Replica
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal, maximises_rate
+from sutler.solver.polytope.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import scaled_to_one
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
@@ -226,7 +226,7 @@ def steady_fleet(
 
 
 def _usd_per_unit(problem: Problem, switching: Switching, usd_per_watt: float) -> float:
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         return switching.usd_per_rps
     return usd_per_watt if problem.objective.kind == "min_power" else 1.0
 
@@ -338,7 +338,7 @@ def _finish_goal(steady: SteadyProblem, wide: Polytope, allocation: Allocation, 
     restart = np.concatenate([charges.restart + tie, recapped])
     start = np.concatenate([charges.start_per_use, charges.start_per_use[variants]])
     new = np.array([0.0 if c.held else _TIE * c.price_usd_per_hour for c in wide.supply.classes])
-    if maximises_rate(objective):
+    if objective.maximises_rate:
         held = allocation.lam * (1 - HELD_GAP_SHARE * wide.problem.options.relative_gap)
         return Goal(0.0, wide.cost_use + start + restart, wide.cost_rent + charges.start - charges.stop + new, held)
     use = np.concatenate([first.use_cost, first.use_cost[variants]])

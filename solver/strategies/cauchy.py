@@ -27,7 +27,7 @@ from sutler.solver.candidates.enumerate import enumerate_candidates
 from sutler.solver.market.supply import build_supply
 from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
+from sutler.solver.polytope.objectives import LEAST_LAM
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope, build_polytope
 from sutler.solver.problem import Disaggregation, Problem
@@ -105,7 +105,7 @@ class _Allocator:
             "mc-lp": [spent],
             "co-lp": [self._cost(combos=combos.price / combos.tokens_per_usd), spent],
         }[rule]
-        is_load_open = maximises_rate(polytope.problem.objective)
+        is_load_open = polytope.problem.objective.maximises_rate
         return [self._cost(lam=-1.0), *of_rule] if is_load_open else of_rule
 
     def _cost(
@@ -130,7 +130,7 @@ class _Allocator:
         polytope, combos = self.polytope, self.combos
         types, demands, resources = len(combos), len(polytope.demands), len(polytope.limit)
         objective = polytope.problem.objective
-        is_load_open = maximises_rate(objective)
+        is_load_open = objective.maximises_rate
         load = 0.0 if is_load_open else objective.carried_load
         most = _MOST_LAM if is_load_open else load
         fraction = np.array([demand.fraction for demand in polytope.demands])[combos.demand]
@@ -186,7 +186,7 @@ class _Allocator:
         fraction[combos.demand[combo], np.arange(len(combo))] = (goodput / total[combos.demand])[combo]
         fleet = Ruled.of(polytope, np.arange(len(combo)), replicas, machines, fraction)
         objective = polytope.problem.objective
-        least = LEAST_LAM if maximises_rate(objective) else objective.carried_load * _CARRIES
+        least = LEAST_LAM if objective.maximises_rate else objective.carried_load * _CARRIES
         return fleet if fleet.routing.lam >= least else None
 
     def _polytope_of(self, candidate: IntArray) -> Polytope:

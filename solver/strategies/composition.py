@@ -16,7 +16,7 @@ import numpy as np
 from sutler.solver import planner
 from sutler.solver.market.supply import machine_gpus
 from sutler.solver.plan import Conflict
-from sutler.solver.polytope.objectives import first_goal, maximises_rate
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.problem import Offer, Problem
@@ -30,7 +30,7 @@ _REMEDY = "it rents as many GPUs of every type: take the types that are of no us
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The best plan on the uniform composition."""
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         most = most_affordable(problem)
         if most == 0:
             return unaffordable(problem, seconds_left)

@@ -10,7 +10,6 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
@@ -33,7 +32,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     if scaled is None:
         return straight_line.answered(run, problem, _NAME, None, remedy=_REMEDY)
     run.candidates = len(scaled.candidates)
-    wanted = np.inf if maximises_rate(problem.objective) else problem.objective.carried_load
+    wanted = np.inf if problem.objective.maximises_rate else problem.objective.carried_load
     rates = mixed_rates(scaled)
     growing = _Fleet(scaled, run.seconds_left)
     carried = _grow(growing, rates, least_expense(scaled), wanted, run.seconds_left)

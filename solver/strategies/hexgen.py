@@ -25,7 +25,7 @@ from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates,
 from sutler.solver.catalog.entries import PRECISIONS
 from sutler.solver.market.pools import Pool
 from sutler.solver.market.supply import build_supply
-from sutler.solver.polytope.objectives import cost_of, maximises_rate
+from sutler.solver.polytope.objectives import cost_of
 from sutler.solver.polytope.preparation import of_possible, prepare
 from sutler.solver.problem import MeasuredRate, Problem, ServedModel, Workload
 from sutler.solver.progress import SecondsLeft
@@ -49,7 +49,7 @@ def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     def deployed(k: int) -> Ruled | None:
         return _deployed(run, composition.with_at_most(own, composition.uniform(own, k)))
 
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         most = composition.most_affordable(problem)
         if most == 0:
             return composition.unaffordable(problem, seconds_left)

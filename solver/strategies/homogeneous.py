@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from sutler.solver.polytope.objectives import maximises_rate, total_demand
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Contract, Offer, Problem
 from sutler.solver.progress import SecondsLeft
@@ -62,7 +61,7 @@ def _most_gpus(problem: Problem, gpu: str) -> float:
         caps.append(limits.max_power_watts / tdp_watts)
     if caps:
         return min(caps)
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         remedy = "set budget_usd_per_hour" if cheapest > 0 else f"they cost nothing, so set limits.max_gpus.{gpu}"
         raise NotApplicableError(f"unlimited {gpu} serve any load where nothing bounds them: {remedy}")
     return _gpus_of_a_plain_fleet(problem, cheapest)
@@ -82,7 +81,7 @@ def _gpus_of_a_plain_fleet(problem: Problem, cheapest_usd_per_hour: float) -> fl
     else:
         dearest = max(offer.price_usd_per_hour for offer in offers)
         worth = (pieces * dearest + polytope.candidates.storage_usd_per_hour) / cheapest_usd_per_hour
-    wanted_rps = problem.objective.carried_load * total_demand(problem)
+    wanted_rps = problem.objective.carried_load * problem.total_demand
     most_gpus = 0.0
     for demand in polytope.demands:
         rate = np.where(polytope.candidates.model == demand.model, polytope.rate[:, demand.workload], 0.0)

@@ -21,7 +21,7 @@ from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
 from sutler.solver.market.supply import build_supply
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.polytope.objectives import LEAST_LAM, maximises_rate
+from sutler.solver.polytope.objectives import LEAST_LAM
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
@@ -54,7 +54,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLI
     found = None
     if bins is not None:
         run.candidates = len(bins.polytope.candidates)
-        if maximises_rate(problem.objective):
+        if problem.objective.maximises_rate:
             found = _most_loaded(bins, slice_factor, run.first_phase_seconds_left)
         else:
             wanted = problem.objective.carried_load

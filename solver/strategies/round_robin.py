@@ -7,7 +7,6 @@ is asked for fleets for more load than there is until one carries the load under
 
 from dataclasses import replace
 
-from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
@@ -31,9 +30,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     def spread(load: float) -> Ruled | None:
         asked = replace(polytope, problem=own.with_headroom(load - 1.0))
         fleet = (
-            straight_line.best_fleet(run, asked)
-            if maximises_rate(own.objective)
-            else straight_line.bought(run, asked)
+            straight_line.best_fleet(run, asked) if own.objective.maximises_rate else straight_line.bought(run, asked)
         )
         if fleet is None:
             return None

@@ -6,8 +6,8 @@ import numpy as np
 from sutler.solver.answer.describe import as_split
 from sutler.solver.answer.routing import Routing
 from sutler.solver.arrays import FloatArray
+from sutler.solver.polytope.column_generation import rough_price_usd_per_hour
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.relaxation import rough_price_usd_per_hour
 from sutler.solver.polytope.rows import Polytope
 
 _ROUNDING = 1e-9  # relative: what sums of floats may be off by

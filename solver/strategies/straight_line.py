@@ -17,7 +17,7 @@ from sutler.solver.plan import Conflict, Plan
 from sutler.solver.planner import SolveRun
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.objectives import cost_of, first_goal, maximises_rate, power_of, total_demand
+from sutler.solver.polytope.objectives import cost_of, first_goal, power_of
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
@@ -54,7 +54,7 @@ class Ruled:
     @property
     def load_multiple(self) -> float:
         """How often the fleet carries the demand."""
-        return self.routing.lam * self.polytope.scale_rps / total_demand(self.polytope.problem)
+        return self.routing.lam * self.polytope.scale_rps / self.polytope.problem.total_demand
 
     def worth(self, problem: Problem) -> float:
         """Watts where the problem asks for few of them, else $/h."""
@@ -159,7 +159,7 @@ def refused(run: SolveRun, problem: Problem, strategy: str, *, remedy: str, carr
     plan = solved(problem, run.seconds_left)
     if plan.value is not None:
         wanted = Conflict(f"strategy/{strategy}", problem.objective.carried_load, carried, "times the load", remedy)
-        if maximises_rate(problem.objective):
+        if problem.objective.maximises_rate:
             wanted = replace(wanted, needed=1.0, unit="plan")
         plan = planner.without_fleet(run, "infeasible", (wanted,))
     return StrategyPlan(plan, problem)
@@ -191,7 +191,7 @@ def raised_until_carried(
     throughput is maximised there is no load to carry, and the first fleet is the answer.
     """
     wanted = problem.objective.carried_load
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         return buy(wanted), 0.0
     best: Ruled | None = None
     load, short, enough, most = wanted, wanted, np.inf, 0.0

@@ -20,7 +20,7 @@ from sutler.solver.answer.routing import without_idle
 from sutler.solver.candidates.dominance import prune_dominated
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
 from sutler.solver.market.supply import Supply, build_supply
-from sutler.solver.polytope.objectives import first_goal, maximises_rate
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.preparation import of_possible, scaled_to_one
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
@@ -69,7 +69,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
 
 def _unit(polytope: Polytope) -> float:
     """What a minimised objective is to be multiplied with so that it does not depend on the scale."""
-    return polytope.scale_rps if maximises_rate(polytope.problem.objective) else 1.0
+    return polytope.scale_rps if polytope.problem.objective.maximises_rate else 1.0
 
 
 def _best_first(problem: Problem) -> list[_Choice]:

@@ -13,6 +13,7 @@ from sutler.solver.plan import Plan
 from sutler.solver.problem import Problem
 from sutler.solver.verify.handover import wrong_handover
 from sutler.solver.verify.limits import broken_limits
+from sutler.solver.verify.losses import wrong_losses
 from sutler.solver.verify.low_end import wrong_low_end
 from sutler.solver.verify.placement import misplaced_pieces
 from sutler.solver.verify.proof import wrong_proof
@@ -26,7 +27,7 @@ from sutler.solver.verify.wellformed import malformed
 __all__ = ["verify"]
 
 _OF_MACHINES = (wrong_rentals, oversupplied_machines, unfit_pieces, overfull_disks, misplaced_pieces)
-_OF_RATES = (wrong_service, wrong_low_end)
+_OF_RATES = (wrong_service, wrong_low_end, wrong_losses)
 _OF_THE_WHOLE = (wrong_handover, wrong_totals, broken_limits, wrong_proof)
 
 

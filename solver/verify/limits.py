@@ -26,6 +26,7 @@ def broken_limits(view: PlanView) -> Iterator[str]:
     yield from _too_many("max_gpus", by_gpu, limits.max_gpus)
     yield from _too_many("max_gpus_per_provider", by_provider, limits.max_gpus_per_provider)
     yield from _lopsided(view)
+    yield from _too_few(view)
 
 
 def _too_many(name: str, rented: Mapping[str, int], limits: Mapping[str, int]) -> Iterator[str]:
@@ -35,18 +36,36 @@ def _too_many(name: str, rented: Mapping[str, int], limits: Mapping[str, int]) -
 
 
 def _lopsided(view: PlanView) -> Iterator[str]:
-    """Providers that take more of the requests than `max_share_per_provider_fraction`."""
-    most = view.problem.limits.max_share_per_provider_fraction
-    carried: dict[str, float] = defaultdict(float)
+    """Providers and contracts that take more of the requests than their shares; a replica on machines of several
+    contracts counts for each."""
+    limits = view.problem.limits
+    of_providers: dict[str, float] = defaultdict(float)
+    of_contracts: dict[str, float] = defaultdict(float)
     for replica in view.plan.replicas:
         if replica.role == "prefill":  # its requests are counted where they are decoded, on the same site
             continue
-        provider = view.plan.rentals[replica.stages[0].rental].provider
-        carried[provider] += sum(rate.rps for rate in replica.throughput_rps)
-    total = sum(carried.values())
-    for provider, rps in carried.items():
-        if not at_most(rps, most * total, RATE_TOLERANCE):
-            yield (
-                f"routing: {provider!r} takes {rps / total:.6f} of the requests, expected at most "
-                f"max_share_per_provider_fraction {most!r}"
-            )
+        rentals = [view.plan.rentals[stage.rental] for stage in replica.stages]
+        rps = sum(rate.rps for rate in replica.throughput_rps)
+        of_providers[rentals[0].provider] += rps
+        for contract in {rental.contract for rental in rentals}:
+            of_contracts[contract] += rps
+    total = sum(of_providers.values())
+    by_provider: Mapping[str, float] = dict.fromkeys(of_providers, limits.max_share_per_provider_fraction)
+    by_contract: Mapping[str, float] = {str(k): share for k, share in limits.max_share_per_contract_fraction.items()}
+    for name, carried, allowed in (
+        ("max_share_per_provider_fraction", of_providers, by_provider),
+        ("max_share_per_contract_fraction", of_contracts, by_contract),
+    ):
+        for key, rps in carried.items():
+            if not at_most(rps, allowed.get(key, 1.0) * total, RATE_TOLERANCE):
+                share = f"{rps / total:.6f} of the requests, expected at most {name} {allowed[key]!r}"
+                yield f"routing: {key!r} takes {share}"
+
+
+def _too_few(view: PlanView) -> Iterator[str]:
+    """Models with fewer replicas than they are to have."""
+    answering = Counter(replica.model for replica in view.plan.replicas if replica.role != "prefill")
+    for model in view.problem.models:
+        if answering[model.name] < model.min_replicas and not view.is_standing:
+            least = f"expected at least min_replicas {model.min_replicas}"
+            yield f"replicas: {answering[model.name]} of {model.name!r}, {least}"

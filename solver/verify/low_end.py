@@ -1,13 +1,9 @@
 """What a plan says of the low end of the bands: its share of the rates, and what the fleet carries there."""
 
-from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
-from scipy.optimize import linprog
-
-from sutler.solver.plan import Replica, RobustAlternative, Robustness
-from sutler.solver.throughput import max_load_fraction
+from sutler.solver.plan import RobustAlternative, Robustness
+from sutler.solver.verify.carried import most_carried
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
 from sutler.solver.verify.service import Sustained
 from sutler.solver.verify.view import PlanView
@@ -52,8 +48,9 @@ def _wrong_load(view: PlanView, found: Robustness, sustained: dict[str, Sustaine
     apart = any(replica.role != "aggregated" for replica in plan.replicas)
     if apart or view.problem.limits.max_share_per_provider_fraction < 1:
         return
-    multiple = _carried(view, sustained)
-    demand = sum(workload.demand for model in view.problem.models for workload in model.workloads)
+    low = {replica.id: sustained[replica.id].low_rps for replica in plan.replicas}
+    multiple = most_carried(view, low, {(m.name, w.name): w.demand for m in view.problem.models for w in m.workloads})
+    demand = view.problem.total_demand
     carried = {
         "max_throughput": found.value_at_low / demand,
         "min_makespan": 1 / found.value_at_low if found.value_at_low else float("inf"),
@@ -62,29 +59,6 @@ def _wrong_load(view: PlanView, found: Robustness, sustained: dict[str, Sustaine
         name = "value_at_low" if is_rate else "load_multiple_at_low"
         stated = getattr(found, name)
         yield f"robustness.{name}: {stated!r}, expected no more than {multiple!r} of the load at the low ends"
-
-
-def _carried(view: PlanView, sustained: dict[str, Sustained]) -> float:
-    """The largest multiple of the demand that some routing carries at the low ends; replicas alike count as one."""
-    demand = {(m.name, w.name): w.demand for m in view.problem.models for w in m.workloads}
-    alike = Counter(_kind(replica, sustained[replica.id]) for replica in view.plan.replicas)
-    rows = {key: row for row, key in enumerate(demand)}
-    columns = [(k, model, name, rps) for k, (model, low) in enumerate(alike) for name, rps in low if rps > 0]
-    serves, works = np.zeros((len(rows), 1 + len(columns))), np.zeros((len(alike), 1 + len(columns)))
-    serves[:, 0] = [-requests for requests in demand.values()]
-    for column, (kind, model, name, rps) in enumerate(columns, start=1):
-        serves[rows[model, name], column] = rps
-        works[kind, column] = 1.0
-    room = [count * max_load_fraction(view.problem, view.models[model]) for (model, _), count in alike.items()]
-    scale = max(demand.values())
-    objective = np.zeros(1 + len(columns))
-    objective[0] = -1.0
-    solved = linprog(objective, A_ub=works, b_ub=room, A_eq=serves / scale, b_eq=np.zeros(len(rows)), method="highs")
-    return float(solved.x[0]) if solved.status == 0 else 0.0
-
-
-def _kind(replica: Replica, sustained: Sustained) -> tuple[str, tuple[tuple[str, float], ...]]:
-    return replica.model, tuple(sustained.low_rps.items())
 
 
 def _wrong_order(view: PlanView, found: Robustness) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Which card each stage runs on, and what the machines hold: placement has one right answer.
 
 Pieces that fill a machine of another size than 1, 2, 4 or 8 GPUs go first, then the largest, then by replica and
-piece number, each to the first machine of its pool with room, and take consecutive GPUs there. A machine inside of
+piece number, each to the first machine of its pool with room, and take consecutive GPUs there; where the loss of a
+machine is to be survived they may be spread over all that are rented. A machine inside of
 which keys and values are handed over is no other's equal: what is on it goes nowhere else. Sizes divide each
 other, so this fails only where the pieces do not fit at all (Coffman, Garey & Johnson 1987, "Bin packing with
 divisible item sizes").
@@ -24,6 +25,12 @@ def misplaced_pieces(view: PlanView) -> Iterator[str]:
         yield from _overfull(view)
         yield from _wrong_storage(view, machines)
         return
+    if "machine" in view.problem.resilience.survive:
+        yield from _overfull(view)
+        placed = {(piece.rental, piece.machine) for piece in view.all_pieces()}
+        yield from (_unused(*place) for place in machines if place not in placed)
+        yield from _wrong_storage(view, machines)
+        return
     used = dict.fromkeys(machines, 0)
     alike: dict[tuple[Pool, Machine | None], list[Machine]] = defaultdict(list)
     apart = view.handing_over
@@ -35,12 +42,12 @@ def misplaced_pieces(view: PlanView) -> Iterator[str]:
         alike[kind(place)].append(place)
     for piece in sorted(view.all_pieces(), key=_order):
         yield from _misplaced(view, piece, alike[kind((piece.rental, piece.machine))], used)
-    yield from (
-        f"rentals[{index}]: machine {machine} runs no stage, expected every rented machine to be used"
-        for (index, machine), gpus in used.items()
-        if gpus == 0
-    )
+    yield from (_unused(*place) for place, gpus in used.items() if gpus == 0)
     yield from _wrong_storage(view, machines)
+
+
+def _unused(rental: int, machine: int) -> str:
+    return f"rentals[{rental}]: machine {machine} runs no stage, expected every rented machine to be used"
 
 
 def _order(piece: PlacedPiece) -> tuple[bool, int, int, int]:

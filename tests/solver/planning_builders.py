@@ -19,7 +19,7 @@ from sutler.solver.market.supply import build_supply
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, build_milp
-from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
 from sutler.solver.problem import Limits, Problem
 from sutler.solver.throughput.mixes import mixes_of
@@ -41,9 +41,9 @@ def polytope_of(problem: Problem, *, pruned: bool = True, clamped: bool = True) 
     supply = build_supply(market)
     candidates = enumerate_candidates(market, supply)
     polytope = build_polytope(problem, supply, prune_dominated(candidates) if pruned else candidates)
-    if maximises_rate(problem.objective):
+    if problem.objective.maximises_rate:
         return polytope
-    return polytope.scaled(total_demand(problem))
+    return polytope.scaled(problem.total_demand)
 
 
 def without_limits(problem: Problem) -> Problem:
@@ -162,13 +162,13 @@ class WholeProgram:
         return rows
 
     def _share_rows(self) -> FloatArray:
-        """Requests/s at a limited provider - share * all of them <= 0."""
-        rows = np.zeros((len(self.polytope.limited_providers), self._width()))
-        rows[:, 0] = -self.polytope.problem.limits.max_share_per_provider_fraction
+        """Requests/s of the members of a limited share - share * all of them <= 0."""
+        rows = np.zeros((len(self.polytope.shares), self._width()))
+        rows[:, 0] = [-share.fraction for share in self.polytope.shares]
         for column, (c, w) in enumerate(self.pairs):
-            provider = self.polytope.provider_of[c]
-            if provider >= 0:
-                rows[provider, self._width() - len(self.pairs) + column] = self.polytope.rate[c, w]
+            for share in self.polytope.share_of[c]:
+                if share >= 0:
+                    rows[share, self._width() - len(self.pairs) + column] = self.polytope.rate[c, w]
         return rows
 
     def _flow_rows(self) -> FloatArray:

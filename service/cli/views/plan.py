@@ -1,6 +1,6 @@
 """A plan as people read it, from its document alone: one idea per table."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +26,7 @@ from sutler.service.cli.views.wording import (
     unit_words,
 )
 from sutler.service.documents.plan import (
+    AlternativeDocument,
     BindingDocument,
     ChanceDocument,
     ComboDocument,
@@ -33,6 +34,7 @@ from sutler.service.documents.plan import (
     EvidenceDocument,
     FitRule,
     KvTransferDocument,
+    LossDocument,
     PlanDocument,
     PrecisionAlternativeDocument,
     RentalDocument,
@@ -49,6 +51,8 @@ MOST_MATRIX_WIDTH = 70
 MOST_BINDINGS = 8  # chosen: weaker ones are rarely worth a change
 MOST_RUNS = 3  # chosen: more ids would fold the column
 MOST_HAND_OVERS = 30  # chosen: what a screen holds
+MOST_LOSSES = 6  # chosen: of each kind
+WITHOUT_RESILIENCE = "resilience"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,17 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
             yield from section("Hand over", hand_overs(plan.kv_transfers, names))
         if plan.combos:
             yield from section("Combos", combos(plan.combos))
+        names = {replica.id: group.name for group in groups for replica in group.replicas}
+        survived = [loss for loss in plan.losses if loss.routing]
+        if survived:
+            yield from section("If it is lost, routed anew", losses_table(survived, names))
+        yield from listed("If something is lost", _worst_losses(plan.losses))
     yield from listed("What limits it (at the margin of the relaxed plan)", _bindings(plan))
-    otherwise = [_alternatives(plan)] if plan.alternatives else []
+    others = [alternative for alternative in plan.alternatives if alternative.without != WITHOUT_RESILIENCE]
+    otherwise: list[RenderableType] = [_alternatives(plan, others)] if others else []
+    otherwise += [
+        lines([_survival_words(plan, one)]) for one in plan.alternatives if one.without == WITHOUT_RESILIENCE
+    ]
     if plan.precision_alternative is not None:
         otherwise.append(lines([_precision_words(plan, plan.precision_alternative)]))
     if otherwise:
@@ -263,11 +276,51 @@ def _binding_words(binding: BindingDocument, kind: str) -> str:
     return f"{constraint_words(binding.constraint)}: {more} would {verb} {amount}"
 
 
-def _alternatives(plan: PlanDocument) -> Table:
+def losses_table(losses: Sequence[LossDocument], group_of: Mapping[str, str]) -> Table:
+    """What falls with what, and what of the load the others carry; of each kind the worst."""
+    table = table_of(texts=("kind", "what", "falls"), numbers=("still carried",))
+    shown = Counter[str]()
+    for loss in losses:
+        shown[loss.kind] += 1
+        if shown[loss.kind] <= MOST_LOSSES:
+            counts = Counter(group_of[replica] for replica in loss.replicas)
+            fallen = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in counts.items())
+            table.add_row(loss.kind, loss.name, fallen or "nothing", percent(loss.carried_fraction))
+    for kind, count in shown.items():
+        if count > MOST_LOSSES:
+            table.add_row(kind, f"and {count - MOST_LOSSES} more (--json lists all)", "", "")
+    return table
+
+
+def _worst_losses(losses: Sequence[LossDocument]) -> Iterator[str]:
+    """One line for the kinds that nobody asked to survive."""
+    words = {"provider": "provider", "place": "region", "machine": "machine"}
+    worst = [
+        f"{words[loss.kind]} ({loss.name}) {percent(loss.carried_fraction)}"
+        if loss.kind in words
+        else f"all that is {contract_words('interruptible')} {percent(loss.carried_fraction)}"
+        for loss in losses
+        if not loss.routing
+    ]
+    if worst:
+        yield f"still carried at worst without a {', without a '.join(worst)}; resilience.survive plans for it"
+
+
+def _survival_words(plan: PlanDocument, free: AlternativeDocument) -> str:
+    """What the same problem would come to if nothing were to be survived."""
+    if free.value is None:
+        return "what surviving costs is not known: no plan without it was found in the time that was left"
+    unit, value = objective_unit(plan.objective.kind), plan.objective.value or 0.0
+    difference = abs(value - free.value)
+    share = "" if not value else f", {percent(difference / value)} of this plan's"
+    return f"without resilience: {number(free.value)} {unit}; surviving costs {number(difference)} {unit}{share}"
+
+
+def _alternatives(plan: PlanDocument, others: Iterable[AlternativeDocument]) -> Table:
     unit = objective_unit(plan.objective.kind)
     cost = () if unit == "$/h" else ("$/h",)
     table = table_of(texts=("without", "rent instead"), numbers=(unit, "worse by", *cost))
-    for alternative in plan.alternatives:
+    for alternative in others:
         cells = [
             alternative.without,
             fleet(alternative.rentals),

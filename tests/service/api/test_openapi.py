@@ -19,14 +19,14 @@ from tests.service.running import Running
 
 LEAST_CASES: Final = 300
 # Their problems and plans are those of other groups: only what is around them is generated here.
-FUZZED_ALONE: Final = {"studies": 60}
+FUZZED_ALONE: Final = {"studies": 60, "deployments": 60}
 # Rules that several fields break together cannot be said in a schema, so not all that it allows is accepted.
 NOT_CHECKED: Final = "positive_data_acceptance"
 # Tags of a group, and examples per operation, so that each group gets hundreds of cases: groups differ in parameters.
 GROUPS: Final = {
     "plans": (("plans",), 4),
     "offline": (("offline plans",), 4),
-    "deployments": (("deployments",), 2),
+    "deployments": (("deployments",), 6),
     "studies": (("what-ifs", "comparisons", "simulations", "catalogue"), 8),
     "traffic": (("traffic",), 20),
     "market": (("market",), 50),

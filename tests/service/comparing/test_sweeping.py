@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from sutler.service.comparing.sweeping import Range, Sweep, frontier_of, problem_at, sweep_of
 from sutler.service.documents.errors import DocumentError
-from sutler.solver.polytope.objectives import total_demand
 from sutler.solver.problem import Objective, Problem
 from sutler.solver.strategies.comparing import Ran
 from tests.service.builders import a_plan
@@ -81,7 +80,7 @@ def test_another_load_keeps_the_mix_and_all_else() -> None:
     found = problem_at(mixed, "rate_rps", 17.6)
     assert [workload.demand for workload in found.models[0].workloads] == pytest.approx([4.4, 13.2])
     assert replace(found, models=mixed.models) == mixed
-    assert total_demand(found) == pytest.approx(17.6)
+    assert found.total_demand == pytest.approx(17.6)
 
 
 def test_another_budget_changes_nothing_else() -> None:

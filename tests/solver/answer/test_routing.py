@@ -38,15 +38,16 @@ def most_carried(polytope: Polytope, fleet: Allocation) -> float:
     ]
     served = np.zeros((len(polytope.demands), 1 + len(columns)))
     busy = np.zeros((len(fleet.candidate), 1 + len(columns)))
-    lopsided = np.zeros((len(polytope.limited_providers), 1 + len(columns)))
+    lopsided = np.zeros((len(polytope.shares), 1 + len(columns)))
     served[:, 0] = [-demand.fraction for demand in polytope.demands]
-    lopsided[:, 0] = -polytope.problem.limits.max_share_per_provider_fraction
+    lopsided[:, 0] = [-share.fraction for share in polytope.shares]
     for at, (n, d) in enumerate(columns, start=1):
         candidate = fleet.candidate[n]
         served[d, at] = 1.0
         busy[n, at] = 1.0 / polytope.rate[candidate, polytope.demands[d].workload]
-        if polytope.provider_of[candidate] >= 0:
-            lopsided[polytope.provider_of[candidate], at] = 1.0
+        for share in polytope.share_of[candidate]:
+            if share >= 0:
+                lopsided[share, at] = 1.0
     solved = linprog(
         np.concatenate([[-1.0], np.zeros(len(columns))]),
         A_ub=np.vstack([busy, lopsided]),

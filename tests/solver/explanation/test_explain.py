@@ -9,7 +9,7 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.explanation.binding import binding
 from sutler.solver.plan import Binding, Plan
-from sutler.solver.polytope.objectives import first_goal, maximises_rate, total_demand
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Limits, ObjectiveKind, Problem
@@ -107,7 +107,7 @@ def test_an_unused_budget_has_no_price() -> None:
 def explained(problem: Problem) -> tuple[Polytope, dict[str, Binding]]:
     polytope = polytope_of(problem)
     relaxation = solve_relaxation(polytope, first_goal(polytope))
-    if not np.isfinite(relaxation.objective) or (maximises_rate(problem.objective) and relaxation.lam <= 0):
+    if not np.isfinite(relaxation.objective) or (problem.objective.maximises_rate and relaxation.lam <= 0):
         return polytope, {}
     return polytope, {found.constraint: found for found in binding(polytope, relaxation)}
 
@@ -117,9 +117,9 @@ def value_with(polytope: Polytope, resource: str, change: float) -> float:
     problem = polytope.problem
     limit = polytope.limit[polytope.resources.index(resource)]
     least = WholeProgram(polytope, first_goal(polytope)).optimum_with(resource, limit + change)
-    if not maximises_rate(problem.objective):
+    if not problem.objective.maximises_rate:
         return least
-    return -least if problem.objective.kind == "max_throughput" else total_demand(problem) / -least
+    return -least if problem.objective.kind == "max_throughput" else problem.total_demand / -least
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

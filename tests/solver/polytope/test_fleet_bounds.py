@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from sutler.solver.candidates.enumerate import AGGREGATED, DECODE, PREFILL
+from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import solve_lp, solve_milp
 from sutler.solver.polytope.milp import Allocation
@@ -33,8 +34,8 @@ TOLERANCE = 1e-6
 
 
 def carried_by(polytope: Polytope, fleet: Allocation) -> float:
-    """What a fleet carries: max lam with sum_c h z = lam f over what serves, sum_w z <= y, and on every network no
-    more decoded than prefilled; one dense LP."""
+    """What a fleet carries: max lam with sum_c h z = lam f over what serves, sum_w z <= y, on every network no more
+    decoded than prefilled, and no more with a member of a limited share than that of lam; one dense LP."""
     pairs = [
         (n, d)
         for n, c in enumerate(fleet.candidate)
@@ -48,12 +49,17 @@ def carried_by(polytope: Polytope, fleet: Allocation) -> float:
     networks = [polytope.supply.pools[int(pool)].network for pool in candidates.pool[fleet.candidate, 0]]
     names = sorted({network for network in networks if network is not None})
     handed = np.zeros((len(polytope.demands) * len(names), 1 + len(pairs)))
+    lopsided = np.zeros((len(polytope.shares), 1 + len(pairs)))
+    lopsided[:, 0] = [-share.fraction for share in polytope.shares]
     for column, (n, d) in enumerate(pairs):
         rate, role = (
             polytope.rate[fleet.candidate[n], polytope.demands[d].workload],
             candidates.role[fleet.candidate[n]],
         )
         busy[n, 1 + column] = 1.0
+        for share in polytope.share_of[fleet.candidate[n]].tolist():
+            if share >= 0:
+                lopsided[share, 1 + column] = rate
         if role != PREFILL:
             served[d, 1 + column] = rate
         if role != AGGREGATED:
@@ -62,8 +68,8 @@ def carried_by(polytope: Polytope, fleet: Allocation) -> float:
     cost[0] = -1.0
     solved = linprog(
         cost,
-        A_ub=np.vstack([busy, handed]),
-        b_ub=np.append(fleet.replicas, np.zeros(len(handed))),
+        A_ub=np.vstack([busy, handed, lopsided]),
+        b_ub=np.append(fleet.replicas, np.zeros(len(handed) + len(lopsided))),
         A_eq=served,
         b_eq=np.zeros(len(served)),
         method="highs",
@@ -112,7 +118,7 @@ def test_a_fleet_that_carries_what_it_claims_teaches_nothing() -> None:
     fleet = a_fleet(polytope, {candidate_with(polytope, "a"): 1, candidate_with(polytope, "b"): 1})
     bounds = FleetBounds(polytope)
     tighten(bounds, fleet, 8 / 3)
-    assert bounds.earned == []
+    assert bounds.rows == []
 
 
 def test_a_fleet_that_misses_a_workload_carries_nothing() -> None:
@@ -140,7 +146,7 @@ def paired_fleet(polytope: Polytope, draw: Random) -> Allocation:
 def with_roles(seed: int, objective: ObjectiveKind = "max_throughput") -> Polytope | None:
     """None where nothing can run."""
     problem = random_roles_problem(seed, objective, most_gpus=14)
-    polytope = polytope_of(replace(problem, limits=replace(problem.limits, max_share_per_provider_fraction=1.0)))
+    polytope = polytope_of(problem)
     return polytope if len(polytope.candidates) else None
 
 
@@ -186,7 +192,7 @@ def test_a_pair_and_a_replica_for_whole_requests_by_hand() -> None:
     assert tighten(bounds, a_fleet(polytope, {a: 1, b: 1, c: 1})) == pytest.approx(4.0)
     (earned,) = bounds.earned
     assert earned[[a, b, c]] == pytest.approx([0.0, 3.0, 1.0])
-    bounds.earned.clear()
+    bounds.rows.clear()
     assert tighten(bounds, a_fleet(polytope, {b: 2, c: 1})) == pytest.approx(1.0)  # nothing prefills
     assert tighten(bounds, a_fleet(polytope, {a: 1, b: 2})) == pytest.approx(4.0)
 
@@ -263,7 +269,7 @@ def test_inequalities_in_place_of_routing_lead_to_the_same_optimum(
     seed: int, objective: ObjectiveKind, thinned: bool
 ) -> None:
     problem = random_problem(seed, objective, most_gpus=14)
-    polytope = polytope_of(replace(problem, limits=replace(problem.limits, max_share_per_provider_fraction=1.0)))
+    polytope = polytope_of(problem)
     expected = integer_optimum(polytope, first_goal(polytope))
     found = optimum_without_routing(polytope, objective, thinned=thinned)
     assert found == pytest.approx(expected, rel=1e-5, abs=TOLERANCE)
@@ -292,8 +298,8 @@ def test_of_two_candidates_on_equal_gpus_the_one_that_earns_more_is_kept() -> No
         limits=Limits(max_power_watts=1e6),
     )
     polytope = polytope_of(problem)
-    bounds = FleetBounds(polytope, [polytope.rate.max(axis=1)])
+    bounds = FleetBounds(polytope, [FleetRow(polytope.rate.max(axis=1))])
     pair = candidate_with(polytope, "a:2")
     assert bounds.undominated(np.arange(2)).tolist() == [pair]
-    bounds.earned.append(polytope.rate[:, 1])
+    bounds.rows.append(FleetRow(polytope.rate[:, 1]))
     assert len(bounds.undominated(np.arange(2))) == 2

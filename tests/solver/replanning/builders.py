@@ -8,7 +8,6 @@ from typing import Any
 
 from sutler.solver import solve
 from sutler.solver.plan import Plan, Rental, Replica, Route, Share, SolveReport, Stage
-from sutler.solver.polytope.objectives import maximises_rate
 from sutler.solver.problem import ObjectiveKind, Offer, Problem, Workload
 from sutler.solver.replanning import (
     Consideration,
@@ -160,7 +159,7 @@ def some_switching(draw: Random, problem: Problem, plan: Plan) -> Switching:
         drain_s=draw.choice([0.0, 30.0, 300.0]),
         min_rental_s=draw.choice([0.0, 7200.0]),
         horizon_s=draw.choice([1200.0, 3600.0, 14400.0]),
-        usd_per_rps=cost / rate if maximises_rate(problem.objective) else 1.0,
+        usd_per_rps=cost / rate if problem.objective.maximises_rate else 1.0,
         weight=draw.choice([1.0, 1.0, 3.0]),
     )
 
