@@ -37,6 +37,7 @@ from sutler.solver.version import VERSION
 # the default limit: the first for the finish, the finish for describing and verifying.
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
+_SURVIVING_TIME_SHARE = 0.65  # of the first, where what surviving costs is to be found afterwards
 
 _PRECISION_SECONDS = 3.0  # at most, for what another precision would bring; chosen: a tenth of the default limit
 
@@ -194,7 +195,10 @@ class SolveRun:
         return self.problem.options.time_limit_s - (self.clock() - self.started)
 
     def first_phase_seconds_left(self) -> float:
-        return self.seconds_left() - (1 - _FIRST_PHASE_TIME_SHARE) * self.problem.options.time_limit_s
+        options, share = self.problem.options, _FIRST_PHASE_TIME_SHARE
+        if self.problem.resilience.survive and options.alternatives:
+            share = _SURVIVING_TIME_SHARE
+        return self.seconds_left() - (1 - share) * options.time_limit_s
 
     def finish_seconds_left(self) -> float:
         return self.seconds_left() - (1 - _FINISH_TIME_SHARE) * self.problem.options.time_limit_s

@@ -124,8 +124,7 @@ def pack(
         for piece in _pieces_of(polytope, replica, c)
     ]
     pins = _pins_of(owners, pinned)
-    rank = _spread_ranks(owners) if polytope.losses.of_any_machine else [0.0] * len(owners)
-    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins, rank[p.replica]))
+    pieces.sort(key=lambda p: (p.size in PIECE_SIZES, -p.size, (p.replica, p.index) not in pins))
     machines = _rented_machines(polytope, allocation, pins.values())
     for machine in machines:
         machine.pool = kind[machine.pool]
@@ -134,7 +133,7 @@ def pack(
         polytope, owners
     )  # the first machines of an offer are those that the next plan knows
     machines.sort(key=lambda m: (m.pool not in first_of_all, m.pool, -m.gpus, m.price_usd_per_hour, m.offer))
-    placed, moved = _placed(polytope, pieces, machines, pins)
+    placed, moved = _placed(polytope, owners, pieces, machines, pins)
     rentals, position = _rentals(polytope, machines)
     stay = {replica for replica, _ in pins} - moved
     replicas = [
@@ -142,16 +141,6 @@ def pack(
         for replica, c in enumerate(owners)
     ]
     return rentals, tuple(replicas)
-
-
-def _spread_ranks(owners: Sequence[int]) -> list[float]:
-    """[replicas] an order in which those of every candidate come evenly, so that no machine has all of one."""
-    counts, seen = Counter(owners), Counter[int]()
-    ranks = []
-    for c in owners:
-        ranks.append((seen[c] + 0.5) / counts[c])
-        seen[c] += 1
-    return ranks
 
 
 def _kinds(polytope: Polytope, owners: Sequence[int]) -> list[int]:
@@ -184,7 +173,11 @@ def _pins_of(owners: Sequence[int], pinned: Sequence[PinnedReplica]) -> dict[tup
 
 
 def _placed(
-    polytope: Polytope, pieces: Sequence[Piece], machines: Sequence[_Machine], pins: Mapping[tuple[int, int], Pin]
+    polytope: Polytope,
+    owners: Sequence[int],
+    pieces: Sequence[Piece],
+    machines: Sequence[_Machine],
+    pins: Mapping[tuple[int, int], Pin],
 ) -> tuple[dict[tuple[int, int], tuple[int, tuple[int, ...]]], set[int]]:
     """Returns (machine, its GPUs) by (replica, piece), and the replicas that could not stay where they were
     pinned."""
@@ -200,14 +193,19 @@ def _placed(
         for gpu in pin.gpus
     }
     placed, moved = {}, set()
+    beside: Counter[tuple[int, int]] | None = Counter() if polytope.losses.of_any_machine else None
     for piece in pieces:
+        model = int(polytope.candidates.model[owners[piece.replica]])
         pin = pins.get((piece.replica, piece.index))
         at = None if pin is None else by_copy.get((pin.offer, pin.copy))
         if pin is not None and (at is None or not _still_free(machines[at], pin, piece.size)):
             moved.add(piece.replica)
             at = None
         if at is None:
-            at = _roomiest(machines, by_pool[piece.pool], piece.size, kept, spreads=polytope.losses.of_any_machine)
+            among = by_pool[piece.pool]
+            if beside is not None:  # as few of a model on a machine as can be, so that little of it falls with one
+                among = sorted(among, key=lambda i: (beside[i, model], -len(machines[i].free)))
+            at = _roomiest(machines, among, piece.size, kept)
             if at is None:
                 raise PackingError(f"piece of {piece.size} GPUs in pool {polytope.supply.pools[piece.pool].name}")
             pin = None
@@ -216,6 +214,8 @@ def _placed(
         spare = sorted((gpu for gpu in machine.free if gpu not in first), key=lambda gpu: (at, gpu) in kept)
         gpus = [*first, *spare[: piece.size - len(first)]]
         placed[piece.replica, piece.index] = (at, machine.take(gpus if pin else sorted(gpus)))
+        if beside is not None:
+            beside[at, model] += 1
         machine.storage_usd_per_hour += pool.storage_usd_per_hour(piece.disk_needed_gb, piece.size)
         stored_gb = pool.storage_gb(piece.disk_needed_gb, piece.size) if pool.storage_usd_per_gb_month else 0.0
         machine.storage_gb = min(machine.storage_gb + stored_gb, machine.disk_gb)
@@ -227,13 +227,10 @@ def _still_free(machine: _Machine, pin: Pin, size: int) -> bool:
 
 
 def _roomiest(
-    machines: Sequence[_Machine], in_pool: Iterable[int], size: int, kept: set[tuple[int, int]], *, spreads: bool
+    machines: Sequence[_Machine], among: Iterable[int], size: int, kept: set[tuple[int, int]]
 ) -> int | None:
-    """The first machine with room beside what is to stay on it, else the first with room at all; `spreads`: of those
-    the emptiest."""
-    with_room = [i for i in in_pool if machines[i].has_room(size)]
-    if spreads:
-        with_room.sort(key=lambda i: -len(machines[i].free))
+    """The first machine with room beside what is to stay on it, else the first with room at all."""
+    with_room = [i for i in among if machines[i].has_room(size)]
     beside = (i for i in with_room if sum((i, gpu) not in kept for gpu in machines[i].free) >= size)
     return next(beside, next(iter(with_room), None))
 

@@ -62,6 +62,7 @@ _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them ar
 _FLEET_ROUNDS = 25  # of MILPs on one set of columns; each adds inequalities, and most sets need a few
 _FLEET_NODES = 500  # of a MILP without routing, whose nodes are quick
 _FLEET_GAP_SHARE = 0.5  # of the gap: the other half is for what the inequalities still claim too much
+_OPEN_GAP_SHARE = 0.25  # of what is open, where a reserve is kept: early MILPs lack inequalities anyway
 _RELAXED_ROUNDS = 40  # of LPs, which are quicker than the MILPs that they spare: solves took half the time with them
 _RELAXED_CLOSE = 1e-5  # of lam, well below any gap that is asked for
 _LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
@@ -318,6 +319,12 @@ class _Search:
         proven = max(self.bound, self.relaxation.bound)
         return bool(np.isfinite(self.value)) and self.value - proven <= gap * abs(self.value) + 1e-12
 
+    def open_gap(self) -> float:
+        """What the incumbent is away from what is proven, relative to it; 0 where there is none yet."""
+        if not np.isfinite(self.value) or self.value == 0:
+            return 0.0
+        return (self.value - max(self.bound, self.relaxation.bound)) / abs(self.value)
+
     def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
         """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
         if self.polytope.problem.keeps_reserve:
@@ -397,8 +404,6 @@ class _Search:
                 return
             if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
                 break
-        if self.polytope.losses.of_any_machine and not self.closed():
-            self._improve_packed(bounds, self.survivors()[0], node_limit)
         for _ in range(_FLEET_ROUNDS):
             if self.closed() or self.seconds_left() <= 0:
                 return
@@ -417,7 +422,10 @@ class _Search:
 
     def improve_without_routing(self, bounds: FleetBounds, count: int, node_limit: int) -> None:
         """Collect inequalities, and better incumbents on the way, on the `count` most promising candidates."""
-        self._improve_among(bounds, promising(self.polytope, self.relaxation, count), node_limit)
+        few = promising(self.polytope, self.relaxation, count)
+        self._improve_among(bounds, few, node_limit)
+        if self.polytope.losses.of_any_machine and not self.closed():
+            self._improve_packed(bounds, few, node_limit)
 
     def _improve_among(self, bounds: FleetBounds, few: IntArray, node_limit: int) -> None:
         self._cut_relaxed(bounds, np.intersect1d(few, self.survivors()[0]))
@@ -449,11 +457,12 @@ class _Search:
         """Search for fleets that survive the loss of a machine as they are packed: what stood together on one whose
         loss is too much is to be spared by every fleet that uses it. That is more than must hold: nothing is
         proven."""
-        strict = FleetBounds(self.polytope, list(bounds.rows))
+        strict = FleetBounds(self.polytope, list(bounds.rows), rents_one_slice=True)
         self.is_strict = True
         for _ in range(_FLEET_ROUNDS):
-            known = len(strict.rows)
-            self._fleet_round(strict, strict.undominated(chosen), node_limit or _FLEET_NODES, covers_all=False)
+            known, left = len(strict.rows), strict.undominated(np.intersect1d(chosen, self.survivors()[0]))
+            if len(left):
+                self._fleet_round(strict, left, node_limit or _FLEET_NODES, covers_all=False)
             if len(strict.rows) == known or self.closed() or self.seconds_left() <= 0:
                 break
         self.is_strict = False
@@ -490,14 +499,13 @@ class _Search:
             rent_lower=rent_lower if covers_all else None,
             rent_upper=rent_upper if covers_all else None,
         )
-        solution = solve_milp(
-            program,
-            relative_gap=_FLEET_GAP_SHARE * self.relative_gap,
-            time_limit_s=self.seconds_left(),
-            node_limit=node_limit,
-        )
+        close = _FLEET_GAP_SHARE * self.relative_gap
+        is_coarse = covers_all and self.polytope.problem.keeps_reserve
+        gap = max(close, _OPEN_GAP_SHARE * self.open_gap()) if is_coarse else close
+        solution = solve_milp(program, relative_gap=gap, time_limit_s=self.seconds_left(), node_limit=node_limit)
         if covers_all:
             self.bound = max(self.bound, min(solution.bound, cutoff))
+            self.exhausted = self.exhausted or solution.status == "infeasible"
         if solution.x is None:
             return False
         first = 1 + len(self.goal.rent_cost)
@@ -512,7 +520,7 @@ class _Search:
             self._cut_between(bounds, chosen[used], replicas[used])
         self._adopt(bounds, chosen[used], replicas[used].astype(np.int64), rented, carried)
         self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
-        return len(bounds.rows) > known and carried < claimed * (1 - _FLEET_GAP_SHARE * self.relative_gap)
+        return gap > close or (len(bounds.rows) > known and carried < claimed * (1 - close))
 
     def _adopt(
         self, bounds: FleetBounds, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float

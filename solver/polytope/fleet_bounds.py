@@ -34,19 +34,22 @@ from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.column_generation import FleetRow, Relaxation, demand_entries, gains, lam_column
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, stacked
+from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, ones, stacked
 
 _NEW_PRICES = 1e-7  # relative: HiGHS's tolerance; prices that cut off less are those that are known
+_NONE = np.zeros(0, dtype=np.int64)
 _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the better bargain
 
 
 @dataclass(slots=True)
 class FleetBounds:
-    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest."""
+    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest; `rents_one_slice`: of
+    machines that several offers are slices of only one is rented, so that no two fall together."""
 
     polytope: Polytope
     rows: list[FleetRow] = field(default_factory=list)
     least_lam: float = 0.0
+    rents_one_slice: bool = False
 
     @property
     def earned(self) -> FloatArray:
@@ -218,21 +221,25 @@ class FleetBounds:
         used, of those chosen that something falls with."""
         polytope, rows = self.polytope, self.rows
         num_rent, fleet = len(polytope.cost_rent), len(chosen)
-        falling = np.array([row.falling[chosen] for row in rows if row.falling is not None]).reshape(-1, fleet)
+        falling = np.zeros((len(rows), fleet))
+        for number, row in enumerate(rows):
+            if row.falling is not None:
+                falling[number] = row.falling[chosen]
         marked = np.flatnonzero(falling.any(axis=0))
-        of_rows = np.zeros((len(rows), len(marked)))
-        of_rows[[row.falling is not None for row in rows]] = falling[:, marked]
         earned = entries_of(csr_array(-self.earned[:, chosen]))
         used, rented = entries_of(polytope.use[:, chosen]), entries_of(polytope.rent)
         most = polytope.use_upper[chosen]
         runs = Entries(np.ones(len(marked)), np.arange(len(marked)), marked, len(marked))
         of_machines = entries_of(csr_array(np.outer([-row.machine for row in rows], np.ones(num_rent))))
+        of_lam = column_of(np.array([row.lam for row in rows]))
+        tied = _machines_shared(polytope) if self.rents_one_slice else ones(_NONE, _NONE, 0)
         matrix = stacked(
             (1, num_rent, fleet, len(marked)),
             [
-                [column_of(np.array([row.lam for row in rows])), of_machines, earned, entries_of(csr_array(of_rows))],
+                [of_lam, of_machines, earned, entries_of(csr_array(falling[:, marked]))],
                 [None, rented, used, None],
                 [None, None, runs, diagonal(-most[marked])],
+                [None, tied, None, None],
             ],
         )
         lower = np.zeros(num_rent) if rent_lower is None else rent_lower
@@ -243,11 +250,24 @@ class FleetBounds:
             cost=np.concatenate([[goal.lam_weight], goal.rent_cost, goal.use_cost[chosen], np.zeros(len(marked))]),
             matrix=matrix,
             row_lower=np.full(matrix.shape[0], -np.inf),
-            row_upper=np.concatenate([fixed, polytope.limit, np.zeros(len(marked))]),
+            row_upper=np.concatenate([fixed, polytope.limit, np.zeros(len(marked)), np.ones(tied.height)]),
             lower=np.concatenate([[goal.lam_lower], lower, np.zeros(fleet + len(marked))]),
             upper=np.concatenate([[np.inf], upper, most, np.ones(len(marked))]),
             integer=np.concatenate([[False], np.ones(counted)]).astype(np.bool_),
         )
+
+
+def _machines_shared(polytope: Polytope) -> Entries:
+    """[machines, K] ones at the classes of each machine that offers say they are slices of."""
+    offers, rows = polytope.problem.offers, list[int]()
+    number: dict[tuple[str, str], int] = {}
+    columns = []
+    for k, offer_class in enumerate(polytope.supply.classes):
+        offer = offers[offer_class.offers[0][0]]
+        if offer.machine_id is not None:
+            rows.append(number.setdefault((offer.provider, offer.machine_id), len(number)))
+            columns.append(k)
+    return ones(np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64), len(number))
 
 
 def _direct_pieces(polytope: Polytope) -> FloatArray:
