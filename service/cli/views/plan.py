@@ -300,10 +300,11 @@ def _worst_losses(losses: Sequence[LossDocument]) -> Iterator[str]:
         if loss.kind in words
         else f"all that is {contract_words('interruptible')} {percent(loss.carried_fraction)}"
         for loss in losses
-        if not loss.routing
+        if not loss.routing and not loss.name.endswith("/?")
     ]
     if worst:
-        yield f"still carried at worst without a {', without a '.join(worst)}; resilience.survive plans for it"
+        known = ", a ".join(worst)
+        yield f"of the load is still carried at worst without a {known} (resilience.survive plans for it)"
 
 
 def _survival_words(plan: PlanDocument, free: AlternativeDocument) -> str:

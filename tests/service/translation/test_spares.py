@@ -45,6 +45,7 @@ def replaced(problem: Problem, plan: Plan, rentals: tuple[Rental, ...]) -> Plan:
         status="feasible",
         robustness=None,
         precision_alternative=None,
+        losses=(),
     )
 
 
