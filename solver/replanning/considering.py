@@ -80,7 +80,8 @@ class Consideration:
 class ReplanOption:
     """One thing to do. `plan` None: there is nothing to run (all is lost), or only `keep` describes it.
 
-    `carries`: the load, where there is one to carry; else, that everything is served at all. `is_valid`: the plan
+    `carries`: the load, where there is one to carry, else everything at all; and what has to be after losses that are
+    to be survived. `is_valid`: the plan
     holds under the problem's budget and limits, which may be other than when it was made.
     """
 
@@ -310,6 +311,13 @@ class _Run:
         return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
     def _carries(self, fleet: DescribedFleet) -> bool:
+        """Whether it carries the load, and enough of it after each loss that is to be survived."""
+        asked = self.problem.resilience
+        if any(
+            loss.kind in asked.survive and loss.carried_fraction < asked.load_fraction * (1 - _CARRIES)
+            for loss in fleet.losses
+        ):
+            return False
         if fleet.load_multiple is None:
             return fleet.throughput_rps > 0
         return fleet.load_multiple >= 1.0 - _CARRIES

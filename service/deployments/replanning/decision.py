@@ -66,13 +66,11 @@ def decide(
 
 
 def _level(option: ReplanOption, headroom_fraction: float | None) -> Level:
-    if option.plan is None or not option.is_valid:
+    if option.plan is None or not option.is_valid or not option.carries:
         return 0
     if headroom_fraction is None or option.load_multiple is None:
-        return 2 if option.carries else 0
-    if option.load_multiple >= (1 + headroom_fraction) * (1 - _HEADROOM_SLACK):
         return 2
-    return 1 if option.carries else 0
+    return 2 if option.load_multiple >= (1 + headroom_fraction) * (1 - _HEADROOM_SLACK) else 1
 
 
 def _wanted(levels: dict[OptionKind, Level], options: Sequence[ReplanOption], *, moved: bool) -> Level:
@@ -117,7 +115,8 @@ def _more(keep: ReplanOption, best: ReplanOption) -> str:
 def _why_kept(considered: Considered, levels: dict[OptionKind, Level], least_usd: float, *, within_h: float) -> str:
     if levels["keep"] == 0:
         rest = "nothing runs" if _runs_nothing(considered.keep) else "what runs is kept"
-        return f"no fleet on this market carries the load: {rest}"
+        what = "has the reserve" if (considered.keep.load_multiple or 0.0) >= 1 else "carries the load"
+        return f"no fleet on this market {what}: {rest}"
     most, found = considered.most_net_usd, considered.options[1:]
     if not considered.searched:
         proven = f"no change can net more than {max(most, 0.0):.2f} $ in {within_h:.3g} h, which is proven"
@@ -136,6 +135,10 @@ def _carried(keep: ReplanOption) -> str:
         return "nothing runs"
     if not keep.load_multiple:
         return "what runs does not serve every kind of request"
+    asked = [loss for loss in keep.plan.losses if loss.routing] if keep.plan else []
+    if keep.load_multiple >= 1 and asked and not keep.carries:
+        worst = min(asked, key=lambda loss: loss.carried_fraction)
+        return f"without {worst.kind} {worst.name} what runs would carry {worst.carried_fraction:.0%} of the load"
     return f"what runs carries {keep.load_multiple:.0%} of the load"
 
 

@@ -1,10 +1,12 @@
 """Which option is taken: the least disruptive that is worth it, and each is priced in its reason."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sutler.service.deployments.replanning.decision import Decision, decide
+from sutler.solver.plan import Loss, Route, Share
 from sutler.solver.replanning import Considered, FleetChange, ReplanOption
 from tests.service.deployments.replanning.builders import a_policy, an_option
 
@@ -160,3 +162,20 @@ def test_what_was_not_searched_in_the_cool_down_says_what_is_waiting() -> None:
 
 def test_a_change_that_costs_nothing_says_no_price() -> None:
     assert decided(keep(), reroute(2.0)).reason == "re-routing gains 2.00 $/h"
+
+
+def test_a_fleet_that_has_lost_its_reserve_is_short_though_it_carries_the_load() -> None:
+    route = Route("chat", "w1", (Share("chat-0", 1.0),))
+    losses = (
+        Loss("machine", "vastai/1/0", ("chat-0",), 0.1),
+        Loss("provider", "vastai", ("chat-0",), 0.5, (route,)),
+    )
+    lost = keep(carries=False, load_multiple=1.3)
+    assert lost.plan is not None
+    lost = replace(lost, plan=replace(lost.plan, losses=losses))
+    found = decided(lost, refleet(-5.0, load_multiple=1.3))
+    assert found.chosen.kind == "refleet"
+    assert found.reason.startswith("another fleet: without provider vastai what runs would carry 50% of the load")
+    kept = decided(lost)
+    assert (kept.chosen.kind, kept.level) == ("keep", 0)
+    assert kept.reason == "no fleet on this market has the reserve: what runs is kept"
