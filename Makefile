@@ -18,7 +18,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	outlook-bench robust-bench simulation-bench what-if-bench offline-bench papers accuracy docs picture export-check extras-check install lock readme clean check-data \
+	outlook-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench papers accuracy docs picture \
+	export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -34,6 +35,7 @@ help:
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
+	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
 	@echo "make offline-bench         applications of several models, by SamuLLM's strategies and sutler's (ARGS=...)"
@@ -83,6 +85,9 @@ service-bench: $(STAMP)
 
 robust-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.robust
+
+survival-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.survival $(ARGS)
 
 simulation-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.simulation $(ARGS)

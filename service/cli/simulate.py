@@ -57,6 +57,18 @@ def simulate(
         float | None, typer.Option(min=0, help="Leave out requests before this; default: the first tenth.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn at random.")] = 0,
+    lose: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND=NAME@SECONDS",
+            help="Lose something on the way: provider=vastai@120, place=vastai/US-TX@120, "
+            "machine=vastai/123/0@120 or interruptible@120, named as in the plan's losses.",
+        ),
+    ] = None,
+    detection_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --lose: until requests are sent elsewhere; default: the plan's, else 60."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plots: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help=f"Also draw PNG files and a page of them ({PLOTS_EXTRA}).")
@@ -69,6 +81,7 @@ def simulate(
     """
     from sutler.service.cli.views.simulation import simulation_view
     from sutler.service.simulation.figures import draw
+    from sutler.service.simulation.losing import losing_of
     from sutler.service.simulation.simulated import Choices, simulated
     from sutler.service.simulation.traffic import DEFAULT_DURATION_S, PoissonTraffic, TraceTraffic
 
@@ -82,6 +95,7 @@ def simulate(
         "--load-multiple must be above 0": not 0 < load_multiple < inf,
         "--at-rated-load goes with --trace; --poisson draws at the plan's rate anyway": poisson and at_rated_load,
         "--duration-s must be above 0": poisson and not 0 < seconds < inf,
+        "--detection-s goes with --lose": lose is None and detection_s is not None,
         "--lengths and --duration-s go with --poisson; a trace has its own": not poisson
         and (lengths or duration_s is not None),
     }
@@ -93,7 +107,9 @@ def simulate(
         if poisson
         else TraceTraffic(recorded(names, trace or (), "--trace"), at_rated_load, load_multiple)
     )
-    found = simulated(document, traffic, Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s))
+    losing = None if lose is None else losing_of(lose, detection_s, field="--lose")
+    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing)
+    found = simulated(document, traffic, choices)
     if plots is not None:
         say(f"plots: {draw(found, plots)}")
     deliver(found.resource, simulation_view(found.resource), as_json=as_json)

@@ -12,7 +12,7 @@ from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.fields import Document, Timestamp
 from sutler.service.documents.market import ContractName, ProviderUsed
 from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
-from sutler.service.documents.problem_parts import EngineChoice, SloDocument
+from sutler.service.documents.problem_parts import EngineChoice, ResilienceDocument, SloDocument
 
 Fractions = dict[str, float]
 
@@ -644,6 +644,8 @@ class PlanDocument(Document):
     """What it serves; empty in plans of versions before this field."""
     gpus: dict[str, GpuDocument] = Field(default_factory=dict)
     """Figures of the GPUs that replicas run on, by slug."""
+    resilience: ResilienceDocument | None = None
+    """What it was asked to survive; null: nothing."""
     losses: Annotated[tuple[LossDocument, ...], Field(strict=False)] = ()
     """What is left after losses, worst first: all of the kinds that `resilience.survive` names, and the worst of each
     other kind; empty in plans of versions before this field."""

@@ -126,6 +126,11 @@ class SimulationQuestion(AboutDocument):
     """Leave out requests before this; null: the first tenth."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Of all that is drawn at random."""
+    lose: Annotated[str, Field(max_length=300)] | None = None
+    """What is lost on the way: `provider=vastai@120` for all of a provider after 120 s, likewise place, machine and
+    `interruptible@120`, named as in the plan's `losses`."""
+    detection_s: Seconds | None = None
+    """Seconds until requests are sent elsewhere; null: as the plan's `resilience` says, else 60."""
 
 
 StudyQuestion = WhatIfQuestion | ComparisonQuestion | SimulationQuestion

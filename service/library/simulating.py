@@ -26,16 +26,20 @@ def simulate(
     max_batched_tokens: int = 2048,
     warm_up_s: float | None = None,
     seed: int = 0,
+    lose: str | None = None,
+    detection_s: float | None = None,
 ) -> "SimulationResource":
     """Sends requests through a plan one by one: rates, latencies, goodput and how busy each replica is.
 
     `traces`, by model, are replayed: CSV files with TIMESTAMP, ContextTokens and GeneratedTokens, or read already;
     without them requests arrive at random at the plan's rates for `duration_s` (unset: 600), with `lengths` drawn
     from recorded requests where they are given. `load_multiple`: that many times the requests/s; `at_rated_load`:
-    traces faster or slower, at the plan's own rate.
+    traces faster or slower, at the plan's own rate. `lose`: what is lost on the way, as `provider=vastai@120`, and
+    `detection_s` until requests are sent elsewhere (unset: as the plan says, else 60).
 
     Raises DocumentError where plan, traffic or an option is wrong, or the plan runs nothing.
     """
+    from sutler.service.simulation.losing import losing_of
     from sutler.service.simulation.simulated import Choices, simulated
     from sutler.service.simulation.traffic import DEFAULT_DURATION_S, PoissonTraffic, TraceTraffic
 
@@ -53,7 +57,8 @@ def simulate(
     else:
         seconds = DEFAULT_DURATION_S if duration_s is None else duration_s
         traffic = PoissonTraffic(seconds, load_multiple, seed, _read(lengths or {}, "lengths"))
-    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s)
+    losing = None if lose is None else losing_of(lose, detection_s)
+    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing)
     return simulated(plan_document(plan), traffic, choices).resource
 
 

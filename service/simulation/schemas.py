@@ -95,6 +95,32 @@ class SimulatedReplicaResource(Document):
     """Sequences that were taken out for want of cache, and computed anew."""
 
 
+class SimulatedLossResource(Document):
+    """What was lost on the way, and what was served of the requests."""
+
+    kind: Literal["provider", "place", "machine", "interruptible"]
+    """What kind of loss."""
+    name: str
+    """What was lost."""
+    at_s: float
+    """When; from then on its replicas answer nothing, and what they had under way is lost."""
+    detected_s: float
+    """From when on requests were sent to the others alone, by the plan's routing for the loss where it has one."""
+    replicas: tuple[str, ...]
+    """Those that fell."""
+    served_before_fraction: float | None
+    """Of the requests that arrived before it; null: none did."""
+    served_meanwhile_fraction: float | None
+    """Of those that arrived until it was detected."""
+    served_after_fraction: float | None
+    """Of those that arrived from then on."""
+    unserved: int
+    """Requests that were not served, in all."""
+    carried_after_fraction: float | None
+    """Requests that were finished from the detection to the last arrival, over those that arrived in that time; 1 at
+    most."""
+
+
 class SimulationResource(Document):
     """What came of a plan's traffic; the same plan, traffic and seed give the same."""
 
@@ -112,6 +138,8 @@ class SimulationResource(Document):
     """Most tokens of one step."""
     seed: int
     """Of all that was drawn at random."""
+    loss: SimulatedLossResource | None = None
+    """What was lost on the way; null: nothing."""
     requests: int
     """Requests in all, those of the warm-up included."""
     warm_up_s: float

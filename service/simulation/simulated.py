@@ -11,9 +11,11 @@ import numpy as np
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import finite
 from sutler.service.documents.plan import PlanDocument, ReplicaDocument
+from sutler.service.simulation.losing import Losing, Lost, lost
 from sutler.service.simulation.schemas import (
     LatencyResource,
     LimitResource,
+    SimulatedLossResource,
     SimulatedReplicaResource,
     SimulationResource,
     TrafficResource,
@@ -25,7 +27,7 @@ from sutler.solver.catalog.entries import Precision
 from sutler.solver.plan import Evidence
 from sutler.solver.problem import Derating, MeasuredStage, Role, ServedModel
 from sutler.solver.simulation.engine import Scheduling
-from sutler.solver.simulation.fleet import KvRoute, simulate
+from sutler.solver.simulation.fleet import FleetLoss, KvRoute, simulate
 from sutler.solver.simulation.outcome import Outcome
 from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
 from sutler.solver.simulation.requests import Requests
@@ -58,6 +60,7 @@ class Choices:
     max_batched_tokens: int = 2048
     seed: int = 0
     warm_up_s: float | None = None
+    losing: Losing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def simulated(
     if share < 1:
         requests = requests.thinned(share, seed=choices.seed)
     described = solver_plan(plan)
+    loss = None if choices.losing is None else lost(plan, choices.losing)
     replicas = simulated_replicas(
         described.replicas,
         models=models,
@@ -107,6 +111,7 @@ def simulated(
         kv_routes=kv_routes_of(plan, requests),
         routing=choices.routing,
         seed=choices.seed,
+        loss=None if loss is None else _fleet_loss(plan, loss, requests),
     )
     end_s = float(requests.arrival_s[-1])
     warm_up_s = min(WARM_UP_FRACTION * end_s, MOST_WARM_UP_S) if choices.warm_up_s is None else choices.warm_up_s
@@ -125,9 +130,46 @@ def simulated(
         models=tuple(map(_traffic, summary.models)),
         workloads=tuple(map(_traffic, summary.workloads)),
         replicas=tuple(map(_replica, summary.replicas, roles)),
-        **{**asdict(choices), "warm_up_s": summary.warm_up_s},
+        loss=None if loss is None else _loss(loss, outcome),
+        **{name: getattr(choices, name) for name in ("routing", "scheduling", "max_batched_tokens", "seed")},
+        warm_up_s=summary.warm_up_s,
     )
     return Simulated(resource, outcome, summary)
+
+
+def _fleet_loss(plan: PlanDocument, loss: Lost, requests: Requests) -> FleetLoss:
+    after = plan.model_copy(update={"routing": loss.loss.routing, "kv_transfers": loss.loss.kv_transfers})
+    position = {replica.id: index for index, replica in enumerate(plan.replicas)}
+    return FleetLoss(
+        frozenset(position[name] for name in loss.loss.replicas),
+        loss.at_s,
+        loss.detected_s,
+        fractions_of(after, requests),
+        kv_routes_of(after, requests),
+    )
+
+
+def _loss(loss: Lost, outcome: Outcome) -> SimulatedLossResource:
+    """What was served of what arrived before the loss, until it was detected, and from then on."""
+    arrival_s, end_s = outcome.requests.arrival_s, float(outcome.requests.arrival_s[-1])
+    served = outcome.is_served
+    spans = ((0.0, loss.at_s), (loss.at_s, loss.detected_s), (loss.detected_s, np.inf))
+    in_span = [(arrival_s >= start) & (arrival_s < end) for start, end in spans]
+    parts = [finite(float(served[mine].mean())) if mine.any() else None for mine in in_span]
+    ends = int(((outcome.finish_s >= loss.detected_s) & (outcome.finish_s <= end_s)).sum())
+    arrived = int(in_span[2].sum())
+    return SimulatedLossResource(
+        kind=loss.loss.kind,
+        name=loss.loss.name,
+        at_s=loss.at_s,
+        detected_s=loss.detected_s,
+        replicas=loss.loss.replicas,
+        served_before_fraction=parts[0],
+        served_meanwhile_fraction=parts[1],
+        served_after_fraction=parts[2],
+        unserved=int((~served).sum()),
+        carried_after_fraction=min(1.0, ends / arrived) if arrived else None,
+    )
 
 
 def fractions_of(plan: PlanDocument, requests: Requests) -> FloatArray:

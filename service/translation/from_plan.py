@@ -15,6 +15,7 @@ from sutler.service.documents.plan import (
     RouteDocument,
     UnfitOffer,
 )
+from sutler.service.documents.problem_parts import ResilienceDocument
 from sutler.service.translation.fitness import RuleOutcome
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.spares import rental_documents
@@ -37,6 +38,7 @@ def issue_plan(
         rentals=rental_documents(plan, translation),
         objective=objective_result(plan),
         routing=tuple(_route(route) for route in plan.routing),
+        resilience=mapped(ResilienceDocument, asked) if (asked := translation.problem.resilience).survive else None,
         losses=tuple(
             mapped(LossDocument, loss, routing=tuple(_route(route) for route in loss.routing)) for loss in plan.losses
         ),

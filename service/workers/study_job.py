@@ -18,6 +18,7 @@ from sutler.service.documents.studies import ComparisonQuestion, SimulationQuest
 from sutler.service.documents.traces import RequestTrace
 from sutler.service.plans.claims import Claimed
 from sutler.service.profiles.references import with_calibration
+from sutler.service.simulation.losing import losing_of
 from sutler.service.simulation.simulated import Choices
 from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
 from sutler.service.studies.questions import Comparison, Simulation, Study, Variant, WhatIf
@@ -107,6 +108,7 @@ def _traffic(question: SimulationQuestion) -> PoissonTraffic | TraceTraffic:
 
 
 def _choices(question: SimulationQuestion) -> Choices:
+    losing = None if question.lose is None else losing_of(question.lose, question.detection_s)
     return Choices(
-        question.routing, question.scheduling, question.max_batched_tokens, question.seed, question.warm_up_s
+        question.routing, question.scheduling, question.max_batched_tokens, question.seed, question.warm_up_s, losing
     )

@@ -47,6 +47,18 @@ class KvRoute:
     exposed_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class FleetLoss:
+    """Replicas `fallen`, by position, stop at `at_s` with all that they have under way; from `detected_s` on requests
+    go by other `fractions` [num_kinds, num_replicas] and hand-overs."""
+
+    fallen: frozenset[int]
+    at_s: float
+    detected_s: float
+    fractions: FloatArray
+    kv_routes: Sequence[KvRoute] = ()
+
+
 def simulate(
     replicas: Sequence[SimulatedReplica],
     fractions: FloatArray,
@@ -55,19 +67,24 @@ def simulate(
     kv_routes: Sequence[KvRoute] = (),
     routing: RoutingPolicy = "round_robin",
     seed: int = 0,
+    loss: FleetLoss | None = None,
 ) -> Outcome:
     """Every request at its arrival, to a replica by `fractions` [num_kinds, num_replicas]; until all are done.
 
     From a replica that only prefills it goes on by `kv_routes`. A workload without any share, and a request that no
-    cache holds, are served by none. The same arguments give the same outcome.
+    cache holds, are served by none; nor is what a lost replica has, or gets until the loss is detected. The same
+    arguments give the same outcome.
     """
-    run = _Run(replicas, requests)
+    run = _Run(replicas, requests, loss)
     draw = np.random.default_rng(seed)
     entries = [_entry(row, routing, draw) for row in fractions]
     onward = _onward(kv_routes, routing, draw)
     sees_load = routing == "least_loaded"
     arrivals = zip(requests.kind.tolist(), requests.arrival_s.tolist(), strict=True)
     for number, (kind, at_s) in enumerate(arrivals):
+        if loss is not None and at_s >= loss.detected_s:
+            entries = [_entry(row, routing, draw) for row in loss.fractions]
+            onward, loss = _onward(loss.kv_routes, routing, draw), None
         entry = entries[kind]
         if entry is not None:
             run.offer(number, at_s, kind, entry, onward, sees_load=sees_load)
@@ -116,8 +133,11 @@ def closed_loop(replica: SimulatedReplica, requests: Requests, *, concurrency: i
 
 
 class _Run:
-    def __init__(self, replicas: Sequence[SimulatedReplica], requests: Requests) -> None:
+    def __init__(
+        self, replicas: Sequence[SimulatedReplica], requests: Requests, loss: FleetLoss | None = None
+    ) -> None:
         self._replicas, self._requests = replicas, requests
+        self._ends_s = [inf if loss is None or p not in loss.fallen else loss.at_s for p in range(len(replicas))]
         count = len(requests)
         self._arrival_s = requests.arrival_s.tolist()
         self._first_token_s, self._finish_s, self._chosen = [nan] * count, [nan] * count, [-1] * count
@@ -136,7 +156,9 @@ class _Run:
         self._prefilling = [
             position for position, engine in enumerate(self._engines) if isinstance(engine, PrefillEngine)
         ]
-        self._decoding = [engine for engine in self._engines if isinstance(engine, DecodeEngine)]
+        self._decoding = [
+            position for position, engine in enumerate(self._engines) if isinstance(engine, DecodeEngine)
+        ]
 
     def _engine(self, replica: SimulatedReplica, recorder: Recorder) -> Engine:
         times, settings = replica.times, replica.settings
@@ -148,7 +170,7 @@ class _Run:
     def offer(self, number: int, at_s: float, kind: int, entry: _Choice, onward: _Onward, *, sees_load: bool) -> None:
         if sees_load:
             for position in entry.among:
-                self._engines[position].advance(at_s + self._replicas[position].outside_s)
+                self._advance(position, at_s + self._replicas[position].outside_s)
         among = entry.among
         position = among[entry.router.choose([self._engines[p].load for p in among] if sees_load else [])]
         engine, reached_s = self._engines[position], at_s + self._replicas[position].outside_s
@@ -159,8 +181,7 @@ class _Run:
             if following is None or not self._sends_on(number, at_s, kind, following, sees_load=sees_load):
                 return
         self._chosen[number] = position
-        engine.advance(reached_s)
-        engine.offer(number, reached_s)
+        self._offer(position, number, reached_s)
 
     def _sends_on(self, number: int, at_s: float, kind: int, following: _Choice, *, sees_load: bool) -> bool:
         """Whether the cache of the replica that is chosen for decoding holds the request."""
@@ -181,17 +202,25 @@ class _Run:
     def _hand_over(self, until_s: float) -> None:
         """What is handed over until then, in its order, and what becomes of it until then."""
         for position in self._prefilling:
-            self._engines[position].advance(until_s)
+            self._advance(position, until_s)
             for handed in self._recorders[position].handed:
                 heappush(self._due, handed)
             self._recorders[position].handed.clear()
         while self._due and self._due[0][0] <= until_s:
             at_s, number = heappop(self._due)
-            engine = self._engines[self._decode[number]]
-            engine.advance(at_s)
-            engine.offer(number, at_s)
-        for engine in self._decoding:
-            engine.advance(until_s)
+            self._offer(self._decode[number], number, at_s)
+        for position in self._decoding:
+            self._advance(position, until_s)
+
+    def _offer(self, position: int, number: int, at_s: float) -> None:
+        """A request at a replica, which is lost where that has fallen."""
+        self._advance(position, at_s)
+        if at_s < self._ends_s[position]:
+            self._engines[position].offer(number, at_s)
+
+    def _advance(self, position: int, until_s: float) -> None:
+        """All that a replica does until then, and as long as it stands."""
+        self._engines[position].advance(min(until_s, self._ends_s[position]))
 
     def closed(self, concurrency: int) -> Outcome:
         engine, ended, outside_s = self._engines[0], self._recorders[0].ended, self._replicas[0].outside_s
@@ -218,8 +247,8 @@ class _Run:
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        for engine in self._engines:
-            engine.advance(inf)
+        for position in range(len(self._engines)):
+            self._advance(position, inf)
         self._hand_over(inf)
         end_s = max((engine.now_s for engine in self._engines), default=0.0)
         requests = self._requests

@@ -34,7 +34,7 @@ from sutler.solver.problem import Disaggregation, Problem
 from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.combos import Combos, combos_of
 from sutler.solver.strategies.comparing import StrategyPlan
-from sutler.solver.strategies.straight_line import Ruled, answered, refuse_provider_shares, started
+from sutler.solver.strategies.straight_line import Ruled, answered, refuse_conditions, started
 
 Rule = Literal["mce-lp", "mc-lp", "co-lp"]
 
@@ -47,7 +47,7 @@ _MOST_LAM = 1.01  # no combos carry more than the relaxation, which is 1
 
 def plan(rule: Rule, problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The combos that a rule deploys. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
+    refuse_conditions(problem)
     disaggregation: Disaggregation = "only" if problem.search.disaggregation == "only" else "auto"
     search = replace(problem.search, disaggregation=disaggregation, power_caps_fraction=())
     own = replace(problem, search=search)

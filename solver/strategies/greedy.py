@@ -26,7 +26,7 @@ _TOLERANCE = 1e-9  # relative: what sums of floats may be off by
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """The fleet that grows by the best value. Raises NotApplicableError."""
-    straight_line.refuse_provider_shares(problem)
+    straight_line.refuse_conditions(problem)
     run = straight_line.started(problem, seconds_left)
     scaled = scaled_to_one(prepare(straight_line.aggregated(problem)))
     if scaled is None:

@@ -41,7 +41,7 @@ _REMEDY = "its replicas take every kind of request, whatever they are good at: a
 
 def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Plans on the uniform composition. Raises NotApplicableError."""
-    straight_line.refuse_provider_shares(problem)
+    straight_line.refuse_conditions(problem)
     problem = _on_its_engine(problem)
     own = straight_line.aggregated(problem)
     run, carried = straight_line.started(problem, seconds_left), 0.0
@@ -61,7 +61,7 @@ def plan_even(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
 
 def plan_ours(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Plans on the GPUs that sutler rents. Raises NotApplicableError."""
-    straight_line.refuse_provider_shares(problem)
+    straight_line.refuse_conditions(problem)
     own = straight_line.aggregated(problem)
     run, polytope = straight_line.started(problem, seconds_left), prepare(own)
 

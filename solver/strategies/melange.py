@@ -27,7 +27,7 @@ from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
 from sutler.solver.strategies.comparing import StrategyPlan
-from sutler.solver.strategies.straight_line import Ruled, aggregated, answered, refuse_provider_shares, started
+from sutler.solver.strategies.straight_line import Ruled, aggregated, answered, refuse_conditions, started
 
 SLICE_FACTOR = 8  # as in its release
 
@@ -49,7 +49,7 @@ class _Bins:
 
 def plan(problem: Problem, seconds_left: SecondsLeft, *, slice_factor: int = SLICE_FACTOR) -> StrategyPlan:
     """The plan of the ILP. Raises NotApplicableError."""
-    refuse_provider_shares(problem)
+    refuse_conditions(problem)
     run, bins = started(problem, seconds_left), _bins(aggregated(problem))
     found = None
     if bins is not None:

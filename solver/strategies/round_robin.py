@@ -22,7 +22,7 @@ _REMEDY = (
 
 def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     """Sutler's fleet, its requests spread evenly. Raises NotApplicableError."""
-    straight_line.refuse_provider_shares(problem)
+    straight_line.refuse_conditions(problem)
     own = straight_line.aggregated(problem)
     run, polytope = straight_line.started(problem, seconds_left), prepare(own)
     run.candidates = len(polytope.candidates)

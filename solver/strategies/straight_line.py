@@ -173,12 +173,15 @@ def aggregated(problem: Problem) -> Problem:
     return replace(problem, search=replace(problem.search, disaggregation="off"))
 
 
-def refuse_provider_shares(problem: Problem) -> None:
-    """Raise NotApplicableError where a rule of routing, blind to providers, would break the limit on their shares."""
+def refuse_conditions(problem: Problem) -> None:
+    """Raise NotApplicableError where a rule would break conditions on the fleet that it is blind to."""
     if problem.limits.max_share_per_provider_fraction < 1:
-        raise NotApplicableError(
-            "routes by a rule that knows no providers: set limits.max_share_per_provider_fraction to 1"
-        )
+        reason = "routes by a rule that knows no providers: set limits.max_share_per_provider_fraction to 1"
+        raise NotApplicableError(reason)
+    if problem.limits.max_share_per_contract_fraction:
+        raise NotApplicableError("routes by a rule that knows no contracts: unset max_share_per_contract_fraction")
+    if problem.keeps_reserve:
+        raise NotApplicableError("keeps no reserve: unset resilience.survive and models[].min_replicas")
 
 
 def raised_until_carried(

@@ -12,6 +12,7 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.plan import Loss, Plan
 from sutler.solver.problem import Limits, LossKind, ObjectiveKind, Offer, Problem, Resilience
+from sutler.solver.strategies.registry import compare
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_problem
 from tests.looped import for_each
@@ -334,3 +335,20 @@ def test_a_share_that_no_plan_keeps_to_is_named() -> None:
     [conflict] = plan.conflicts
     assert conflict.constraint == "limit/max_share_per_contract_fraction/interruptible"
     assert conflict.needed == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["provider", "machine"])
+def test_rivals_survive_too_or_say_that_they_keep_no_reserve(kind: LossKind) -> None:
+    problem = surviving(two_providers(objective="min_cost", models=[a_model(a_workload(demand=10.0))]), kind)
+    ran = compare(problem)
+    best = next(one.planned for one in ran if one.strategy.name == "sutler")
+    assert best is not None
+    planned = [one for one in ran if one.planned is not None and one.planned.plan.value is not None]
+    for one in planned:
+        assert one.planned is not None
+        assert verify(one.planned.problem, one.planned.plan) == ()
+        assert (one.planned.plan.value or 0.0) >= (best.plan.value or 0.0) * (1 - GAP)
+    refused = {one.strategy.name for one in ran if one.planned is None}
+    assert {"round-robin-assignment", "melange", "greedy-cheapest"} <= refused
+    assert {"sutler", "homogeneous/a"} <= {one.strategy.name for one in planned}

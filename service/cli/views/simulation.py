@@ -12,6 +12,7 @@ from sutler.service.simulation.schemas import (
     METRIC_WORDS,
     LatencyResource,
     LimitResource,
+    SimulatedLossResource,
     SimulatedReplicaResource,
     SimulationResource,
     TrafficResource,
@@ -28,6 +29,8 @@ def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
         f"{found.traffic}; {found.requests:,} requests through {counted(len(found.replicas), 'replica')} in "
         f"{found.seconds:.2f} s; what arrived in the first {number(found.warm_up_s, digits=3)} s is not counted"
     )
+    if found.loss is not None:
+        yield from listed("Lost on the way", _loss(found.loss))
     yield from section("Rates", _rates(found.models))
     for model in found.models:
         of_model = f" of {model.model}" if len(found.models) > 1 else ""
@@ -50,6 +53,22 @@ def _headline(found: SimulationResource) -> str:
     if not missed:
         return f"every limit is met ({counted(len(limits), 'limit')})"
     return f"{missed} of {counted(len(limits), 'limit')} missed"
+
+
+def _loss(loss: SimulatedLossResource) -> Iterator[str]:
+    what = loss.kind if loss.name == loss.kind else f"{loss.kind} {loss.name}"
+    fallen = counted(len(loss.replicas), "replica")
+    detected = f"requests were sent elsewhere from {number(loss.detected_s)} s"
+    yield f"{what} at {number(loss.at_s)} s, with {fallen}; {detected}"
+    spans = (
+        ("before", loss.served_before_fraction),
+        ("until that was detected", loss.served_meanwhile_fraction),
+        ("from then on", loss.served_after_fraction),
+    )
+    parts = [f"{percent(served)} of what arrived {when}" for when, served in spans if served is not None]
+    yield f"served: {', '.join(parts)}; {loss.unserved:,} requests unserved"
+    if loss.carried_after_fraction is not None:
+        yield f"carried from then on, as it came: {percent(loss.carried_after_fraction)} of the load"
 
 
 def _rates(models: Iterable[TrafficResource]) -> Table:
