@@ -51,3 +51,28 @@ resource "terraform_data" "route" {
   for_each = local.routing
   input    = merge(each.value, { replica_ids = { for key, share in each.value.fractions : key => terraform_data.replica[key].id } })
 }
+
+# Tells sutler, once all of the above is done, that this revision is carried out. Without that its machines look, once
+# they are rented, like offers that have left the market. Needs curl and, where the service wants one, a key with the
+# scope plan in TF_HTTP_PASSWORD; curl reads it from its standard input, so that process lists do not show it.
+resource "terraform_data" "acknowledged" {
+  count            = var.acknowledge ? 1 : 0
+  triggers_replace = [local.plan.deployment, local.plan.revision]
+  depends_on       = [terraform_data.rental, terraform_data.replica, terraform_data.route]
+
+  provisioner "local-exec" {
+    on_failure = continue # what is rented stays
+
+    environment = {
+      ADDRESS  = "${trimsuffix(var.url, "/")}/v1/deployments/${var.deployment}/holdings/ack"
+      REVISION = local.plan.revision
+    }
+
+    command = <<-EOT
+      if [ -n "$TF_HTTP_PASSWORD" ]; then printf 'user = "sutler:%s"\n' "$TF_HTTP_PASSWORD"; fi |
+        curl --silent --show-error --fail --output /dev/null --config - --request POST \
+          --header 'Content-Type: application/json' --data "{\"revision\": $REVISION}" "$ADDRESS" ||
+        { echo "not acknowledged: sutler deployments ack NAME --revision $REVISION"; exit 1; }
+    EOT
+  }
+}

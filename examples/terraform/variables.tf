@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "key" {
-  description = "API key with the scope read. Null: TF_HTTP_USERNAME and TF_HTTP_PASSWORD, or none on loopback."
+  description = "API key with the scope read, to read the plan with. Null: TF_HTTP_USERNAME and TF_HTTP_PASSWORD, or none on loopback."
   type        = string
   default     = null
   sensitive   = true
@@ -20,4 +20,10 @@ variable "most_usd_per_hour" {
   description = "Refuse plans that cost more. Null: no limit beside the deployment's own."
   type        = number
   default     = null
+}
+
+variable "acknowledge" {
+  description = "Tell sutler that a revision is carried out once it is applied; needs curl and TF_HTTP_PASSWORD."
+  type        = bool
+  default     = true
 }

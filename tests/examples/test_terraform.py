@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from os import environ
 from pathlib import Path
@@ -73,14 +74,15 @@ class Workspace:
         self.run("apply", "-auto-approve", "-input=false")
 
     def changes(self, plan: PlanDocument) -> dict[str, list[str]]:
-        """What a new plan would change: actions by `kind`, one for each resource that is not left alone."""
+        """What a new plan would change: actions by `kind`, one for each resource that is not left alone. That its
+        revision is acknowledged is left out."""
         self.service.publish("chat", plan)
         self.run("plan", "-out=next.tfplan", "-input=false")
         shown = json.loads(self.run("show", "-json", "next.tfplan"))
         found: dict[str, list[str]] = {}
         for change in shown["resource_changes"]:
             actions = "+".join(change["change"]["actions"])
-            if actions != "no-op":
+            if actions != "no-op" and change["name"] != "acknowledged":
                 found.setdefault(f"{actions} {change['name']}", []).append(change["index"])
         return found
 
@@ -103,7 +105,24 @@ def test_the_first_apply_makes_every_machine_replica_and_route(workspace: Worksp
     workspace.apply(one_replica_each(2))
     listed = workspace.run("state", "list").split()
     kinds = [address.partition("[")[0] for address in listed if address.startswith("terraform_data")]
-    assert sorted(kinds) == ["terraform_data.rental"] * 2 + ["terraform_data.replica"] * 2 + ["terraform_data.route"]
+    made = {"rental": 2, "replica": 2, "route": 1, "acknowledged": 1}
+    assert Counter(kinds) == {f"terraform_data.{kind}": count for kind, count in made.items()}
+
+
+def test_where_nobody_takes_the_acknowledgement_the_rest_stays_and_it_is_said(workspace: Workspace) -> None:
+    workspace.service.publish("chat", one_replica_each(1))
+    said = workspace.run("apply", "-auto-approve", "-input=false")
+    assert "not acknowledged: sutler deployments ack NAME --revision 1" in said
+    assert workspace.service.key not in said
+    assert workspace.service.key not in (workspace.folder / "terraform.tfstate").read_text(encoding="utf-8")
+    assert "terraform_data.rental" in workspace.run("state", "list")
+
+
+def test_acknowledging_can_be_left_to_others(workspace: Workspace) -> None:
+    workspace.service.publish("chat", one_replica_each(1))
+    said = workspace.run("apply", "-auto-approve", "-input=false", environment={"TF_VAR_acknowledge": "false"})
+    assert "curl" not in said
+    assert "acknowledged" not in workspace.run("state", "list")
 
 
 def test_the_same_plan_again_changes_nothing(workspace: Workspace) -> None:

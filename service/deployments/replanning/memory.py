@@ -37,13 +37,22 @@ class PastSearch(BaseModel):
         return sum(abs(rate - self.rates_rps[name]) for name, rate in rates_rps.items()) <= slack_rps
 
 
+class Absence(BaseModel):
+    """Since when machines of the plan are not for rent, and when offers of their provider had been seen last then."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    since: datetime
+    polled_at: datetime | None
+
+
 class Memory(BaseModel):
     """What the next look has to know; `revision` is the plan that it is about.
 
     `most_net_usd` is what the last search without a result was promised by the relaxation: only a better promise is
     worth another one. `searched_at`: when the fleet was last sought anew. `looked_at`: the last look. `settles_at`
     and `settled_at`: when the first and the last of what is new on the market will have held for long enough. `alert`
-    is the last one that was sent.
+    is the last one that was sent. `absent`: by `key_text`, machines that the market has not shown of late.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -57,10 +66,11 @@ class Memory(BaseModel):
     settled_at: datetime | None = None
     market_version: int | None = None
     alert: str = ""
+    absent: dict[str, Absence] = {}
 
     def after_issue(self, revision: int) -> "Memory":
         """The memory that is still true of the next revision."""
-        kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert"}
+        kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert", "absent"}
         return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
 
 

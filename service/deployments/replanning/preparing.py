@@ -1,8 +1,9 @@
 """What has moved since the plan was made, and what the solver is to consider because of it, if anything. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
@@ -10,7 +11,7 @@ from sutler.service.deployments.replanning.decision import margin_usd, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, seen
-from sutler.service.deployments.replanning.memory import PastSearch
+from sutler.service.deployments.replanning.memory import Absence, PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
 from sutler.service.deployments.replanning.stated_machines import StatedMachines, stated_machines
@@ -22,7 +23,7 @@ from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import Consideration, standing_of
+from sutler.solver.replanning import Consideration, HoldingKey, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
@@ -41,7 +42,8 @@ class PreparedLook:
 
     `problem` is the deployment's with the traffic that is seen. `consideration` None: nothing has moved that could
     call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
-    has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty.
+    has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty. `absent`:
+    what the next look has to know of machines that are not for rent any more.
     """
 
     facts: Facts
@@ -54,6 +56,7 @@ class PreparedLook:
     is_whole: bool
     dark: str
     repeated: PastSearch | None
+    absent: Mapping[str, Absence] = field(default_factory=dict)
 
     @property
     def question(self) -> Consideration:
@@ -72,17 +75,25 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
     stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)
-    assessed = assess(
-        plan,
-        stated.promised(translation.problem.offers),
-        holdings=_known_holdings(facts, translation),
-        settled=facts.settled,
-        silent_providers=[provider.provider for provider in translation.market.providers if provider.stale],
-        held_before=facts.held_before,
-        doubted=_unconfirmed(facts, translation),
-        is_carried_out=facts.issued_at <= facts.now < facts.carried_out_at,
-        stated=stated.offers,
-    )
+
+    def assessed_with(doubtful: Collection[HoldingKey]) -> Assessed:
+        return assess(
+            plan,
+            stated.promised(translation.problem.offers),
+            holdings=_known_holdings(facts, translation),
+            settled=facts.settled,
+            silent_providers=[provider.provider for provider in translation.market.providers if provider.stale],
+            held_before=facts.held_before,
+            doubted=_unconfirmed(facts, translation),
+            is_carried_out=facts.issued_at <= facts.now < facts.carried_out_at,
+            stated=stated.offers,
+            doubtful=doubtful,
+        )
+
+    assessed = assessed_with(())
+    absent = _absences(facts, assessed, translation)
+    doubtful = _doubtful(facts, assessed, absent, translation)
+    assessed = assessed_with(doubtful) if doubtful else assessed
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
         *traffic_drifts(facts.planned, facts.traffic, facts.policy),
@@ -102,8 +113,50 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
         )
         is_whole = bool(dark) or not settled_only or facts.settled is None
     return PreparedLook(
-        facts, document, translation, drifts, assessed, consideration, moved, is_whole, dark, repeated
+        facts, document, translation, drifts, assessed, consideration, moved, is_whole, dark, repeated, absent
     )
+
+
+def _polled_at(translation: Translation) -> dict[str, datetime]:
+    """When anything of each provider was seen last."""
+    return {provider.provider: provider.last_seen_at for provider in translation.market.providers}
+
+
+def _absences(facts: Facts, assessed: Assessed, translation: Translation) -> dict[str, Absence]:
+    """What is not for rent any more, since when, and as of which poll of its provider that was first noticed."""
+    polled_at, found = _polled_at(translation), {}
+    for one in assessed.missing:
+        if one.kind != "lost":
+            key = key_text(one.key)
+            first = Absence(since=facts.now, polled_at=polled_at.get(one.key[0]))
+            found[key] = facts.memory.absent.get(key, first)
+    return found
+
+
+def _doubtful(
+    facts: Facts, assessed: Assessed, absent: Mapping[str, Absence], translation: Translation
+) -> set[HoldingKey]:
+    """Machines that may be there although the market does not show them: where nobody has ever said what is rented,
+    all; else those that have not been missing for long enough. A snapshot is as the caller says."""
+    unseen = {one.key for one in assessed.missing if one.kind != "lost"}
+    if facts.reported is None:
+        return unseen
+    if facts.settled is None:
+        return set()
+    polled_at = _polled_at(translation)
+    return {key for key in unseen if not _is_confirmed(facts, absent[key_text(key)], polled_at.get(key[0]))}
+
+
+def _is_confirmed(facts: Facts, absence: Absence, polled_at: datetime | None) -> bool:
+    """Missing for as long as any change must hold, or in two polls of its provider."""
+    if (facts.now - absence.since).total_seconds() >= facts.policy.settle_s:
+        return True
+    return absence.polled_at is not None and polled_at is not None and polled_at > absence.polled_at
+
+
+def key_text(key: HoldingKey) -> str:
+    """A kind of machines as memories name it."""
+    return "/".join(map(str, key))
 
 
 def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]) -> tuple[Translation, str]:

@@ -2,7 +2,8 @@
 
 A machine of the plan that is not held and not for rent is missing: *lost* if it was held before, *gone* if it never
 was, *scarce* if some of its kind are left. A provider that is silent makes nothing missing: its offers are old, not
-gone.
+gone. Nor does one poll that lacks them, and where nobody has ever reported what is rented they may be running: that
+they are not listed any more is what renting them looks like.
 """
 
 from collections import defaultdict
@@ -57,7 +58,8 @@ class Assessed:
 
     `standing` is what can be counted on, in the plan or not; `wished` is not rented yet, at today's price.
     `paid_usd_per_hour` is for each machine that is held. `ghosts`: offers that are not believed. `stated`: offers of
-    machines that the problem states, none of which is one certain machine.
+    machines that the problem states, none of which is one certain machine. `unseen`: what of `standing` is neither
+    held nor for rent, and is not known to be lost.
     """
 
     standing: tuple[Holding, ...]
@@ -68,6 +70,7 @@ class Assessed:
     paid_usd_per_hour: Mapping[HoldingKey, float] = field(default_factory=dict)
     storage: Mapping[HoldingKey, Storage] = field(default_factory=dict)
     stated: frozenset[OfferKey] = frozenset()
+    unseen: tuple[Missing, ...] = ()
 
     def is_single(self, offer: Offer) -> bool:
         """Whether it is one certain machine, not one of many alike."""
@@ -85,12 +88,14 @@ def assess(
     doubted: Collection[OfferKey] = (),
     is_carried_out: bool = False,
     stated: Collection[OfferKey] = (),
+    doubtful: Collection[HoldingKey] = (),
 ) -> Assessed:
     """The machines of a plan against what is held and what is for rent.
 
     `doubted`: offers that were not seen since what is held was reported; a single machine that was lost is not
     believed to be for rent again before that. `is_carried_out`: the plan is new, and machines of it that leave the
-    market are those that are being rented for it.
+    market are those that are being rented for it. `doubtful`: machines that count as there although they are neither
+    held nor for rent.
     """
     held = {holding.key: holding for holding in reported(holdings or ())}
     market = {key_of(offer): offer for offer in offers}
@@ -98,7 +103,7 @@ def assess(
     taken: dict[OfferKey, int] = defaultdict(int)
     storage = _storage(plan.rentals)
     to_rent = {holding.key: holding for holding in holdings_of([r for r in plan.rentals if not r.held])}
-    standing, wished, missing, dearer = [], {}, [], []
+    standing, wished, missing, dearer, unseen = [], {}, [], [], []
     in_plan = holdings_of(plan.rentals)
     for planned in in_plan:
         have = min(planned.count, held[planned.key].count) if planned.key in held else 0
@@ -107,6 +112,11 @@ def assess(
         lost = min(wanted, max(0, held_before.get(planned.key, 0) - have))
         in_silence = wanted - lost  # what was reported is known better than what an old offer says
         still = in_silence if planned.key[0] in silent else min(wanted, _for_rent(offer, planned.key, taken))
+        if planned.key in doubtful and not lost and still < wanted:
+            unseen.append(
+                Missing("scarce" if still else "gone", planned.key, planned.gpu, wanted - still, planned.count)
+            )
+            still = wanted
         if is_carried_out and not lost:
             still = wanted
         if lost and planned.key[:3] in doubted and (offer is None or _is_single(offer, stated)):
@@ -135,7 +145,15 @@ def assess(
     prices = {key: holding.price_usd_per_hour for key, holding in held.items()}
     believed_not = frozenset(ghosts & set(doubted))
     return Assessed(
-        tuple(standing), wished, tuple(missing), tuple(dearer), believed_not, prices, storage, frozenset(stated)
+        tuple(standing),
+        wished,
+        tuple(missing),
+        tuple(dearer),
+        believed_not,
+        prices,
+        storage,
+        frozenset(stated),
+        tuple(unseen),
     )
 
 

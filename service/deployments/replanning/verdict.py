@@ -31,7 +31,7 @@ from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
 from sutler.solver.plan import Conflict, Plan
-from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption
+from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption, holdings_of
 
 CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
@@ -44,6 +44,8 @@ class State:
     calm: nothing has moved; kept: something has, but no change is worth it; waiting: until the cool-down is over;
     short: the load is not carried, and no fleet would; manual: there is something worth doing, and nobody may do it;
     blind: it could not look, as the detail says.
+
+    `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
     """
 
     status: Status
@@ -53,6 +55,7 @@ class State:
     drifts: tuple[Drift, ...]
     load_multiple: float | None = None
     conflicts: tuple[Conflict, ...] = ()
+    unseen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,12 @@ def alerts_of(state: State) -> dict[str, str]:
         found["short"] = f"short: {state.detail}"
     if state.status == "blind":
         found["blind"] = f"blind: {state.detail}"
+    if state.unseen:
+        found["unreported"] = (
+            f"unreported: {state.unseen} machines of the plan are not for rent any more, and nobody has said what is "
+            "rented; they count as running. Acknowledge the plan if they are yours (`sutler deployments ack`), else "
+            "report what is (PUT .../holdings, [] for nothing): then others take their place"
+        )
     if state.feed == "silent":
         found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
     return found
@@ -162,7 +171,17 @@ def _to_issue(prepared: PreparedLook, chosen: ReplanOption) -> Plan | None:
     if chosen.plan is None or not (is_new and holds and (facts.policy.automatic or facts.is_asked)):
         return None
     plan = issuable(chosen.plan, prepared)
+    if _dropped_unseen(plan, prepared):
+        return None
     return None if _is_beyond_budget(plan, prepared) and not facts.is_asked else plan
+
+
+def _dropped_unseen(plan: Plan, prepared: PreparedLook) -> int:
+    """Machines that may be running, since nobody has ever said what is rented, and that the plan has no more."""
+    if prepared.facts.reported is not None or prepared.facts.is_asked:
+        return 0
+    kept = {holding.key: holding.count for holding in holdings_of(plan.rentals)}
+    return sum(max(0, one.of - kept.get(one.key, 0)) for one in prepared.assessed.unseen)
 
 
 def _state(
@@ -188,6 +207,7 @@ def _state(
         drifts=prepared.drifts,
         load_multiple=multiple,
         conflicts=conflicts,
+        unseen=0 if facts.reported is not None else sum(one.count for one in prepared.assessed.unseen),
     )
 
 
@@ -201,7 +221,7 @@ def _status(
     if decision.level == 0 and carries_load(prepared.facts.planned):
         return "short", decision.reason
     if decision.chosen.kind != "keep":
-        return _not_issued(prepared.facts, decision)
+        return _not_issued(prepared, decision)
     until = prepared.facts.cooling_until
     if until is not None and prepared.drifts and not considered.searched:
         return "waiting", f"until {until:%Y-%m-%d %H:%M:%S} UTC, when the cool-down is over"
@@ -209,7 +229,10 @@ def _status(
     return "calm" if only_looked_over else "kept", decision.reason
 
 
-def _not_issued(facts: Facts, decision: Decision) -> tuple[Status, str]:
+def _not_issued(prepared: PreparedLook, decision: Decision) -> tuple[Status, str]:
+    facts, plan = prepared.facts, decision.chosen.plan
+    if plan is not None and _dropped_unseen(plan, prepared):
+        return "kept", f"{decision.reason}; not issued, since it drops machines that may be running: report what is"
     if facts.policy.automatic:
         return "kept", f"{decision.reason}; not issued, since at today's prices it breaks the budget or another limit"
     remedy = "policy.automatic is off: POST /replan (`sutler deployments replan`) issues it"
@@ -233,6 +256,7 @@ def _memory(prepared: PreparedLook, considered: Considered | None, decision: Dec
         settled_at=settled_at,
         market_version=facts.market_version,
         alert=",".join(sorted(alerts_of(state))),
+        absent=dict(prepared.absent),
     )
 
 
@@ -264,6 +288,7 @@ def _look_at(facts: Facts, memory: Memory) -> datetime:
     policy, now = facts.policy, facts.now
     times = [facts.calm_since + timedelta(seconds=policy.refine_s), facts.carried_out_at]
     times += [time for time in (facts.cooling_until, memory.settles_at) if time is not None]
+    times += [absence.since + timedelta(seconds=policy.settle_s) for absence in memory.absent.values()]
     if policy.max_age_s is not None:
         times.append(facts.issued_at + timedelta(seconds=policy.max_age_s))
     patience = timedelta(seconds=SILENT_AFTER * policy.window_s + 1)

@@ -74,17 +74,21 @@ def test_terraform_applies_a_real_plan_and_then_only_what_changed(
     guarded: Guarded, name: str, tmp_path: Path
 ) -> None:
     mine = {"TF_VAR_deployment": name}
-    workspace = Workspace(tmp_path / "terraform", found(guarded, "read"))
+    workspace = Workspace(tmp_path / "terraform", found(guarded, "plan"))
     first = planned(guarded, name, QUICK, revision=1)
     workspace.run("apply", "-auto-approve", "-input=false", environment=mine)
     before = set(workspace.run("state", "list").split())
     machines = sum(rental["count"] for rental in first["rentals"])
+    held = guarded.ask("read", "GET", f"/v1/deployments/{name}/holdings").json()
+    assert held["reported"]
+    assert sum(holding["count"] for holding in held["holdings"]) == machines
     assert sum("terraform_data.rental[" in address for address in before) == machines
     workspace.run("plan", "-detailed-exitcode", "-input=false", expected=NO_CHANGES, environment=mine)
     planned(guarded, name, BUSIER, revision=2)
     workspace.run("plan", "-out=next.tfplan", "-input=false", environment=mine)
     changes = json.loads(workspace.run("show", "-json", "next.tfplan"))["resource_changes"]
     actions = {change["address"]: tuple(change["change"]["actions"]) for change in changes}
+    assert actions.pop("terraform_data.acknowledged[0]") in {("delete", "create"), ("create", "delete")}
     machines_kept = [address for address in before if "terraform_data.rental[" in address and address in actions]
     assert machines_kept
     assert {actions[address] for address in machines_kept if "delete" not in actions[address]} == {("no-op",)}

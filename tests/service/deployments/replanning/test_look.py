@@ -173,12 +173,81 @@ def test_a_loss_is_issued_for_once() -> None:
 
 
 def test_offers_of_a_plan_that_nobody_rents_leave_and_another_plan_takes_their_place() -> None:
+    """Once that is confirmed: one poll proves nothing."""
     world = a_world(rented=False)
+    world.reports([])
     world.passes(60)
     world.poll(*a_market()[1:])
+    assert world.look().drifts == ()
+    assert world.revisions == []
+    world.passes(world.policy.settle_s)
+    world.poll()
     verdict = world.look()
     assert [drift.kind for drift in verdict.drifts] == ["gone"]
     assert world.revisions == [world.now]
+    assert "acme/large" not in machines(world)
+
+
+def test_what_two_polls_of_its_provider_do_not_show_is_gone() -> None:
+    other = an_offer("other", price_usd_per_hour=2.2)
+    world = a_world(*a_market(), other, rented=False)
+    world.reports([])
+    for expected in ([], ["gone"]):
+        world.passes(60)
+        world.poll(*a_market()[1:], other)
+        assert [drift.kind for drift in world.look().drifts] == expected
+    assert world.revisions == [world.now]
+
+
+def test_one_poll_without_half_of_its_rows_moves_nothing() -> None:
+    world = a_world(rented=False)
+    world.reports([])
+    whole = world.offers
+    for _ in range(3):
+        world.passes(60)
+        world.poll(*whole[1:])
+        world.look()
+        world.passes(60)
+        world.poll(*whole)
+        assert world.look().drifts == ()
+    assert world.revisions == []
+    assert world.alerts == []
+
+
+def test_machines_of_a_plan_that_nobody_has_ever_reported_may_be_running_and_are_never_dropped() -> None:
+    """That they are not listed any more is what renting them looks like."""
+    world = a_world(rented=False)
+    before = machines(world)
+    world.lives(40, a_market()[1:])
+    assert world.revisions == []
+    assert machines(world) == before
+    [alert] = world.alerts
+    assert alert.startswith("unreported: 2 machines of the plan")
+    assert "deployments ack" in alert
+    assert state(world).unseen == 2
+
+
+def test_an_unreported_fleet_grows_beside_what_may_be_running() -> None:
+    world = a_world(rented=False)
+    before = machines(world)
+    world.passes(60)
+    world.poll(*a_market()[1:])
+    load_times(world, 2.0)
+    world.look()
+    assert len(world.revisions) == 1
+    assert before.items() <= machines(world).items() or all(machines(world)[name] >= n for name, n in before.items())
+
+
+def test_who_reports_that_nothing_is_rented_gets_what_can_be() -> None:
+    world = a_world(rented=False)
+    world.passes(60)
+    world.poll(*a_market()[1:])
+    world.look()
+    world.reports([])
+    world.passes(world.policy.settle_s)
+    world.poll()
+    world.look()
+    assert len(world.revisions) == 1
     assert "acme/large" not in machines(world)
 
 

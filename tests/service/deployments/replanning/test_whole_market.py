@@ -91,10 +91,13 @@ def test_a_held_gpu_that_the_problem_no_longer_knows_is_left_out() -> None:
 
 def test_machines_that_leave_the_market_while_a_plan_is_carried_out_are_those_that_are_rented_for_it() -> None:
     world = a_world(rented=False, policy={"carry_out_s": 900.0}, settled_in=False)
+    world.reports([])
     world.passes(600)
     world.poll(an_offer(provider="bolt", price_usd_per_hour=2.4))
     verdict = world.look()
     assert (verdict.drifts, world.revisions) == ((), [])
     world.passes((verdict.look_at - world.now).total_seconds())
+    assert world.look().drifts == ()  # one look is no proof
+    world.passes(world.policy.settle_s)
     assert [drift.kind for drift in world.look().drifts] == ["gone"]
     assert len(world.revisions) == 1
