@@ -60,6 +60,7 @@ class Pool:
     """Interchangeable GPUs. Bandwidths one direction; `disk_gb_per_gpu` inf: no limit stated, or none that matters.
 
     `largest_machine` is the most GPUs that one offer of the pool has; a network link is shared by all of them.
+    `machine_gpus`: of all its machines, where what falls with one of them matters.
     `machine`: the pool is this one machine, inside of which keys and values are handed over (machines.py).
     """
 
@@ -76,6 +77,7 @@ class Pool:
     unfit_for: frozenset[tuple[str, Precision]] = frozenset()
     machine: str | None = None
     region: str | None = None
+    machine_gpus: int | None = None
 
     @property
     def hands_over_on(self) -> str | None:
@@ -97,6 +99,8 @@ class Pool:
         if self.disk_included_gb_per_gpu:
             parts.append(f"included{self.disk_included_gb_per_gpu:g}")
         parts.extend(f"not-{model}-{precision}" for model, precision in sorted(self.unfit_for))
+        if self.machine_gpus is not None:
+            parts.append(f"of{self.machine_gpus}")
         parts.append(self.machine)
         return "@".join(part for part in parts if part).replace("/", ":")
 
@@ -180,6 +184,7 @@ def _pool_key(offer: Offer, problem: Problem, needs_gb: Sequence[float]) -> Pool
         largest_machine=0,
         unfit_for=offer.unfit_for,
         region=offer.region if "place" in survived else None,
+        machine_gpus=offer.gpus if "machine" in survived else None,
     )
 
 

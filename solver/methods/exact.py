@@ -29,6 +29,7 @@ from sutler.solver.polytope.linear import MilpSolution, solve_lp, solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
+from sutler.solver.problem import Resilience
 from sutler.solver.progress import SecondsLeft
 
 Report = Callable[[str, float, float], None]
@@ -58,10 +59,12 @@ _CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors;
 
 # Inequalities on fleets take the place of routing in steps: on so many columns first, then on all survivors.
 _FLEET_STEPS = (40, 150, 500)  # about four times as many each, as a MILP takes more than proportionally longer
+_RESERVE_STEPS = 2  # of them where a reserve is kept: its MILPs are harder, and the proof needs its time
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched: no more than a step
 _FLEET_ROUNDS = 25  # of MILPs on one set of columns; each adds inequalities, and most sets need a few
 _FLEET_NODES = 500  # of a MILP without routing, whose nodes are quick
 _FLEET_GAP_SHARE = 0.5  # of the gap: the other half is for what the inequalities still claim too much
+_SPARE_ROOM = (1.0, 1.25, 1.6, 2.0, 3.0, 4.0)  # times the load: where to look for a first fleet with a reserve
 _OPEN_GAP_SHARE = 0.25  # of what is open, where a reserve is kept: early MILPs lack inequalities anyway
 _RELAXED_ROUNDS = 40  # of LPs, which are quicker than the MILPs that they spare: solves took half the time with them
 _RELAXED_CLOSE = 1e-5  # of lam, well below any gap that is asked for
@@ -143,6 +146,14 @@ def minimise(
     if not search.closed() and search.seconds_left() > 0:
         search.prove(node_limit)
     return replace(search.outcome(), stated=stated)
+
+
+def bare_of(polytope: Polytope) -> Polytope:
+    """The same rows with nothing to survive; least numbers of replicas stay."""
+    problem = replace(polytope.problem, resilience=Resilience())
+    models = tuple(replace(model, min_replicas=1) for model in problem.models)
+    losses = replace(polytope.losses, names=(), stands=polytope.losses.stands[:0], of_any_machine=False)
+    return replace(polytope, problem=replace(problem, models=models), losses=losses)
 
 
 def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:
@@ -395,10 +406,13 @@ class _Search:
     def prove_without_routing(self, node_limit: int | None) -> None:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
         bounds = self._bounds()
+        if self.polytope.problem.keeps_reserve and self.incumbent is None:
+            self._start_from_spare_room(bounds)
         if self.incumbent is not None:
             own = self.incumbent.replicas.astype(np.float64)
             bounds.tighten(self.incumbent.candidate, own, np.inf)
-        for count in _FLEET_STEPS:
+        steps = _FLEET_STEPS[:_RESERVE_STEPS] if self.polytope.problem.keeps_reserve else _FLEET_STEPS
+        for count in steps:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
             if self.closed() or self.seconds_left() <= 0:
                 return
@@ -412,6 +426,25 @@ class _Search:
                 break
         if self.polytope.losses.of_any_machine and not self.closed():
             self._improve_packed(bounds, self.survivors()[0], node_limit)
+
+    def _start_from_spare_room(self, bounds: FleetBounds) -> None:
+        """Fleets without regard to their reserve, for ever more load, until one of them has it by chance; where load
+        is maximised, what the first may be loaded with."""
+        polytope, goal = bare_of(self.polytope), self.goal
+        for factor in _SPARE_ROOM if goal.lam_lower > 0 else (1.0,):
+            wanted = replace(goal, lam_lower=goal.lam_lower * factor)
+            relaxation = solve_relaxation(polytope, wanted)
+            if not np.isfinite(relaxation.objective) or self.seconds_left() <= 0:
+                return
+            search = _Search(polytope, wanted, relaxation, _QUICK_GAP, self.seconds_left)
+            search.improve(promising(polytope, relaxation, _INCUMBENT_COLUMNS), _QUICK_NODES)
+            fleet = search.incumbent
+            if fleet is not None:
+                replicas, rented = fleet.replicas.astype(np.float64), float(fleet.rented.sum())
+                carried = bounds.tighten(fleet.candidate, replicas, fleet.lam, rented)
+                self._adopt(bounds, fleet.candidate, fleet.replicas, fleet.rented, carried)
+            if self.incumbent is not None:
+                return
 
     def _bounds(self) -> FleetBounds:
         """The inequalities that the relaxation knows."""
@@ -499,9 +532,9 @@ class _Search:
             rent_lower=rent_lower if covers_all else None,
             rent_upper=rent_upper if covers_all else None,
         )
-        close = _FLEET_GAP_SHARE * self.relative_gap
-        is_coarse = covers_all and self.polytope.problem.keeps_reserve
-        gap = max(close, _OPEN_GAP_SHARE * self.open_gap()) if is_coarse else close
+        close = gap = _FLEET_GAP_SHARE * self.relative_gap
+        if self.polytope.problem.keeps_reserve:
+            gap = max(close, _OPEN_GAP_SHARE * self.open_gap() if covers_all else _QUICK_GAP)
         solution = solve_milp(program, relative_gap=gap, time_limit_s=self.seconds_left(), node_limit=node_limit)
         if covers_all:
             self.bound = max(self.bound, min(solution.bound, cutoff))
@@ -520,7 +553,8 @@ class _Search:
             self._cut_between(bounds, chosen[used], replicas[used])
         self._adopt(bounds, chosen[used], replicas[used].astype(np.int64), rented, carried)
         self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
-        return gap > close or (len(bounds.rows) > known and carried < claimed * (1 - close))
+        is_open = covers_all and gap > close
+        return is_open or (len(bounds.rows) > known and carried < claimed * (1 - close))
 
     def _adopt(
         self, bounds: FleetBounds, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float
