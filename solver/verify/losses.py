@@ -20,8 +20,8 @@ _LOAD_TOLERANCE: Final = 1e-5  # of two routings by different programs
 
 def wrong_losses(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
     """Losses that are missing, that take away other replicas, or after which less is carried than stated."""
-    if not view.plan.losses and (view.is_standing or not view.problem.resilience.survive):
-        return  # planned before plans said so
+    if not view.rates_rps or (view.is_standing and not view.plan.losses):
+        return  # totals.py says that there is no value; what runs may be planned before plans stated losses
     stated = {(loss.kind, loss.name): loss for loss in view.plan.losses}
     if len(stated) < len(view.plan.losses):
         yield f"losses: {[(loss.kind, loss.name) for loss in view.plan.losses]}, expected each once"
@@ -37,7 +37,7 @@ def wrong_losses(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[st
             whole = False
             yield f"losses: {kind} {sorted(found)}, expected {sorted(wanted)}"
         for name in sorted(found & wanted):
-            if set(stated[kind, name].replicas) != expected[name]:
+            if sorted(stated[kind, name].replicas) != sorted(expected[name]):
                 whole = False
                 yield (
                     f"losses {kind} {name!r}.replicas: {sorted(stated[kind, name].replicas)}, expected "
@@ -81,12 +81,15 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
     known: dict[frozenset[str], float] = {}
 
     def most_after(fallen: set[str]) -> float:
-        """Where prompts and answers run apart nothing is known."""
+        """Where prompts and answers run apart, no more than either of the two carries."""
         key = frozenset(fallen)
         if key not in known:
             rates = {replica.id: sustained[replica.id].rps for replica in view.plan.replicas}
-            apart = any(replica.role != "aggregated" for replica in view.plan.replicas)
-            known[key] = 1.0 if apart else min(1.0, most_carried(view, rates, view.rates_rps, without=fallen))
+            others = [
+                fallen | {replica.id for replica in view.plan.replicas if replica.role == role}
+                for role in ("prefill", "decode")
+            ]
+            known[key] = min([1.0, *(most_carried(view, rates, view.rates_rps, without=each) for each in others)])
         return known[key]
 
     for loss in view.plan.losses:
