@@ -3,13 +3,14 @@
 Flow: `--lose provider=vastai@120`, or a question's `lose` -> lost (here) -> simulated.py -> FleetLoss of the solver.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast, get_args
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import KvTransferDocument, LossDocument, PlanDocument, RouteDocument
+from sutler.solver.market.losses import machine_names
 from sutler.solver.problem import LossKind
 
 USUAL_DETECTION_S: Final = 60.0
@@ -82,21 +83,16 @@ def lost(plan: PlanDocument, losing: Losing, *, field: str = "lose") -> Lost:
 
 def _fallen(plan: PlanDocument, kind: LossKind) -> dict[str, tuple[str, ...]]:
     """Replicas by the name of what they fall with, as far as the rentals say; regions they do not."""
-    names: dict[tuple[int, int], str] = {}
-    seen = Counter[tuple[str, str, str]]()
-    for number, rental in enumerate(plan.rentals):
-        key = (rental.provider, rental.offer_id, rental.contract)
-        for machine in range(rental.count):
-            one = {
-                "provider": rental.provider,
-                "interruptible": rental.contract if rental.contract == kind else "",
-                "machine": f"{rental.provider}/{rental.offer_id}/{seen[key]}",
-                "place": "",
-            }[kind]
-            if kind == "machine" and rental.machine_id is not None and rental.count == 1:
-                one = f"{rental.provider}/{rental.machine_id}"
-            names[number, machine] = one
-            seen[key] += 1
+    machines = machine_names(plan.rentals, [rental.machine_id for rental in plan.rentals])
+    names = {
+        at: {
+            "provider": plan.rentals[at[0]].provider,
+            "interruptible": plan.rentals[at[0]].contract if plan.rentals[at[0]].contract == kind else "",
+            "machine": machine,
+            "place": "",
+        }[kind]
+        for at, machine in machines.items()
+    }
     found: dict[str, list[str]] = defaultdict(list)
     for replica in plan.replicas:
         for name in {names[stage.rental, stage.machine] for stage in replica.stages} - {""}:

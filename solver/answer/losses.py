@@ -14,7 +14,7 @@ from sutler.solver.answer.packing import PackedReplica, Placement
 from sutler.solver.answer.pairing import handed_over
 from sutler.solver.answer.routes import routes_of
 from sutler.solver.answer.routing import Routing, route
-from sutler.solver.market.losses import KINDS, Whereabouts, falls, names_of
+from sutler.solver.market.losses import KINDS, Whereabouts, falls, machine_names, names_of
 from sutler.solver.plan import Loss, Rental
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
@@ -25,22 +25,8 @@ Fallen = tuple[int, ...]
 
 
 def machines_of(problem: Problem, rentals: Sequence[Rental], placed: Sequence[PackedReplica]) -> dict[str, Fallen]:
-    """The replicas that stand on each rented machine, by its name: provider, offer, number.
-
-    Slices that state a common machine fall together; others of one host are machines of their own, since nobody says
-    where they stand.
-    """
-    offers, first, seen = _offers_of(problem, rentals), [], Counter[tuple[str, str, str]]()
-    for rental in rentals:
-        key = (rental.provider, rental.offer_id, rental.contract)
-        first.append(seen[key])
-        seen[key] += rental.count
-    names: dict[tuple[int, int], str] = {}
-    for number, (rental, offer) in enumerate(zip(rentals, offers, strict=True)):
-        for machine in range(rental.count):
-            own = f"{rental.provider}/{rental.offer_id}/{first[number] + machine}"
-            shared = offer.machine_id is not None and rental.count == 1
-            names[number, machine] = f"{rental.provider}/{offer.machine_id}" if shared else own
+    """The replicas that stand on each rented machine, by its name."""
+    names = machine_names(rentals, [offer.machine_id for offer in _offers_of(problem, rentals)])
     fallen: dict[str, set[int]] = {name: set() for name in names.values()}
     for replica, one in enumerate(placed):
         for stage in one.stages:

@@ -4,8 +4,9 @@ Flow: pools.py splits pools by what a problem asks to survive -> polytope/losses
 machines are asked the same by answer/losses.py and by verify/losses.py.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from sutler.solver.problem import Contract, LossKind
 
@@ -50,3 +51,35 @@ def falls(kind: LossKind, name: str, where: Whereabouts) -> bool:
         provider, _, region = name.partition("/")
         return where.provider == provider and (where.region is None or region == where.region)
     return where.contract == name
+
+
+class Machines(Protocol):
+    """`count` machines of one offer."""
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def offer_id(self) -> str: ...
+    @property
+    def contract(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+
+
+def machine_names(rentals: Sequence[Machines], machine_ids: Iterable[str | None]) -> dict[tuple[int, int], str]:
+    """What each machine is called, by rental and number: its provider and machine where the offer states that, else
+    its offer and a number that counts over all rentals of the offer.
+
+    Slices that state a common machine share its name; others of one host are machines of their own, since nobody says
+    where they stand.
+    """
+    names: dict[tuple[int, int], str] = {}
+    seen = Counter[tuple[str, str, str]]()
+    for number, (rental, machine_id) in enumerate(zip(rentals, machine_ids, strict=True)):
+        key = (rental.provider, rental.offer_id, rental.contract)
+        for machine in range(rental.count):
+            is_stated = machine_id is not None and rental.count == 1
+            own = machine_id if is_stated else f"{rental.offer_id}/{seen[key]}"
+            names[number, machine] = f"{rental.provider}/{own}"
+            seen[key] += 1
+    return names

@@ -314,7 +314,6 @@ class _Search:
     value: float = np.inf
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
-    is_strict: bool = False  # what fell together with a machine is to be spared
 
     def __post_init__(self) -> None:
         """What costs nothing is the best there is where no cost is negative, however the relaxation is rounded."""
@@ -490,15 +489,13 @@ class _Search:
         """Search for fleets that survive the loss of a machine as they are packed: what stood together on one whose
         loss is too much is to be spared by every fleet that uses it. That is more than must hold: nothing is
         proven."""
-        strict = FleetBounds(self.polytope, list(bounds.rows), rents_one_slice=True)
-        self.is_strict = True
+        strict = FleetBounds(self.polytope, list(bounds.rows), is_strict=True)
         for _ in range(_FLEET_ROUNDS):
             known, left = len(strict.rows), strict.undominated(np.intersect1d(chosen, self.survivors()[0]))
             if len(left):
                 self._fleet_round(strict, left, node_limit or _FLEET_NODES, covers_all=False)
             if len(strict.rows) == known or self.closed() or self.seconds_left() <= 0:
                 break
-        self.is_strict = False
 
     def _lam_with_machines(self, bounds: FleetBounds, fleet: Allocation) -> float:
         """The load that the fleet may carry so that it survives the loss of any one machine, as it is packed."""
@@ -507,7 +504,7 @@ class _Search:
         fallen = {tuple(sorted(Counter(placed[n].candidate for n in numbers).items())) for numbers in on_machines}
         replicas = fleet.replicas.astype(np.float64)
         lams = [
-            bounds.lam_after(fleet.candidate, replicas, fleet.lam, dict(each), adds=self.is_strict)
+            bounds.lam_after(fleet.candidate, replicas, fleet.lam, dict(each), adds=bounds.is_strict)
             for each in sorted(fallen)
         ]
         return min(lams, default=np.inf)

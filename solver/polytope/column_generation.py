@@ -270,11 +270,7 @@ def _finish(polytope: Polytope, goal: Goal, chosen: IntArray, solution: LpSoluti
     price = goal.use_cost - polytope.use.T @ resource_duals
     reduced_use = price - np.maximum(gain, 0.0)
     reduced_rent = goal.rent_cost - polytope.rent.T @ resource_duals
-    finite = np.isfinite(polytope.limit)
-    bound = float(resource_duals[finite] @ polytope.limit[finite])
-    bound += float(np.minimum(reduced_rent, 0.0) @ polytope.rent_upper)
-    lost = np.minimum(reduced_use, 0.0)
-    bound += float(np.sum(lost[lost < 0] * polytope.use_upper[lost < 0]))
+    bound = bound_of_resources(polytope, resource_duals, reduced_use, reduced_rent)
     bound += (goal.lam_weight - float(lam_column(polytope) @ demand_duals)) * goal.lam_lower
     candidate = chosen // polytope.rate.shape[1]
     num_rent = len(polytope.cost_rent)
@@ -292,6 +288,16 @@ def _finish(polytope: Polytope, goal: Goal, chosen: IntArray, solution: LpSoluti
         lam=float(solution.x[0]),
         columns=chosen,
     )
+
+
+def bound_of_resources(
+    polytope: Polytope, resource_duals: FloatArray, reduced_use: FloatArray, reduced_rent: FloatArray
+) -> float:
+    """What resources, machines and replicas add to a Lagrangian bound: each at the better end of its range."""
+    finite, lost = np.isfinite(polytope.limit), np.minimum(reduced_use, 0.0)
+    bound = float(resource_duals[finite] @ polytope.limit[finite])
+    bound += float(np.minimum(reduced_rent, 0.0) @ polytope.rent_upper)
+    return bound + float(np.sum(lost[lost < 0] * polytope.use_upper[lost < 0]))
 
 
 def infeasible(polytope: Polytope) -> Relaxation:

@@ -43,13 +43,16 @@ _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the bett
 
 @dataclass(slots=True)
 class FleetBounds:
-    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest; `rents_one_slice`: of
-    machines that several offers are slices of only one is rented, so that no two fall together."""
+    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest.
+
+    `is_strict`: more is asked than must hold: what fell together with a machine is spared wherever it is used, and of
+    machines that several offers are slices of one slice is rented.
+    """
 
     polytope: Polytope
     rows: list[FleetRow] = field(default_factory=list)
     least_lam: float = 0.0
-    rents_one_slice: bool = False
+    is_strict: bool = False
 
     @property
     def earned(self) -> FloatArray:
@@ -232,7 +235,7 @@ class FleetBounds:
         runs = Entries(np.ones(len(marked)), np.arange(len(marked)), marked, len(marked))
         of_machines = entries_of(csr_array(np.outer([-row.machine for row in rows], np.ones(num_rent))))
         of_lam = column_of(np.array([row.lam for row in rows]))
-        tied = _machines_shared(polytope) if self.rents_one_slice else ones(_NONE, _NONE, 0)
+        tied = _machines_shared(polytope) if self.is_strict else ones(_NONE, _NONE, 0)
         matrix = stacked(
             (1, num_rent, fleet, len(marked)),
             [

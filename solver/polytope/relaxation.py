@@ -14,7 +14,13 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.polytope.column_generation import FleetRow, Relaxation, infeasible, relaxed_without_reserve
+from sutler.solver.polytope.column_generation import (
+    FleetRow,
+    Relaxation,
+    bound_of_resources,
+    infeasible,
+    relaxed_without_reserve,
+)
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import LinearProgram, LpSolution, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
@@ -150,12 +156,8 @@ def _finish(
         duals = duals * (goal.lam_weight / float(duals @ of_lam))
     reduced_use = _reduced_cost(polytope, goal.use_cost, rows, np.concatenate([duals, resource_duals]))
     reduced_rent = goal.rent_cost - polytope.rent.T @ resource_duals
-    finite = np.isfinite(polytope.limit)
-    bound = float(resource_duals[finite] @ polytope.limit[finite])
+    bound = bound_of_resources(polytope, resource_duals, reduced_use, reduced_rent)
     bound -= float(duals @ np.array([row.fixed for row in rows]))
-    bound += float(np.minimum(reduced_rent, 0.0) @ polytope.rent_upper)
-    lost = np.minimum(reduced_use, 0.0)
-    bound += float(np.sum(lost[lost < 0] * polytope.use_upper[lost < 0]))
     of_lam_itself = goal.lam_weight - float(duals @ of_lam)
     bound += of_lam_itself * goal.lam_lower if of_lam_itself > -_PRICE_TOLERANCE else -np.inf
     num_rent = len(goal.rent_cost)
