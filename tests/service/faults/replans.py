@@ -77,9 +77,11 @@ class Standing:
     place: str = ""
 
     def deploy(self, name: str, policy: dict[str, Any]) -> None:
-        """A deployment that is to be planned on the market."""
-        deployment = {"name": name, "problem": ON_THE_STORE, "policy": {"carry_out_s": 0, **policy}}
+        """A deployment that is to be planned on the market, says that it runs nothing, and moves with each poll."""
+        policy = {"carry_out_s": 0, "settle_s": 0, **policy}
+        deployment = {"name": name, "problem": ON_THE_STORE, "policy": policy}
         assert self.api.post("/v1/deployments", deployment).status_code == 201
+        assert self.api.put(f"/v1/deployments/{name}/holdings", {"holdings": []}).status_code == 200
 
     def move(self) -> None:
         """All that the deployments rent is taken off the market, and the same is for rent elsewhere."""

@@ -76,6 +76,7 @@ async def look_overtaken(site: Standing, *held: dict[str, Any]) -> bool:
 
 
 def test_a_look_that_a_report_of_holdings_overtakes_issues_nothing_and_is_due_again(site: Standing) -> None:
+    report(site, a_leased_machine(lasts=timedelta(hours=5)))
     before = site.revisions
     site.drift()
     assert asyncio.run(look_overtaken(site))
