@@ -45,7 +45,7 @@ class OfferDocument(Document):
     price_usd_per_hour: UsdPerHour
     """USD per hour for the whole offer, all its GPUs; 0 for machines that are owned, prepaid or committed."""
     contract: ContractName
-    """`interruptible` covers bid and spot offers; `spot` is read as `interruptible`."""
+    """`on_demand`, or `interruptible`, which covers bid and spot offers; `spot` is read as `interruptible`."""
     availability_basis: AvailabilityBasis | Literal["stated"] | None = None
     """How `available` is known: counted by the provider, a lower bound from what it says (stock words, pod sizes), a
     list price with nothing known to be for rent, or stated by the user (`market.stock`); unset: not said."""

@@ -296,15 +296,14 @@ def _worst_losses(losses: Sequence[LossDocument]) -> Iterator[str]:
     """One line for the kinds that nobody asked to survive."""
     words = {"provider": "provider", "place": "region", "machine": "machine"}
     worst = [
-        f"{words[loss.kind]} ({loss.name}) {percent(loss.carried_fraction)}"
+        f"{percent(loss.carried_fraction)} without a {words[loss.kind]} ({loss.name})"
         if loss.kind in words
-        else f"all that is {contract_words('interruptible')} {percent(loss.carried_fraction)}"
+        else f"{percent(loss.carried_fraction)} without all that is {contract_words('interruptible')}"
         for loss in losses
         if not loss.routing and not loss.name.endswith("/?")
     ]
     if worst:
-        known = ", a ".join(worst)
-        yield f"of the load is still carried at worst without a {known} (resilience.survive plans for it)"
+        yield f"of the load is carried at worst: {', '.join(worst)} (resilience.survive plans for it)"
 
 
 def _survival_words(plan: PlanDocument, free: AlternativeDocument) -> str:
