@@ -2,14 +2,14 @@
 that was to be survived is missing. Every loss is routed anew.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from sutler.solver.market.losses import KINDS, Whereabouts, falls, machine_names, names_of
 from sutler.solver.plan import Loss, Replica, WorkloadRate
-from sutler.solver.problem import LossKind
+from sutler.solver.problem import LossKind, Role
 from sutler.solver.verify.carried import most_carried
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
 from sutler.solver.verify.service import Sustained, sustained_rates
@@ -71,18 +71,16 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
     """Checks what is carried: by the routing that is stated, if any, and that it is no more than any carries."""
     asked = view.problem.resilience
     least = asked.load_fraction * (1 - RATE_TOLERANCE)
-    known: dict[frozenset[str], float] = {}
+    rates = {replica.id: sustained[replica.id].rps for replica in view.plan.replicas}
+    kinds = {one.id: (one.model, one.role, tuple(rates[one.id].items())) for one in view.plan.replicas}
+    known: dict[frozenset[tuple[object, int]], float] = {}
 
     def most_after(fallen: set[str]) -> float:
-        """Where prompts and answers run apart, no more than either of the two carries."""
-        key = frozenset(fallen)
+        """Where prompts and answers run apart, no more than either carries. Replicas alike count as one."""
+        key = frozenset(Counter(kinds[name] for name in fallen).items())
         if key not in known:
-            rates = {replica.id: sustained[replica.id].rps for replica in view.plan.replicas}
-            others = [
-                fallen | {replica.id for replica in view.plan.replicas if replica.role == role}
-                for role in ("prefill", "decode")
-            ]
-            known[key] = min([1.0, *(most_carried(view, rates, view.rates_rps, without=each) for each in others)])
+            apart = {frozenset(fallen | _of_role(view, role)) for role in ("prefill", "decode")}
+            known[key] = min([1.0, *(most_carried(view, rates, view.rates_rps, without=each) for each in apart)])
         return known[key]
 
     for loss in view.plan.losses:
@@ -101,6 +99,10 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
         if bool(loss.routing) != (loss.kind in asked.survive):
             yield f"{path}.routing: {len(loss.routing)} routes, expected some exactly where it is to be survived"
     yield from _overloaded(view)
+
+
+def _of_role(view: PlanView, role: Role) -> set[str]:
+    return {replica.id for replica in view.plan.replicas if replica.role == role}
 
 
 def _overloaded(view: PlanView) -> Iterator[str]:
