@@ -1,5 +1,6 @@
 """The entry point of the `sutler` command: imports almost nothing, so that Ctrl-C is caught from the first moment."""
 
+import gc
 import os
 import sys
 from typing import NoReturn
@@ -7,6 +8,7 @@ from typing import NoReturn
 from sutler.service.cli.terminal import interrupts
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_OBJECTS_BEFORE_GARBAGE_IS_SOUGHT = 50_000  # 700 by default: a tenth of a start went by among what stays
 
 
 def run() -> NoReturn:
@@ -16,6 +18,7 @@ def run() -> NoReturn:
     code, and after a plan it costs a tenth of a second.
     """
     interrupts.watch()
+    gc.set_threshold(_OBJECTS_BEFORE_GARBAGE_IS_SOUGHT)
     try:
         from sutler.service.cli.app import app
 
