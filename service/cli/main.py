@@ -8,7 +8,7 @@ from typing import NoReturn
 from sutler.service.cli.terminal import interrupts
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_OBJECTS_BEFORE_GARBAGE_IS_SOUGHT = 50_000  # 700 by default: a tenth of a start went by among what stays
+_OBJECTS_BEFORE_GARBAGE_IS_SOUGHT = 5_000  # 700 by default: a tenth of a start was spent on it
 
 
 def run() -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Final
 
 from sutler.solver.market.losses import KINDS, Whereabouts, falls, machine_names, names_of
 from sutler.solver.plan import Loss, Replica, WorkloadRate
-from sutler.solver.problem import LossKind, Role
+from sutler.solver.problem import LossKind
 from sutler.solver.verify.carried import most_carried
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees
 from sutler.solver.verify.service import Sustained, sustained_rates
@@ -73,14 +73,15 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
     least = asked.load_fraction * (1 - RATE_TOLERANCE)
     rates = {replica.id: sustained[replica.id].rps for replica in view.plan.replicas}
     kinds = {one.id: (one.model, one.role, tuple(rates[one.id].items())) for one in view.plan.replicas}
+    roles = [{one.id for one in view.plan.replicas if one.role == role} for role in ("prefill", "decode")]
     known: dict[frozenset[tuple[object, int]], float] = {}
 
     def most_after(fallen: set[str]) -> float:
         """Where prompts and answers run apart, no more than either carries. Replicas alike count as one."""
         key = frozenset(Counter(kinds[name] for name in fallen).items())
         if key not in known:
-            apart = {frozenset(fallen | _of_role(view, role)) for role in ("prefill", "decode")}
-            known[key] = min([1.0, *(most_carried(view, rates, view.rates_rps, without=each) for each in apart)])
+            without = {frozenset(fallen | ids) for ids in roles}
+            known[key] = min([1.0, *(most_carried(view, rates, view.rates_rps, without=each) for each in without)])
         return known[key]
 
     for loss in view.plan.losses:
@@ -99,10 +100,6 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
         if bool(loss.routing) != (loss.kind in asked.survive):
             yield f"{path}.routing: {len(loss.routing)} routes, expected some exactly where it is to be survived"
     yield from _overloaded(view)
-
-
-def _of_role(view: PlanView, role: Role) -> set[str]:
-    return {replica.id for replica in view.plan.replicas if replica.role == role}
 
 
 def _overloaded(view: PlanView) -> Iterator[str]:

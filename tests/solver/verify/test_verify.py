@@ -199,11 +199,8 @@ SOLVED: dict[str, Callable[[], Problem]] = {
     "prefill_feeds_two_beside_whole_requests": lambda: measured_apart(an_offer("a", available=4, **SITE)),
     "apart_and_capped": apart_and_capped,
 }
-LONG = {
-    *("melange", "estimated", "apart_and_capped"),
-    *("prefill_and_decode_by_measurement", "prefill_feeds_two_beside_whole_requests"),
-}
-SLOW = LONG | {"appendix_c", "networked", "appendix_c_by_binary_search"}
+LONG = {"melange", "estimated", "prefill_and_decode_by_measurement", "apart_and_capped"}
+SLOW = LONG | {"appendix_c", "networked", "prefill_feeds_two_beside_whole_requests", "appendix_c_by_binary_search"}
 
 
 def mutations(entry: Any, path: str = "") -> Iterator[tuple[str, Any]]:
