@@ -32,7 +32,7 @@ LONG_POLLS: Final = "sutler_long_polls_in_progress"
 @contextmanager
 def solving(running: Running) -> Iterator[None]:
     """Solves one after another without a pause; what is left at the end is cancelled, and the solver idle."""
-    feeder, worker = _Feeder(running.url), running.child("worker")
+    feeder = _Feeder(running.url)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         try:
@@ -44,7 +44,7 @@ def solving(running: Running) -> Iterator[None]:
             stop.set()
         feeding.result()
         feeder.end()
-    until(lambda: _are_idle(worker.children()))
+    until(lambda: _are_idle(running.titled("sutler solver")))
 
 
 class _Feeder:

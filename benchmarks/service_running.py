@@ -72,12 +72,12 @@ def made_key(environment: Mapping[str, str]) -> str:
 
 
 def processes_of(running: Running, folder: Path) -> Processes:
-    """Sorts processes by role: the parent, its children, the solvers of the worker, and PostgreSQL."""
-    worker = running.child("worker")
+    """Sorts processes by role: the parent, its children, what they are forked from, the solver, and PostgreSQL."""
     return {
         "parent": [psutil.Process(running.process.pid)],
         **{role: [running.child(role)] for role in ROLES},
-        "solver": worker.children(),
+        "fork server": running.titled("fork_server"),
+        "solver": running.titled("sutler solver"),
         "PostgreSQL": _database(folder),
     }
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sutler.service.documents.calibration import CalibrationDocument
     from sutler.service.documents.plan import PlanDocument
+    from sutler.service.fork_server import ForkServer
     from sutler.service.market.service import MarketService
     from sutler.service.profiles.service import ProfilesService
     from sutler.service.translation.to_problem import Translation
@@ -121,7 +122,7 @@ def api(*, needs_key: bool) -> "FastAPI":
 
 
 @asynccontextmanager
-async def opened_worker() -> "AsyncIterator[Worker]":
+async def opened_worker(fork_server: "ForkServer") -> "AsyncIterator[Worker]":
     """A worker on the store of this process's settings. Raises SettingsError, DatabaseError."""
     from sutler.service.db.asynchronous import conninfo
     from sutler.service.db.queue import Queue
@@ -129,7 +130,7 @@ async def opened_worker() -> "AsyncIterator[Worker]":
 
     async with opened_store() as (market, engine):
         queue = Queue(conninfo(engine))
-        yield Worker(engine, queue, market, service_settings(), now=lambda: datetime.now(UTC))
+        yield Worker(engine, queue, market, service_settings(), fork_server, now=lambda: datetime.now(UTC))
 
 
 class StoreWhenNeeded:

@@ -40,7 +40,7 @@ FLOORS = {
     "service": (
         ("errors", "logs", "outgoing"),
         ("documents", "settings"),
-        ("db", "export", "translation"),
+        ("db", "export", "fork_server", "translation"),
         ("comparing", "simulation", "web"),
         ("auth",),
         ("profiles", "webhooks"),

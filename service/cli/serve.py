@@ -2,15 +2,20 @@
 
 import logging
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Annotated, Literal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from sutler.service.cli.terminal.exits import guarded, refuse, say
 
+if TYPE_CHECKING:
+    from sutler.service.fork_server import Request
+
 Role = Literal["all", "api", "scheduler", "worker"]
+FAMILY: Final[tuple[Role, ...]] = ("api", "scheduler", "worker")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -20,39 +25,76 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8400,
     role: Annotated[Role, typer.Option(help="What this process does: all, or one part of it.")] = "all",
     require_key: Annotated[bool, typer.Option("--require-key", help="Ask for a key on loopback too.")] = False,
-    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
-    inherited_socket: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
 ) -> None:
     """Answer on http://HOST:PORT, poll every cloud when it is due, and make plans, until SIGINT or SIGTERM.
 
     Without SUTLER_DATABASE_URL a private PostgreSQL keeps everything. Beyond loopback callers need a key
     (`sutler keys create`); on loopback none, unless told otherwise.
     """
+    from sutler.service.settings import service_settings
+
+    settings = service_settings()
+    needs_key = require_key or settings.require_key or host not in LOOPBACK
+    with _logging(role):
+        _check_settings()
+        if role in ("scheduler", "worker"):
+            _run_alone(role, None)
+            return
+        listening = _listening(host, port)
+        opened = _opened(listening, host=host, needs_key=needs_key)
+        if role == "api":
+            from sutler.service.processes import api
+
+            with opened:
+                api.run(listening, needs_key=needs_key)
+        else:
+            from sutler.service.processes import family
+
+            family.run([_request(part, needs_key=needs_key) for part in FAMILY], listening, opened=opened)
+
+
+def _request(role: Role, *, needs_key: bool) -> "Request":
+    from sutler.service.fork_server import Request
+
+    entry, needs = f"{__name__}:as_child", f"sutler.service.processes.{role}"
+    return Request(f"sutler serve --role {role}", entry, needs, {"role": role, "needs_key": needs_key})
+
+
+def as_child(
+    link: socket.socket, listening: socket.socket, asking: socket.socket, role: Role, *, needs_key: bool
+) -> None:
+    """A role in a process that a family's parent has asked its fork server for."""
+    try:
+        _be_child(link, listening, asking, role, needs_key=needs_key)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+
+
+@guarded
+def _be_child(
+    link: socket.socket, listening: socket.socket, asking: socket.socket, role: Role, *, needs_key: bool
+) -> None:
+    from sutler.service.processes import api
+    from sutler.service.processes.family import follow_parent
+
+    with _logging(role):
+        follow_parent(link)
+        if role == "api":
+            asking.close()
+            api.run(listening, needs_key=needs_key)
+        else:
+            listening.close()
+            _run_alone(role, asking)
+
+
+@contextmanager
+def _logging(role: Role) -> Iterator[None]:
     from sutler.service.logs import bound, configure
     from sutler.service.settings import service_settings, settings_from
 
-    settings = service_settings()
-    configure(settings.log_format, debug=settings_from().debug)
-    if not child:
-        _check_settings()
-    needs_key = require_key or settings.require_key or host not in LOOPBACK
+    configure(service_settings().log_format, debug=settings_from().debug)
     with bound(role=role):
-        if role in ("scheduler", "worker"):
-            _run_alone(role, is_child=child)
-        else:
-            listening = _listening(host, port) if inherited_socket is None else socket.socket(fileno=inherited_socket)
-            opened = nullcontext() if child else _opened(listening, host=host, needs_key=needs_key)
-            if role == "api":
-                from sutler.service.processes import api
-
-                _follow_parent_if(child)
-                with opened:
-                    api.run(listening, needs_key=needs_key)
-            else:
-                from sutler.service.processes import family
-
-                arguments = ["--host", host, *(["--require-key"] if needs_key else [])]
-                family.run(["api", "scheduler", "worker"], listening, arguments, opened=opened)
+        yield
 
 
 def _check_settings() -> None:
@@ -67,21 +109,16 @@ def _check_settings() -> None:
         say(f"warning: {name} is no setting of sutler{hint}")
 
 
-def _run_alone(role: Role, *, is_child: bool) -> None:
+def _run_alone(role: Role, asking: socket.socket | None) -> None:
+    """`asking`: what a worker of a family asks for its solvers' processes."""
     if role == "scheduler":
-        from sutler.service.processes.scheduler import run
+        from sutler.service.processes import scheduler
+
+        scheduler.run()
     else:
-        from sutler.service.processes.worker import run
-    _follow_parent_if(is_child)
-    run()
+        from sutler.service.processes import worker
 
-
-def _follow_parent_if(is_child: bool) -> None:
-    """Once all modules are loaded: the parent makes the database meanwhile."""
-    if is_child:
-        from sutler.service.processes.family import follow_parent
-
-        follow_parent()
+        worker.run(asking)
 
 
 @contextmanager

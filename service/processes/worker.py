@@ -1,21 +1,26 @@
 """The worker's process."""
 
 import asyncio
+import socket
 
+from sutler.service.fork_server import ForkServer
 from sutler.service.main import opened_worker
 from sutler.service.processes.ending import signals_to_end
 
 
-def run() -> None:
-    """Works until SIGTERM or SIGINT; solves under way are left to other workers."""
-    asyncio.run(_run())
+def run(asking: socket.socket | None = None) -> None:
+    """Works until SIGTERM or SIGINT; solves under way are left to other workers.
+
+    `asking` leads to the fork server that solvers' processes come from; None: to one of its own.
+    """
+    asyncio.run(_run(ForkServer(asking)))
 
 
-async def _run() -> None:
+async def _run(fork_server: ForkServer) -> None:
     stop = asyncio.Event()
     for number in signals_to_end():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with opened_worker() as worker:
+    async with opened_worker(fork_server) as worker:
         working = asyncio.ensure_future(worker.run())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -24,3 +29,4 @@ async def _run() -> None:
             working.result()
         working.cancel()
         await asyncio.wait({working})
+    await fork_server.stop()

@@ -1,11 +1,11 @@
-"""The solver process: `python -m service/workers/solver_main`. Questions come in, progress and answers go out.
+"""The solver process: questions come in by its link, progress and answers go out.
 
-It ends with its worker: when its input closes, even in the middle of a solve. What libraries print goes to stderr.
+It ends with its worker: when its link closes, even in the middle of a solve. What libraries print goes to stderr.
 """
 
 import os
 import queue
-import sys
+import socket
 import threading
 import time
 import traceback
@@ -31,12 +31,12 @@ TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; eac
 Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion", "Study"]
 
 
-def main() -> None:
+def main(link: socket.socket) -> None:
     os.nice(NICENESS)
-    out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    out = link.makefile("wb")
     questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, questions), daemon=True).start()
+    threading.Thread(target=_receive, args=(link.makefile("rb"), questions), daemon=True).start()
     while True:
         _tell(out, _answered(questions.get(), out))
 
@@ -102,7 +102,3 @@ def _tell(out: BinaryIO, message: tuple[str, object]) -> None:
         out.flush()
     except BrokenPipeError:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

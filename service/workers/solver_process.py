@@ -1,16 +1,16 @@
 """Solves in a process of its own, which can be stopped at any moment and takes nobody with it when it dies.
 
-The process stays for the next problem: to start one costs about a second.
+The process stays for the next problem.
 """
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
+import signal
 from collections.abc import Callable
 from typing import Any, Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.fork_server import ForkedProcess, ForkServer, Request
 from sutler.service.offline.questions import OfflineAnswer, OfflineQuestion
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.studies.questions import Study
@@ -23,6 +23,7 @@ from sutler.solver.progress import Progress
 from sutler.solver.replanning import Consideration, Considered
 
 MODULE: Final = "sutler.service.workers.solver_main"
+PROCESS: Final = Request("sutler solver", f"{MODULE}:main", MODULE, {})
 
 Question = Problem | Consideration | OfflineQuestion | ValidationQuestion | Study
 
@@ -30,14 +31,15 @@ Question = Problem | Consideration | OfflineQuestion | ValidationQuestion | Stud
 class SolverProcess:
     """Makes one solve at a time."""
 
-    def __init__(self) -> None:
-        self._process: Process | None = None
+    def __init__(self, fork_server: ForkServer) -> None:
+        self._fork_server = fork_server
+        self._process: ForkedProcess | None = None
 
-    async def start(self) -> Process:
-        """Makes the process ready, if it is not; Ctrl-C in a terminal does not reach it, but its worker."""
-        if self._process is None or self._process.returncode is not None:
-            command = (sys.executable, "-P", "-m", MODULE)
-            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0)
+    async def start(self) -> ForkedProcess:
+        """Makes the process ready, if it is not. Raises ConnectionError where the fork server has died."""
+        if self._process is None or self._process.has_ended:
+            await self.stop()
+            self._process = await self._fork_server.start(PROCESS)
         return self._process
 
     async def solve(self, problem: Problem, on_progress: Callable[[Progress], None], *, limit_s: float) -> Plan:
@@ -95,15 +97,16 @@ class SolverProcess:
         return await self._asked(question, on_progress)
 
     async def _asked(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
-        process = await self.start()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        try:
+            process = await self.start()
+        except ConnectionError as error:
+            raise SolverLostError(f"there is no solver process: {error}") from None
         self._is_busy, self._has_spoken = True, False
         try:
-            process.stdin.write(packed(question))
-            await process.stdin.drain()
+            process.writer.write(packed(question))
+            await process.writer.drain()
             while True:
-                kind, content = await receive(process.stdout)
+                kind, content = await receive(process.reader)
                 self._has_spoken = True
                 if kind != "progress":
                     break
@@ -117,11 +120,10 @@ class SolverProcess:
     async def stop(self) -> None:
         """Ends the process, whatever it does."""
         process, self._process, self._is_busy = self._process, None, False
-        if process is not None and process.returncode is None:
-            process.kill()
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
             await process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            process.close()
 
 
 def _answered(kind: str, content: Any) -> Any:

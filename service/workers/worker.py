@@ -21,6 +21,7 @@ from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLI
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.traffic.reader import FeedReader
+from sutler.service.fork_server import ForkServer
 from sutler.service.logs import bound
 from sutler.service.market import silence
 from sutler.service.market.service import MarketService
@@ -60,13 +61,14 @@ class Worker:
         queue: Queue,
         market: MarketService,
         settings: ServiceSettings,
+        fork_server: ForkServer,
         *,
         now: Callable[[], datetime],
     ) -> None:
         self._settings, self._engine, self._queue = settings, engine, queue
-        self._solvers = [SolverProcess() for _ in range(settings.solves_at_once)]
+        self._solvers = [SolverProcess(fork_server) for _ in range(settings.solves_at_once)]
         self._lookers = [  # a look waits for no long solve
-            SolverProcess() for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
+            SolverProcess(fork_server) for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
         ]
         self._now, self._market, self._began_at = now, market, now()
         stopping = asyncio.Event()

@@ -77,10 +77,12 @@ class Running:
 
     def child(self, role: str) -> psutil.Process:
         """The process of a role, once it is there."""
-        found: list[psutil.Process] = until(
-            lambda: [child for child in self.children() if f"--role {role}" in " ".join(child.cmdline())]
-        )
+        found: list[psutil.Process] = until(lambda: self.titled(f"--role {role}"))
         return found[0]
+
+    def titled(self, title: str) -> list[psutil.Process]:
+        """Its processes whose command line has this in it."""
+        return [child for child in self.children() if title in _command(child)]
 
     def children(self) -> list[psutil.Process]:
         return list(psutil.Process(self.process.pid).children(recursive=True))
@@ -91,6 +93,14 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
+
+
+def _command(process: psutil.Process) -> str:
+    """Nothing of one that ends while it is looked at; a zombie has none either."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _is_not_yet(answer: requests.Response) -> bool:

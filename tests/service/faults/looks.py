@@ -14,6 +14,7 @@ from sutler.service.db.queue import Queue
 from sutler.service.db.store import open_store
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.shared_market import SharedMarket
+from sutler.service.fork_server import ForkServer
 from sutler.service.market.polling import Poller
 from sutler.service.market.service import MarketService
 from sutler.service.settings import market_settings, store_settings
@@ -61,7 +62,8 @@ async def looking(scene: Scene, *, solvers: int = 1) -> AsyncIterator[Looking]:
     settings, clock = market_settings(scene.environment), Clock()
     engine = open_store(store_settings(scene.environment))
     asynchronous = open_async_engine(engine)
-    processes = [SolverProcess() for _ in range(solvers)]
+    fork_server = ForkServer()
+    processes = [SolverProcess(fork_server) for _ in range(solvers)]
     free: asyncio.Queue[SolverProcess] = asyncio.Queue()
     for process in processes:
         free.put_nowait(process)
@@ -72,5 +74,6 @@ async def looking(scene: Scene, *, solvers: int = 1) -> AsyncIterator[Looking]:
         yield Looking(looker, clock, asynchronous, queue)
     finally:
         await asyncio.gather(*(process.stop() for process in processes))
+        await fork_server.stop()
         await asynchronous.dispose()
         engine.dispose()

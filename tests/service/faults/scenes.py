@@ -18,7 +18,7 @@ from tests.postgres import Server, a_folder
 from tests.service.running import DEAD_SOON, Running, serving, settings, until
 
 AGES_S: Final = "3600"  # a silence that no test waits for
-SOLVER: Final = "sutler.service.workers.solver_main"
+SOLVER: Final = "sutler solver"
 _numbers = count(1)
 
 
@@ -86,17 +86,9 @@ def until_solving(running: Running, url: str, *, attempt: int = 1) -> None:
     until(is_solving)
 
 
-def solvers(process: psutil.Process) -> list[psutil.Process]:
-    """The solver processes of a worker, or of all below it."""
-    return [child for child in process.children(recursive=True) if SOLVER in " ".join(_command(child))]
-
-
-def _command(process: psutil.Process) -> list[str]:
-    """Nothing of one that ends while it is looked at."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:  # a zombie is one, too
-        return []
+def solvers(running: Running) -> list[psutil.Process]:
+    """The solver processes of a worker that runs alone, or of a family."""
+    return running.titled(SOLVER)
 
 
 def has_gone(process: psutil.Process) -> bool:

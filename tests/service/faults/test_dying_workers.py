@@ -46,7 +46,7 @@ def test_the_plan_of_a_killed_worker_is_made_once_by_another_one(scene: Scene, a
     worker = scene.worker()
     url = asked(api, SLOW)
     until_solving(api, url)
-    other, (solver,) = scene.worker(), solvers(of(worker))
+    other, (solver,) = scene.worker(), solvers(worker)
     kill(of(worker))
     plan = finished(api, url)
     assert plan["status"] == "feasible"
@@ -63,7 +63,7 @@ def test_a_plan_that_costs_two_workers_is_given_up_and_its_deployment_says_so(sc
     for attempt in (1, 2):
         worker = scene.worker()
         until_solving(api, url, attempt=attempt)
-        (solver,) = solvers(of(worker))
+        (solver,) = solvers(worker)
         kill(of(worker))
         until_gone(solver)
     last = scene.worker()
@@ -88,7 +88,7 @@ def test_a_worker_that_is_told_to_end_hands_its_plan_on_at_once(scene: Scene, ap
     worker = scene.worker(SUTLER_WORKER_SILENT_S=AGES_S)
     url = asked(api, SLOW)
     until_solving(api, url)
-    other, (solver,) = scene.worker(SUTLER_WORKER_SILENT_S=AGES_S), solvers(of(worker))
+    other, (solver,) = scene.worker(SUTLER_WORKER_SILENT_S=AGES_S), solvers(worker)
     worker.process.send_signal(signal.SIGTERM)
     assert finished(api, url)["status"] == "feasible"
     assert scene.story(url) == ("feasible", 2, 0)
@@ -102,13 +102,13 @@ def test_a_solver_that_is_killed_fails_its_plan_and_its_worker_makes_the_next_on
     waiting = Aside(lambda: api.post("/v1/plans", ENDLESS))
     (running,) = until(lambda: api.get("/v1/plans", params={"status": "running"}).json()["items"])
     until_solving(api, running["url"])
-    (solver,) = solvers(of(worker))
+    (solver,) = solvers(worker)
     kill(solver)
     answer = waiting.result()
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:sutler:problem:solver-lost")
     assert "out of memory" in answer.json()["detail"]
     assert api.post("/v1/plans", CHAT).status_code == 201
-    (solver,) = solvers(of(worker))
+    (solver,) = solvers(worker)
     kill(solver)
     after = api.post("/v1/plans", CHAT)  # one that dies between two plans costs none of them
     assert after.status_code == 201, after.text

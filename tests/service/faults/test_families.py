@@ -12,7 +12,7 @@ from requests import Response
 
 from tests.postgres import Server, a_folder
 from tests.service.builders import CHAT, a_slow_problem
-from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, of, solvers, until_solving
+from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, solvers, until_solving
 from tests.service.running import Running, finished, serving, settings, until
 
 SLOW: Final = a_slow_problem(time_limit_s=15)
@@ -41,22 +41,15 @@ def replaced(family: Running, role: str, before: psutil.Process) -> psutil.Proce
 
 
 def _if_other(family: Running, role: str, before: psutil.Process) -> psutil.Process | None:
-    found = [child for child in of(family).children() if f"--role {role}" in _command(child)]
+    found = family.titled(f"--role {role}")
     return found[0] if found and found[0].pid != before.pid else None
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # it has just ended
-        return ""
 
 
 def test_a_killed_worker_is_started_again_and_takes_its_plan_up_once_more(family: Running) -> None:
     worker = family.child("worker")
     url = asked(family, SLOW)
     until_solving(family, url)
-    (solver,) = solvers(worker)
+    (solver,) = solvers(family)
     kill(worker)
     until(lambda: has_gone(solver))
     until_solving(family, url, attempt=2)
@@ -99,6 +92,16 @@ def test_a_killed_scheduler_is_started_again(family: Running) -> None:
     kill(before)
     replaced(family, "scheduler", before)
     until(lambda: family.said().count("polling file") == 2)
+
+
+def test_a_killed_fork_server_takes_its_processes_along_and_all_are_started_again(family: Running) -> None:
+    (server,) = family.titled("fork_server")
+    before = {role: family.child(role) for role in ("api", "scheduler", "worker")}
+    kill(server)
+    for role, process in before.items():
+        replaced(family, role, process)
+    assert until(lambda: if_reached(lambda: family.post("/v1/plans", CHAT))).status_code == 201
+    assert all(has_gone(process) for process in before.values())
 
 
 def test_a_killed_private_database_is_started_again_and_has_everything(family: Running, folder: Path) -> None:

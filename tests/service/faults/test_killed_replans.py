@@ -66,8 +66,8 @@ def after(statement: bytes) -> Step:
 
 def kill_while_it_solves(site: Site) -> None:
     """A worker starts its second solver for its first look."""
-    until(lambda: len(solvers(of(site.worker))) > 1)
-    processes = solvers(of(site.worker))
+    until(lambda: len(solvers(site.worker)) > 1)
+    processes = solvers(site.worker)
     site.kill()
     until_gone(*processes)
 
@@ -122,7 +122,7 @@ def test_a_replan_whose_workers_are_killed_is_issued_once(site: Site, steps: Map
 def test_a_worker_that_is_told_to_end_while_it_looks_ends_and_another_one_looks(site: Site) -> None:
     """Its solvers hang; who ends a service does not wait for ever."""
     revisions = site.standing.revisions
-    for process in solvers(of(site.worker)):
+    for process in solvers(site.worker):
         process.suspend()
     site.standing.drift()
     until(lambda: site.standing.scene.rows("SELECT id FROM procrastinate_jobs WHERE status = 'doing'"))

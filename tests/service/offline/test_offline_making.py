@@ -15,6 +15,7 @@ from sutler.service.db.api_tables import OfflinePlanRow
 from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
 from sutler.service.db.queue import Queue
 from sutler.service.documents.errors import DocumentError
+from sutler.service.fork_server import ForkServer
 from sutler.service.market.polling import Poller
 from sutler.service.market.service import MarketService
 from sutler.service.offline.questions import AdjustQuestion, OfflineAnswer, OfflineQuestion, PlanQuestion
@@ -33,7 +34,7 @@ class StandIn(SolverProcess):
     """Answers at once, or never, or refuses; remembers what it was asked."""
 
     def __init__(self, answer: OfflineAnswer | Exception | None) -> None:
-        super().__init__()
+        super().__init__(ForkServer())
         self._answer_with = answer
         self.asked: list[OfflineQuestion] = []
         self.is_asked = asyncio.Event()

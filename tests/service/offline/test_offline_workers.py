@@ -39,8 +39,8 @@ def asked(api: Running) -> str:
 
 def test_the_plan_of_a_killed_worker_is_made_by_another_one(scene: Scene, api: Running) -> None:
     worker, url = scene.worker(), asked(api)
-    until(lambda: api.get(url).json()["status"] == "running" and solvers(of(worker)))
-    other, (solver,) = scene.worker(), solvers(of(worker))
+    until(lambda: api.get(url).json()["status"] == "running" and solvers(worker))
+    other, (solver,) = scene.worker(), solvers(worker)
     kill(of(worker))
     made = finished(api, url)
     assert made["schema"] == "sutler/offline-plan/v1", str(made)

@@ -44,18 +44,21 @@ print("ended")
 WHILE_A_CHILD_STARTS: Final = """
 import asyncio, os, signal, socket
 from contextlib import nullcontext
+from sutler.service.fork_server import ForkServer, Request
 from sutler.service.processes import family
 
-starting = asyncio.create_subprocess_exec
+starting = ForkServer.start
 
-async def told_meanwhile(*command, **options):
+async def told_meanwhile(*asked):
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.sleep(0.2)
-    return await starting(*command, **options)
+    return await starting(*asked)
 
-asyncio.create_subprocess_exec = told_meanwhile
+ForkServer.start = told_meanwhile
+entry, needs = "sutler.service.cli.serve:as_child", "sutler.service.processes.scheduler"
+scheduler = Request("sutler", entry, needs, {"role": "scheduler", "needs_key": False})
 with socket.create_server(("127.0.0.1", 0)) as listening:
-    family.run(["scheduler"], listening, [], opened=nullcontext())
+    family.run([scheduler], listening, opened=nullcontext())
 """
 
 
