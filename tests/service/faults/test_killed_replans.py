@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import psutil
 import pytest
 
 from tests.postgres import Server
@@ -23,6 +24,14 @@ class Site:
     standing: Standing
     wire: Wire
     worker: Running
+
+    @property
+    def fork_server(self) -> psutil.Process:
+        (found,) = self.worker.titled("fork_server")
+        return found
+
+    def suspend_fork_server(self) -> None:
+        self.fork_server.suspend()
 
     def kill(self) -> None:
         kill(of(self.worker))
@@ -64,11 +73,17 @@ def after(statement: bytes) -> Step:
     return Step(lambda site: site.wire.cut_after(statement, site.kill))
 
 
+def let_its_solver_wait(site: Site) -> None:
+    """It gets none: what it would be forked from stands still."""
+    site.wire.pause_at(b"FROM observation", site.suspend_fork_server)
+
+
 def kill_while_it_solves(site: Site) -> None:
-    """A worker starts its second solver for its first look."""
-    until(lambda: len(solvers(site.worker)) > 1)
-    processes = solvers(site.worker)
+    until(lambda: site.wire.is_whole)
+    server = site.fork_server
+    processes = [server, *solvers(site.worker)]
     site.kill()
+    server.resume()
     until_gone(*processes)
 
 
@@ -85,7 +100,7 @@ STEPS: Final[Mapping[str, Mapping[str, Step]]] = {
     },
     "solved": {
         "while the facts are read": before(b"FROM observation"),
-        "while it is solved": Step(strike=kill_while_it_solves),
+        "while it is solved": Step(arm=let_its_solver_wait, strike=kill_while_it_solves),
         "when the solver has answered": before(b"FROM deployment .*FOR UPDATE"),
     },
     "issued": {

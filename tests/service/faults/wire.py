@@ -34,6 +34,7 @@ class _Cut:
 
     pattern: re.Pattern[bytes]
     do: Callable[[], object]
+    is_pause: bool = False
 
     def fits(self, statement: bytes) -> bool:
         return self.pattern.search(statement) is not None
@@ -125,6 +126,10 @@ class Wire:
     def cut_at(self, statement: bytes, do: Callable[[], object] = _nothing) -> None:
         self._at = _Cut(re.compile(statement, re.DOTALL), do)
 
+    def pause_at(self, statement: bytes, do: Callable[[], object]) -> None:
+        """It passes once that is done."""
+        self._at = _Cut(re.compile(statement, re.DOTALL), do, is_pause=True)
+
     def cut_after(self, statement: bytes, do: Callable[[], object] = _nothing) -> None:
         self._after = _Cut(re.compile(statement, re.DOTALL), do)
 
@@ -179,8 +184,9 @@ class Wire:
             if cut is not None and cut.fits(statement):
                 self._at = None
                 cut.do()
-                line.close()
-                return False
+                if not cut.is_pause:
+                    line.close()
+                    return False
             if statement != COMMIT:
                 line.ran.append(statement)
             elif (after := self._after) is not None and any(map(after.fits, line.ran)):
