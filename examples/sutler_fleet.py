@@ -141,16 +141,24 @@ class Change:
 def changes(old: Fleet, new: Fleet) -> list[Change]:
     """Lists the steps in an order in which requests find a replica throughout, where the machines have room for it.
 
-    A replica goes first if another is to start on one of its machines: its GPUs may be needed.
+    What needs nobody's GPUs starts first; then, one after the other, each replica that takes others' GPUs, once those
+    have stopped. What is in nobody's way stops last.
     """
     rentals = _differences("rentals", old.rentals, new.rentals, "rent", "resize", "release")
     replicas = _differences("replicas", old.replicas, new.replicas, "start", "restart", "stop")
     routes = _differences("routing", old.routing, new.routing, "route", "route", "unroute")
-    wanted = {machine for change in replicas if change.action == "start" for machine in _machines(change.after)}
-    first = [c for c in replicas if c.action == "stop" and wanted.intersection(_machines(c.before))]
+    stops = [change for change in replicas if change.action == "stop"]
+    in_turn: list[Change] = []
+    for change in replicas:
+        in_the_way = [stop for stop in stops if _gpus(stop.before) & _gpus(change.after)]
+        if in_the_way:
+            in_turn += [stop for stop in in_the_way if stop not in in_turn]
+            in_turn.append(change)
     order = {action: at for at, action in enumerate(_ORDER)}
-    rest = [change for change in (*rentals, *replicas, *routes) if change not in first]
-    return [*first, *sorted(rest, key=lambda change: order[change.action])]
+    rest = [change for change in (*rentals, *replicas, *routes) if change not in in_turn]
+    rest.sort(key=lambda change: order[change.action])
+    moved = next((at for at, change in enumerate(rest) if order[change.action] >= order["restart"]), len(rest))
+    return [*rest[:moved], *in_turn, *rest[moved:]]
 
 
 _ORDER = ("rent", "resize", "start", "restart", "route", "unroute", "stop", "release")
@@ -168,5 +176,7 @@ def _differences(
     return found
 
 
-def _machines(replica: Json | None) -> set[str]:
-    return {stage["rental"] for stage in replica["stages"]} if replica else set()
+def _gpus(replica: Json | None) -> set[tuple[str, int]]:
+    """Each as its machine and its number there."""
+    stages = replica["stages"] if replica else []
+    return {(stage["rental"], gpu) for stage in stages for gpu in stage["gpu_indices"]}

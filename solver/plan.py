@@ -78,6 +78,8 @@ class Replica:
     """One running replica. `utilisation_fraction` is the sum of routed rate / sustainable rate at `max_batch`.
 
     `throughput_rps`: requests that it serves; of a prefill or decode replica those that it takes that far.
+    `sustained_rps`: requests/s of each workload of its model alone, with all its time; (): what runs was planned
+    before that was stated.
     `max_load_fraction`: the utilisation up to which requests in these proportions keep all their limits; None: what
     runs was planned before that was known.
     `engine_args`: by vLLM's names, whatever the engine; of unequal stages without the sizes, which `stages` state.
@@ -102,6 +104,7 @@ class Replica:
     expert_parallel: int = 1
     precision: Precision | None = None
     checkpoint: str | None = None
+    sustained_rps: tuple[WorkloadRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def _summary(diff: DiffDocument) -> dict[str, Any]:
         "start": sum(item.count for item in diff.start),
         "stop": sum(item.count for item in diff.stop if item.held),
         "reroute": len(diff.reroute),
+        "least_carried_fraction": min((step.carried_fraction for step in diff.capacity), default=None),
     }
 
 

@@ -172,6 +172,9 @@ class ReplicaDocument(Document):
     """Of its weights; null in plans of versions before this field: the model's."""
     checkpoint: str | None = None
     """The repository whose weights are at that precision; null where none is known."""
+    sustained_rps: Fractions = Field(default_factory=dict)
+    """Requests/s that it sustains of each workload of its model alone, all its sequences busy, as the plan counts on
+    it; empty in plans of versions before this field."""
 
 
 class PlannedWorkload(Document):

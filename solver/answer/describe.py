@@ -309,6 +309,11 @@ def _describe_replica(
         expert_parallel=degrees[0] * ranks if ranks > 1 else 1,
         precision=model.precision,
         checkpoint=checkpoint_of(model),
+        sustained_rps=tuple(
+            WorkloadRate(workload.name, rps)
+            for workload, rps in zip(model.workloads, sustained.rps[row].tolist(), strict=True)
+            if rps > 0
+        ),
     )
     return replica, evidence
 

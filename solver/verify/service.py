@@ -197,6 +197,17 @@ def _wrong_load(view: PlanView, replica: Replica, routed: dict[str, float], sust
     if not agrees(replica.utilisation_fraction, utilisation):
         yield f"{path}.utilisation_fraction: {replica.utilisation_fraction!r}, expected {utilisation!r}"
     yield from _wrong_ceiling(view, replica, utilisation, sustained)
+    yield from _wrong_sustained(view, replica, sustained)
+
+
+def _wrong_sustained(view: PlanView, replica: Replica, sustained: Sustained) -> Iterator[str]:
+    """Rates of a replica's own, which say what it could serve instead."""
+    stated = {rate.workload: rate.rps for rate in replica.sustained_rps}
+    expected = {name: rps for name, rps in sustained.rps.items() if rps > 0}
+    if view.is_standing and not stated:
+        return
+    if list(stated) != list(expected) or any(not agrees(stated[name], rps) for name, rps in expected.items()):
+        yield f"replica {replica.id!r}.sustained_rps: {stated!r}, expected {expected!r}"
 
 
 def _wrong_ceiling(view: PlanView, replica: Replica, utilisation: float, sustained: Sustained) -> Iterator[str]:

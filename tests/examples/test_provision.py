@@ -108,6 +108,17 @@ def test_the_same_plan_again_calls_for_nothing(desk: Desk) -> None:
     assert desk.carry_out(plan) == []
 
 
+def test_replicas_whose_gpus_are_needed_stop_one_after_the_other_and_after_new_machines_serve(desk: Desk) -> None:
+    """The new layout on the kept machine comes in two turns; its third replica, on a new machine, is there before."""
+    kept = a_machine()
+    pairs = tuple(a_replica(f"chat-{n}", On(gpus=2, first=2 * n)) for n in range(2))
+    desk.carry_out(a_fleet(kept, replicas=pairs))
+    code = tuple(a_replica(f"code-{n}", On(gpus=2, first=2 * n), model="code") for n in range(2))
+    more = a_replica("code-2", On(1), model="code")
+    done = desk.carry_out(a_fleet(kept, a_machine("new"), replicas=(*code, more), revision=2))
+    assert done == ["rent", "start", "stop", "start", "stop", "start", "route", "unroute"]
+
+
 def test_requests_are_moved_before_a_replica_stops_and_its_machine_is_given_back(desk: Desk) -> None:
     desk.carry_out(one_replica_each(2))
     assert desk.carry_out(one_replica_each(1, revision=2)) == ["route", "stop", "release"]

@@ -10,9 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.cli.views.wording import contract_words, machine, moment, price
-from sutler.service.deployments.diff.schema import DiffDocument, MachineChange, StoppedMachines
+from sutler.service.cli.views.wording import contract_words, machine, moment, percent, price
+from sutler.service.deployments.diff.schema import (
+    START,
+    STOP,
+    CapacityStep,
+    DiffDocument,
+    MachineChange,
+    StoppedMachines,
+)
+from sutler.service.deployments.diff.words import named
 
+WHOLE: Final = 1 - 1e-6  # shares that miss less of it come from rounding in the solver
 MINUS: Final = "\N{MINUS SIGN}"
 
 
@@ -22,21 +31,41 @@ def diff_view(diff: DiffDocument) -> Iterator[RenderableType]:
     came_from = "nothing" if diff.from_ is None else f"revision {diff.from_}"
     yield Text(f"From {came_from} to revision {diff.to}: {diff.reason}", style="bold")
     yield Text(f"{price(cost.before)} $/h before, {price(cost.after)} $/h after ({signed(cost.change)} $/h)")
+    if diff.capacity:
+        yield Text(_least_carried(diff.capacity))
     if diff.keep:
         yield from section("Keep", _machines(diff.keep))
     if diff.start:
         yield from section("1. Start and check", _machines(diff.start))
     routes = (f"{route.model}, {route.workload}: {route.reason}" for route in diff.reroute)
-    restarts = (
-        f"start anew on {item.provider} {item.offer_id}: {', '.join(item.restart)}"
-        for item in diff.keep
-        if item.restart
-    )
-    yield from listed("2. Re-route", (*routes, *restarts))
+    yield from listed("2. Re-route", (*routes, *_restarts(diff)))
     if held := [item for item in diff.stop if item.held]:
         yield from section("3. Stop", _machines(held))
     if gone := list(_gone_for_good(diff)):
         yield from section("Gone, and not needed any more: nothing to do", _machines(gone))
+
+
+def _least_carried(steps: Sequence[CapacityStep]) -> str:
+    """The worst of all steps."""
+    worst = min(steps, key=lambda step: step.carried_fraction)
+    if worst.carried_fraction >= WHOLE:
+        return "All of the new plan's load is carried at every step."
+    when = {START: "while the new machines start", STOP: "once the rest has stopped"}.get(
+        worst.phase, f"during the restart of {named(worst.restart)}" if worst.restart else "while requests move"
+    )
+    return f"At worst {percent(worst.carried_fraction)} of the new plan's load are carried: {when}."
+
+
+def _restarts(diff: DiffDocument) -> Iterator[str]:
+    """In their order; of a diff of before that was stated, by machine."""
+    turns = [step for step in diff.capacity if step.restart]
+    for number, step in enumerate(turns):
+        then = "then " if number else ""
+        yield f"{then}start anew: {named(step.restart)}; {percent(step.carried_fraction)} are carried meanwhile"
+    if not diff.capacity:
+        for item in diff.keep:
+            if item.restart:
+                yield f"start anew on {item.provider} {item.offer_id}: {', '.join(item.restart)}"
 
 
 def _gone_for_good(diff: DiffDocument) -> Iterator[StoppedMachines]:

@@ -8,6 +8,7 @@ from math import fsum
 from typing import Any, Final
 
 from sutler.service.deployments.diff import words
+from sutler.service.deployments.diff.capacity import capacity_steps
 from sutler.service.deployments.diff.matching import KeyedFleet, Matching, fleet_of
 from sutler.service.deployments.diff.offers import Machines, OfferChange, offer_changes
 from sutler.service.deployments.diff.schema import (
@@ -59,6 +60,7 @@ def difference(
         start=tuple(_started(change, new) for change in changes if change.started.keys),
         stop=tuple(item for change in changes for item in _stopped(change, old, has_before=before is not None)),
         reroute=tuple(_reroutes(before, after, matching)),
+        capacity=tuple(capacity_steps(before, after, old, new, matching, changes)),
     )
 
 

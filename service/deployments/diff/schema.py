@@ -89,6 +89,17 @@ class Reroute(Document):
     """2: after the new machines serve, before the old ones stop."""
 
 
+class CapacityStep(Document):
+    """What runs while one step is taken, measured against the new plan's load."""
+
+    phase: Literal[1, 2, 3]
+    """1 while the new machines start, 2 while requests move and engines start anew, 3 once the rest has stopped."""
+    restart: tuple[str, ...]
+    """Ids of the new plan's replicas that start anew together in this step; the next comes once they serve."""
+    carried_fraction: float
+    """Share of each workload's requests, as the new plan serves them, that what runs meanwhile carries; at most 1."""
+
+
 class CostChange(Document):
     """USD per hour of all machines of a plan."""
 
@@ -121,3 +132,7 @@ class DiffDocument(Document):
     """Machines to give back, last of all."""
     reroute: Annotated[tuple[Reroute, ...], Field(strict=False)]
     """Workloads that go elsewhere, in between."""
+    capacity: Annotated[tuple[CapacityStep, ...], Field(strict=False)] = ()
+    """The steps in their order, with what is carried during each: restarts are in the order whose lowest share is
+    highest. Rates of engines that go are the new plan's where it has their like, else those of the plan before; an
+    engine on machines that are gone carries nothing. Empty in diffs of versions before this field."""

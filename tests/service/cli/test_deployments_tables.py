@@ -14,6 +14,7 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.traffic.feed_schema import FailedUrlResource, FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, ModelTrafficResource, TrafficResource
+from sutler.service.documents.plan import PlanDocument
 from tests.service.deployments.diff.fleets import AT, On, a_fleet, a_machine, a_replica, one_replica_each
 
 
@@ -59,6 +60,24 @@ def test_only_those_beyond_what_is_started_anew_are_gone() -> None:
     [cells] = [line.split() for line in gone.splitlines() if "123" in line]
     assert cells[:8] == ["vastai", "123", "4", "×", "h100-sxm", "on", "demand", "2"]
     assert cells[8] == "18.10"
+
+
+def restarted(count: int) -> PlanDocument:
+    plan = one_replica_each(count, revision=2)
+    other = {"model": "meta-llama/Meta-Llama-3-70B", "max_num_seqs": 100}
+    replicas = tuple(replica.model_copy(update={"engine_args": other}) for replica in plan.replicas)
+    return plan.model_copy(update={"replicas": replicas})
+
+
+def test_restarts_are_named_in_turn_with_what_is_carried_meanwhile() -> None:
+    text = shown(diff_view(difference(one_replica_each(2), restarted(2), reason="other settings")))
+    assert "At worst 51 % of the new plan's load are carried: during the restart of chat-0." in text
+    assert text.index("start anew: chat-0; 51 % are carried meanwhile") < text.index("then start anew: chat-1; 51 %")
+
+
+def test_a_change_that_leaves_everything_carried_says_so() -> None:
+    text = shown(diff_view(difference(one_replica_each(3), one_replica_each(2, revision=2), reason="fewer")))
+    assert "All of the new plan's load is carried at every step." in text
 
 
 def test_a_line_of_the_log_begins_with_the_time_and_the_name() -> None:

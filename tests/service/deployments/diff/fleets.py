@@ -62,6 +62,7 @@ def a_replica(name: str, *places: On, model: str = "chat", gpu: str = "h100-sxm"
         "max_batch": 200,
         "utilisation_fraction": 0.98,
         "throughput_rps": {"long-short": 4.1},
+        "sustained_rps": {"long-short": 4.2},
         "engine_args": engine_args,
         "engine_env": {},
     }

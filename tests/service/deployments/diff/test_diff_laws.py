@@ -118,6 +118,19 @@ def test_every_machine_and_replica_of_the_new_plan_is_named_once(
     assert all(set(item.restart) <= set(item.replicas) for item in diff.keep)
 
 
+@given(FLEETS, FLEETS, HELD, st.data())
+def test_every_restart_is_a_step_and_the_last_step_carries_everything(
+    old: Fleet, new: Fleet, held: dict[str, int] | None, order: st.DataObject
+) -> None:
+    diff = difference(planned(old, order), planned(new, order), reason="", held=holdings(held))
+    phases = [step.phase for step in diff.capacity]
+    assert phases == [1, *[2] * (len(phases) - 2), 3]
+    restarts = [name for step in diff.capacity for name in step.restart]
+    assert sorted(restarts) == sorted({name for item in diff.keep for name in item.restart})
+    assert all(0.0 <= step.carried_fraction <= 1.0 for step in diff.capacity)
+    assert diff.capacity[-1].carried_fraction == pytest.approx(1.0)
+
+
 @given(FLEETS, FLEETS, st.data())
 def test_there_and_back_swaps_what_is_started_and_stopped(old: Fleet, new: Fleet, order: st.DataObject) -> None:
     before, after = planned(old, order), planned(new, order)
