@@ -14,8 +14,9 @@ class WatchRow(Base):
     """What watching a deployment needs to know.
 
     `holdings` is the last report as it was given, null before the first; `held_before` the most machines of each kind
-    that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
-    counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
+    that were reported since the plan was issued: what is missing of them is lost; `grown` by how many machines of
+    each kind the holdings have grown of late, and when. A look is due when `touches`, which counts what has happened,
+    is ahead of `looked`, when the market is at another `market_version` (the sum of the
     providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
     people; `memory` what the next one must know.
     """
@@ -26,6 +27,7 @@ class WatchRow(Base):
     holdings: Mapped[list[Any] | None]
     holdings_at: Mapped[datetime | None]
     held_before: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    grown: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     touches: Mapped[int] = mapped_column(BigInteger, server_default=text("1"))
     looked: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     looked_at: Mapped[datetime | None]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from sutler.service.db.tables import DAY_BEGUN, LONGEST_BRIEF
 from sutler.service.documents.market import OfferDocument
@@ -35,8 +35,7 @@ _SETTLED: Final = text(f"""
 _KEY_AND_PLACE: Final = ("offer_id", "contract", "feed", "machine_id", "machine_gpus", "gpu_ids")
 _FIGURES: Final = ", ".join(f"o.{name}" for name in OFFER_FIELDS if name not in _KEY_AND_PLACE)
 # One of uq_offer_open, or the newest of ix_offer_past where there is none: never the whole history.
-_LAST_KNOWN: Final = text(f"""
-    SELECT asked.provider, asked.offer_id, asked.contract, {_FIGURES}
+_LAST: Final = f"""
     FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[]))
         AS asked (provider, offer_id, contract)
     JOIN provider p ON p.name = asked.provider
@@ -50,6 +49,11 @@ _LAST_KNOWN: Final = text(f"""
           AND upper(valid) IS NOT NULL
         ORDER BY {DAY_BEGUN} DESC, lower(valid) DESC LIMIT 1) past ON true
     JOIN offer o ON o.id = coalesce(held.id, past.id)
+"""
+_LAST_KNOWN: Final = text(f"SELECT asked.provider, asked.offer_id, asked.contract, {_FIGURES} {_LAST}")
+_LAST_PLACES: Final = text(f"""
+    SELECT asked.provider, asked.offer_id, asked.contract, o.gpu, o.gpus, o.available, o.price_usd_per_hour,
+        o.divisible, o.machine_id, o.machine_gpus {_LAST}
 """)
 
 
@@ -66,10 +70,19 @@ def settled(connection: Connection, *, since: datetime, until: datetime) -> dict
 
 def last_known(connection: Connection, offers: Collection[OfferId]) -> dict[OfferId, OfferDocument]:
     """Returns the offers as they were when they were last for rent; without those that never were."""
+    return _last(connection, offers, _LAST_KNOWN)
+
+
+def last_places(connection: Connection, offers: Collection[OfferId]) -> dict[OfferId, OfferDocument]:
+    """Returns which machines the offers were of when they were last for rent, and little else of them."""
+    return _last(connection, offers, _LAST_PLACES)
+
+
+def _last(connection: Connection, offers: Collection[OfferId], wanted: TextClause) -> dict[OfferId, OfferDocument]:
     if not offers:
         return {}
     providers, ids, contracts = zip(*sorted(set(offers)), strict=True)
     rows = connection.execute(
-        _LAST_KNOWN, {"providers": list(providers), "offers": list(ids), "contracts": list(contracts)}
+        wanted, {"providers": list(providers), "offers": list(ids), "contracts": list(contracts)}
     )
     return {(row.provider, row.offer_id, row.contract): OfferDocument(**row._mapping) for row in rows}

@@ -120,7 +120,8 @@ def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime,
     source = source.model_copy(update={"filter": wanted})
     view = _filtered("store: ", market, source, max(now, market.taken_at), fitness, with_list_prices=False)
     polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
-    return replace(view, taken_at=min(polled, default=market.taken_at), is_of_store=True)
+    notes = (*view.notes, *_taken_note(market.taken))
+    return replace(view, notes=notes, taken_at=min(polled, default=market.taken_at), is_of_store=True)
 
 
 def _filtered(
@@ -310,6 +311,14 @@ def _count_note(kept: int, dropped: Counter[str]) -> Iterable[str]:
     if dropped:
         counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
         yield f"{kept} of {kept + dropped.total()} offers count; dropped by {counts}."
+
+
+def _taken_note(taken: int) -> Iterable[str]:
+    if taken:
+        yield (
+            f"{taken} offers count less than their clouds show, or not at all: other deployments of this service "
+            "have those machines, or are about to rent them."
+        )
 
 
 def _reliability_note(wanted: FilterDocument, kept: Iterable[OfferDocument]) -> Iterable[str]:

@@ -11,11 +11,15 @@ from sutler.service.documents.market import OfferDocument
 
 @dataclass(frozen=True, slots=True)
 class StoredMarket:
-    """Offers as of `taken_at`; `last_seen` has, by provider, the last poll that brought something."""
+    """Offers as of `taken_at`; `last_seen` has, by provider, the last poll that brought something.
+
+    `taken`: how many offers are fewer machines than clouds show, or none, because other deployments have them.
+    """
 
     taken_at: datetime
     offers: tuple[OfferDocument, ...]
     last_seen: Mapping[str, datetime]
+    taken: int = 0
 
 
 class MarketStore(Protocol):

@@ -17,6 +17,7 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.replanning.verdict import Verdict, instead, issuable
 from sutler.service.deployments.repository import Deployment
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.sharing.taken import SharedStore, Taken
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
@@ -66,14 +67,21 @@ class Maker(Attempts[Claim]):
         await notify(connection, plan_topic(claimed.id))
 
     async def make_and_store(self, claimed: Claim) -> None:
+        """Again where other deployments took machines of the plan while it was made; they have theirs now."""
+        while not await self._made_and_stored(claimed):
+            logger.info("plan %s: another deployment took machines of it: it is made anew", claimed.id)
+
+    async def _made_and_stored(self, claimed: Claim) -> bool:
         replan = await self.patiently(lambda: self._replan(claimed))
         made = await (self._made_anew(claimed) if replan is None else self._made_of(claimed, replan))
         stated = await self.patiently(
             lambda: asyncio.to_thread(self.market.with_chances, made.plan, made.translation)
         )
         made = replace(made, plan=stated)
-        await self.persist(lambda connection: self._finish(connection, claimed, made))
+        if not await self.persist(lambda connection: self._finish(connection, claimed, made)):
+            return False
         logger.info("plan %s: %s in %.2f s", claimed.id, made.plan.status, made.plan.solver.seconds)
+        return True
 
     async def _replan(self, claimed: Claim) -> Replan | None:
         """Where a fleet runs already, the plan starts from it; None where none does, or of no deployment."""
@@ -84,13 +92,20 @@ class Maker(Attempts[Claim]):
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
         known = await self.persist(lambda connection: with_calibration(connection, document))
-        read_at, translation = await self.patiently(lambda: self._translated(known))
+        taken = await self.persist(lambda connection: self._taken(connection, claimed, document))
+        read_at, translation = await self.patiently(lambda: self._translated(known, taken))
         time_limit_s = document.solver.time_limit_s
         if await self._is_validated(claimed):
             issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
-            return Made(issued, translation, read_at)
+            return Made(issued, translation, read_at, taken)
         plan = await self._solved(claimed, translation.problem, time_limit_s=time_limit_s)
-        return Made(self._issued(claimed, plan, translation), translation, read_at)
+        return Made(self._issued(claimed, plan, translation), translation, read_at, taken)
+
+    async def _taken(self, connection: AsyncConnection, claimed: Claim, document: ProblemDocument) -> Taken | None:
+        """What other deployments have taken; None: the plan is of no deployment, or on a market of its own."""
+        if claimed.deployment_id is None or document.market.offers is not None:
+            return None
+        return await self.looker.tenants.taken(connection, claimed.deployment_id, self.now())
 
     async def _is_validated(self, claimed: Claim) -> bool:
         """As the policy of the plan's deployment says."""
@@ -125,26 +140,31 @@ class Maker(Attempts[Claim]):
             issued = await self._replayed(claimed, verdict.translation, plan, time_limit_s=time_limit_s)
         else:
             issued = self._issued(claimed, plan, verdict.translation)
-        return Made(issued, verdict.translation, replan.facts.now, replan, verdict)
+        return Made(issued, verdict.translation, replan.facts.now, replan.facts.taken, replan, verdict)
 
-    async def _translated(self, document: ProblemDocument) -> tuple[datetime, Translation]:
+    async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""
         now = self.now()
-        return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=self.market)
+        store = self.market if taken is None else SharedStore(self.market, taken, now)
+        return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=store)
 
     async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:
         longest_s = limit_s(time_limit_s)
         return await self.solved(claimed, lambda solver, seen: solver.solve(problem, seen.add, limit_s=longest_s))
 
-    async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> None:
+    async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> bool:
+        """Whether it could be: other deployments may have taken machines of the plan."""
         now = self.now()
         deployment = await issuing.locked(connection, claimed.deployment_id)
+        if deployment and not await self.looker.is_free(connection, deployment.id, made.taken, made.plan):
+            return False
         revision = None if deployment is None else deployment.revision + 1
         issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
         columns = repository.made(issued)
         await self.finish(connection, claimed, now=now, market_read_at=made.read_at, revision=revision, **columns)
         if deployment is not None:
             await self._issue(connection, deployment, claimed, made, issued)
+        return True
 
     async def _issue(
         self, connection: AsyncConnection, deployment: Deployment, claimed: Claim, made: "Made", issued: PlanDocument
@@ -167,11 +187,15 @@ class Maker(Attempts[Claim]):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already."""
+    """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already.
+
+    `taken`: what other deployments had taken by then; None: there was nothing to share.
+    """
 
     plan: PlanDocument
     translation: Translation
     read_at: datetime
+    taken: Taken | None = None
     replan: Replan | None = None
     verdict: Verdict | None = None
 

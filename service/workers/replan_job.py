@@ -32,6 +32,9 @@ from sutler.service.deployments.replanning.repository import WatchedDeployment
 from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.replanning.verdict import Verdict, first_step, next_step
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.sharing import repository as sharing
+from sutler.service.deployments.sharing.repository import Tenants
+from sutler.service.deployments.sharing.taken import SharedStore, Taken
 from sutler.service.deployments.traffic.service import traffic_of
 from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, OptionResource, Status
 from sutler.service.documents.fields import finite
@@ -68,6 +71,7 @@ class Looker:
     engine: AsyncEngine
     queue: Queue
     market: SharedMarket
+    tenants: Tenants
     solvers: "asyncio.Queue[SolverProcess]"
     now: Callable[[], datetime]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,13 +113,15 @@ class Looker:
             problem = await with_calibration(connection, problem)
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
+            is_shared = problem.market.offers is None
+            taken = await self.tenants.taken(connection, watched.deployment_id, now) if is_shared else None
         if policy.at_least_stated:
             stated = {model.name: model for model in problem.models}
             traffic = {
                 name: at_least_stated(known, stated[name]) for name, known in traffic.items() if name in stated
             }
         market, settled, known, version = None, None, {}, 0
-        if problem.market.offers is None:
+        if is_shared:
             version = watched.market_version
             market, settled = await asyncio.to_thread(
                 self.market.seen, version=version, settle_s=policy.settle_s, now=now
@@ -135,7 +141,7 @@ class Looker:
             holdings_at=watched.holdings_at,
             held_before=machines_by_key(watched.held_before),
             traffic=traffic,
-            market=market,
+            market=None if market is None or taken is None else SharedStore(market, taken, now),
             settled=settled,
             known=known,
             market_version=version,
@@ -143,6 +149,7 @@ class Looker:
             now=now,
             is_asked=is_asked,
             is_behind=watched.newest_revision > watched.revision,
+            taken=taken,
         )
 
     async def asked(self, deployment_id: UUID) -> "Replan | None":
@@ -222,6 +229,9 @@ class Looker:
                 return
             issued = None
             if document is not None:
+                if not await self.is_free(connection, deployment.id, facts.taken, document):
+                    logger.info("%s: another deployment took machines of this plan: this look is void", watched.name)
+                    return
                 issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
             await self._note(connection, watched, facts, verdict, issued, now=now)
             if verdict.alert:
@@ -230,6 +240,16 @@ class Looker:
                 )
         if issued is not None:
             logger.info("%s: revision %d: %s", watched.name, issued, verdict.state.detail)
+
+    async def is_free(
+        self, connection: AsyncConnection, deployment_id: UUID, known: Taken | None, document: PlanDocument
+    ) -> bool:
+        """Whether no other deployment has taken more of what the plan would newly rent than what is `known` of; until
+        the end of the transaction none can. None: the plan is on a market of its own."""
+        if known is None:
+            return True
+        await sharing.lock(connection)
+        return (await self.tenants.taken(connection, deployment_id, self.now())).of(document) <= known.of(document)
 
     async def _issue(
         self,

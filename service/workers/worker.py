@@ -20,6 +20,7 @@ from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, STUDY, Queue
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.replanning.shared_market import SharedMarket
+from sutler.service.deployments.sharing.repository import Tenants
 from sutler.service.deployments.traffic.reader import FeedReader
 from sutler.service.fork_server import ForkServer
 from sutler.service.logs import bound
@@ -71,8 +72,8 @@ class Worker:
             SolverProcess(fork_server) for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
         ]
         self._now, self._market, self._began_at = now, market, now()
-        stopping = asyncio.Event()
-        self._looker = Looker(engine, queue, SharedMarket(market), _free(self._lookers), now, stopping)
+        stopping, self._tenants = asyncio.Event(), Tenants()
+        self._looker = Looker(engine, queue, SharedMarket(market), self._tenants, _free(self._lookers), now, stopping)
         self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)

@@ -16,9 +16,13 @@ from sutler.service.deployments.holdings.comparison import Comparison, beyond, c
 from sutler.service.deployments.holdings.repository import HoldingsReport
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
 from sutler.service.deployments.repository import CurrentRow, Deployment
+from sutler.service.deployments.sharing import repository as sharing
+from sutler.service.deployments.sharing.taken import is_one_machine
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.errors import FieldProblem, short_repr
+from sutler.service.market.settled import last_places
 from sutler.service.plans.resources import SERVES
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotYetError
@@ -110,6 +114,7 @@ async def _store(
     if earlier.holdings is not None and _in_order(earlier.holdings) == _in_order(holdings):
         await repository.confirm(connection, deployment.id, services.now())
         return ()
+    await _check_not_held_twice(connection, deployment, earlier.holdings or (), holdings)
     lost = beyond(earlier.holdings or (), holdings)
     await repository.put(connection, deployment.id, holdings, services.now())
     detail: dict[str, object] = {
@@ -121,6 +126,35 @@ async def _store(
     action = "deployment.holdings" if revision is None else "deployment.ack"
     await audit.note(connection, caller, action, deployment.target, detail)
     return lost
+
+
+async def _check_not_held_twice(
+    connection: AsyncConnection,
+    deployment: Deployment,
+    earlier: tuple[HoldingDocument, ...],
+    holdings: tuple[HoldingDocument, ...],
+) -> None:
+    """Raises ConflictError for a certain machine that is newly reported here and held by another deployment."""
+    before = repository.counts(earlier)
+    grown = [h for h in holdings if repository.counts([h]).items() - before.items()]
+    await sharing.lock(connection)
+    others = await sharing.held_by_others(connection, deployment.id, (h.key[:3] for h in grown))
+    known = await connection.run_sync(last_places, others.keys())
+    for holding in grown:
+        key = holding.key[:3]
+        theirs = others.get(key, [])
+        if key in known and theirs and _is_full(known[key], sum(gpus for _, gpus in theirs), holding.gpus):
+            names = ", ".join(dict.fromkeys(name for name, _ in theirs))
+            machine = f"{holding.provider} {holding.offer_id} ({holding.contract})"
+            remedy = f"a machine serves one deployment; {_says(names)} when it is given back there"
+            raise ConflictError(f"{machine} is one machine, and {names} reports it as rented: {remedy}")
+
+
+def _is_full(offer: OfferDocument, gpus_of_others: int, gpus: int) -> bool:
+    """Whether a machine cannot be rented by others and by us; one that is rented by the GPU has room for several."""
+    if offer.divisible:
+        return offer.machine_gpus is not None and gpus_of_others + gpus > offer.machine_gpus
+    return is_one_machine(offer)
 
 
 def _in_order(holdings: Iterable[HoldingDocument]) -> list[str]:

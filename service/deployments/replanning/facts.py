@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.sharing.taken import Taken
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -42,7 +43,8 @@ class Facts:
     before anything could take its place. `held_before`: the most machines that were reported since the plan was
     issued. `settled` None: the market has no history (a snapshot), so that all of it counts. `known`: offers that
     were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
-    plan, which serves nothing; what is asked for now is not what runs was made for.
+    plan, which serves nothing; what is asked for now is not what runs was made for. `taken`: what `market` lacks
+    because other deployments have it; None: it has no other.
     """
 
     problem: ProblemDocument
@@ -63,6 +65,7 @@ class Facts:
     now: datetime
     is_asked: bool = False
     is_behind: bool = False
+    taken: Taken | None = None
 
     @property
     def carried_out_at(self) -> datetime:

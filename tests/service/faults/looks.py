@@ -14,6 +14,7 @@ from sutler.service.db.queue import Queue
 from sutler.service.db.store import open_store
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.shared_market import SharedMarket
+from sutler.service.deployments.sharing.repository import Tenants
 from sutler.service.fork_server import ForkServer
 from sutler.service.market.polling import Poller
 from sutler.service.market.service import MarketService
@@ -70,7 +71,7 @@ async def looking(scene: Scene, *, solvers: int = 1) -> AsyncIterator[Looking]:
     try:
         queue = Queue(conninfo(asynchronous))
         market = MarketService(engine, settings, Poller(engine, settings.configs), clock.now)
-        looker = Looker(asynchronous, queue, SharedMarket(market), free, clock.now)
+        looker = Looker(asynchronous, queue, SharedMarket(market), Tenants(), free, clock.now)
         yield Looking(looker, clock, asynchronous, queue)
     finally:
         await asyncio.gather(*(process.stop() for process in processes))

@@ -69,7 +69,7 @@ async def look_overtaken(site: Standing, *held: dict[str, Any]) -> bool:
     """By a report of these machines; whether it is due again."""
     async with looking(site.scene) as looks:
         looker = looks.looker
-        parts = (looker.engine, looker.queue, looker.market, looker.solvers, looker.now)
+        parts = (looker.engine, looker.queue, looker.market, looker.tenants, looker.solvers, looker.now)
         await Overtaken(*parts, site=site, held=held).look(deployment_id(site))
         looks.clock.ahead = LEAST_PAUSE
         return await looks.is_due(deployment_id(site))

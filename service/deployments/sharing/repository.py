@@ -1,0 +1,106 @@
+"""Plans and holdings of all deployments, as far as they take machines from each other. SQL lives here only."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.deployments.sharing.growth import stored_growth
+from sutler.service.deployments.sharing.taken import OfferKey, Rented, Taken, Tenant, taken_from
+
+_LOCK: Final = 0x5E71_0002  # any number that no other advisory lock has
+MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
+USUAL_CARRY_OUT_S: Final = PolicyDocument().carry_out_s
+# What plans on a snapshot of its own has its own market.
+_TENANTS: Final = text("""
+    SELECT d.id, d.plan_id, p.finished_at, coalesce((d.policy ->> 'carry_out_s')::float, :usual_s),
+        w.holdings, w.grown
+    FROM deployment d JOIN plan p ON p.id = d.plan_id
+    LEFT JOIN watch w ON w.deployment_id = d.id
+    WHERE (d.problem -> 'market' -> 'offers') IS NULL
+""")
+_RENTALS: Final = text("""
+    SELECT p.id, r ->> 'provider', r ->> 'offer_id', r ->> 'contract', (r ->> 'gpus')::int, (r ->> 'count')::int,
+        r ->> 'machine_id'
+    FROM plan p CROSS JOIN LATERAL jsonb_array_elements(p.document::jsonb -> 'rentals') r WHERE p.id = ANY(:plans)
+""")
+
+_HELD_BY_OTHERS: Final = text("""
+    SELECT h.provider, h.offer_id, h.contract, d.name, h.gpus * h.count
+    FROM watch w JOIN deployment d ON d.id = w.deployment_id CROSS JOIN LATERAL
+        jsonb_to_recordset(w.holdings) AS h(provider text, offer_id text, contract text, gpus int, count int)
+    WHERE d.id <> :me AND (h.provider, h.offer_id, h.contract) IN (
+        SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[])))
+    ORDER BY d.name
+""")
+
+
+class Tenants:
+    """What deployments take; the rentals of a plan, which never change, are read once."""
+
+    def __init__(self) -> None:
+        self._rentals: dict[UUID, tuple[Rented, ...]] = {}
+
+    async def taken(self, connection: AsyncConnection, me: UUID, now: datetime) -> Taken:
+        """What the other deployments have taken."""
+        rows = (await connection.execute(_TENANTS, {"usual_s": USUAL_CARRY_OUT_S})).all()
+        await self._read(connection, {row[1] for row in rows})
+        return taken_from([self._tenant(*row) for row in rows], me, now)
+
+    async def _read(self, connection: AsyncConnection, plans: Iterable[UUID]) -> None:
+        if len(self._rentals) > MOST_PLANS:
+            self._rentals.clear()
+        missing = [plan for plan in plans if plan not in self._rentals]
+        found: dict[UUID, list[Rented]] = {plan: [] for plan in missing}
+        if missing:
+            for plan, provider, offer_id, contract, gpus, count, machine in (
+                await connection.execute(_RENTALS, {"plans": missing})
+            ).all():
+                found[plan].append(Rented((provider, offer_id, contract), gpus, count, machine))
+        self._rentals |= {plan: tuple(rentals) for plan, rentals in found.items()}
+
+    def _tenant(
+        self,
+        deployment_id: UUID,
+        plan_id: UUID,
+        issued_at: datetime,
+        carry_out_s: float,
+        holdings: list[dict[str, Any]] | None,
+        grown: dict[str, Any] | None,
+    ) -> Tenant:
+        held: Counter[tuple[OfferKey, int]] = Counter()
+        for one in holdings or ():
+            held[(one["provider"], one["offer_id"], one["contract"]), one["gpus"]] += one["count"]
+        return Tenant(
+            deployment_id,
+            issued_at,
+            issued_at + timedelta(seconds=carry_out_s),
+            self._rentals[plan_id],
+            held,
+            stored_growth(grown or {}),
+        )
+
+
+async def held_by_others(
+    connection: AsyncConnection, me: UUID, keys: Iterable[OfferKey]
+) -> dict[OfferKey, list[tuple[str, int]]]:
+    """Who else reports machines of these offers, by name, and how many GPUs."""
+    wanted = sorted(set(keys))
+    columns = dict(zip(("providers", "offers", "contracts"), map(list, zip(*wanted, strict=True)), strict=False))
+    found: dict[OfferKey, list[tuple[str, int]]] = {}
+    if wanted:
+        for provider, offer_id, contract, name, gpus in (
+            await connection.execute(_HELD_BY_OTHERS, {"me": me, **columns})
+        ).all():
+            found.setdefault((provider, offer_id, contract), []).append((name, gpus))
+    return found
+
+
+async def lock(connection: AsyncConnection) -> None:
+    """Nobody else takes anything until the end of the transaction: to be asked for after the deployment's row."""
+    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

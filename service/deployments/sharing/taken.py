@@ -1,0 +1,179 @@
+"""What other deployments have taken of the market, and the market without it. Pure.
+
+A deployment takes what its current plan rents and it does not hold yet, and what it has come to hold since its cloud
+was polled last. Nothing of this is stored: it follows from plans and reports of holdings.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from sutler.service.documents.market import OfferDocument
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.translation.stored_market import MarketStore, StoredMarket
+
+OfferKey = tuple[str, str, str]
+"""(provider, offer_id, contract)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Machines of one offer that a deployment has or is about to rent.
+
+    `held_since`: it has come to hold them then, so a market that was seen later shows no more of them; None: its plan
+    rents them, and is to be carried out by `until`: afterwards who wants them may have them. `issued_at`: when it was
+    planned.
+    """
+
+    deployment_id: UUID
+    key: OfferKey
+    gpus: int
+    count: int
+    issued_at: datetime
+    until: datetime
+    held_since: datetime | None = None
+    machine_id: str | None = None
+
+    def holds(self, seen_at: datetime, now: datetime) -> bool:
+        """Whether an offer, as it was seen then, still shows these machines although they are taken."""
+        return now < self.until if self.held_since is None else seen_at <= self.held_since
+
+
+def is_one_machine(offer: OfferDocument) -> bool:
+    """Whether all of an offer is one certain machine, or part of one."""
+    return offer.divisible or (offer.available == 1 and offer.machine_id is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The claims of all other deployments that count for one."""
+
+    claims: tuple[Claim, ...] = ()
+
+    def less(self, market: StoredMarket, now: datetime) -> StoredMarket:
+        """The market without what is taken: fewer machines, fewer GPUs of a machine that is rented by the GPU, and
+        only such slices of a machine as its other GPUs have room for."""
+        if not self.claims:
+            return market
+        machine_of = {offer.key: offer.machine_id for offer in market.offers}
+        of_offer: dict[OfferKey, list[Claim]] = defaultdict(list)
+        of_machine: dict[tuple[str, str | None], list[Claim]] = defaultdict(list)
+        for claim in self.claims:
+            of_offer[claim.key].append(claim)
+            of_machine[claim.key[0], claim.machine_id or machine_of.get(claim.key)].append(claim)
+        free = _free_gpus(market.offers)
+
+        def left(offer: OfferDocument) -> OfferDocument:
+            seen_at = offer.observed_at or market.taken_at
+            same = [claim for claim in of_offer.get(offer.key, ()) if claim.holds(seen_at, now)]
+            machine = offer.provider, offer.machine_id
+            beside = [] if offer.machine_id is None else of_machine.get(machine, ())
+            others = [c for c in beside if c.key != offer.key and c.holds(seen_at, now)]
+            if not same and not others:
+                return offer
+            if offer.divisible:
+                rest = offer.gpus - _gpus(same) - _gpus(others)
+                return offer.model_copy(update={"gpus": rest} if rest > 0 else {"available": 0})
+            fits = not others or offer.gpus <= free[machine] - _gpus(others)
+            available = offer.available - sum(claim.count for claim in same)
+            return offer.model_copy(update={"available": max(0, available) if fits else 0})
+
+        offers = tuple(map(left, market.offers))
+        taken = sum(one is not other for one, other in zip(offers, market.offers, strict=True))
+        return replace(market, offers=offers, taken=taken)
+
+    def of(self, plan: PlanDocument) -> Counter[tuple[str, ...]]:
+        """How much is taken of each offer and each machine that a plan newly rents."""
+        found: Counter[tuple[str, ...]] = Counter()
+        wanted = {(r.provider, r.offer_id, r.contract) for r in plan.rentals if not r.held}
+        machines = {(r.provider, r.machine_id) for r in plan.rentals if not r.held and r.machine_id is not None}
+        for claim in self.claims:
+            if claim.key in wanted:
+                found[claim.key] += claim.count
+            if claim.machine_id is not None and (claim.key[0], claim.machine_id) in machines:
+                found[claim.key[0], claim.machine_id] += claim.gpus * claim.count
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStore:
+    """A store's market, of which others have taken something."""
+
+    store: MarketStore
+    taken: Taken
+    now: datetime
+
+    def stored(self) -> StoredMarket:
+        return self.taken.less(self.store.stored(), self.now)
+
+    def polled(self, providers: Sequence[str]) -> StoredMarket:
+        return self.taken.less(self.store.polled(providers), self.now)
+
+
+def _gpus(claims: Iterable[Claim]) -> int:
+    return sum(claim.gpus * claim.count for claim in claims)
+
+
+def _free_gpus(offers: Iterable[OfferDocument]) -> dict[tuple[str, str | None], int]:
+    """GPUs of each machine that are for rent: as many as its largest offer has."""
+    found: dict[tuple[str, str | None], int] = {}
+    for offer in offers:
+        if offer.machine_id is not None:
+            key = offer.provider, offer.machine_id
+            found[key] = max(offer.gpus, found.get(key, 0))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    """Machines of one offer in a plan."""
+
+    key: OfferKey
+    gpus: int
+    count: int
+    machine_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A deployment: what its plan rents, what it holds, and by how much that has grown of late."""
+
+    deployment_id: UUID
+    issued_at: datetime
+    until: datetime
+    rentals: tuple[Rented, ...]
+    held: Mapping[tuple[OfferKey, int], int] = field(default_factory=dict)
+    grown: Mapping[tuple[OfferKey, int], Sequence[tuple[datetime, int]]] = field(default_factory=dict)
+
+    def claims(self) -> Iterable[Claim]:
+        left = Counter(self.held)
+        machines = {(one.key, one.gpus): one.machine_id for one in self.rentals}
+        for one in self.rentals:
+            covered = min(one.count, left[one.key, one.gpus])
+            left[one.key, one.gpus] -= covered
+            if one.count > covered:
+                yield self._claim(one.key, one.gpus, one.count - covered, one.machine_id)
+        for (key, gpus), growths in self.grown.items():
+            for at, count in growths:
+                yield self._claim(key, gpus, count, machines.get((key, gpus)), held_since=at)
+
+    def _claim(
+        self, key: OfferKey, gpus: int, count: int, machine_id: str | None, *, held_since: datetime | None = None
+    ) -> Claim:
+        return Claim(self.deployment_id, key, gpus, count, self.issued_at, self.until, held_since, machine_id)
+
+
+def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
+    """What the others have taken. Of a machine that two plans are to rent, the earlier plan's deployment has it."""
+    by_id = {tenant.deployment_id: tenant for tenant in tenants}
+    mine = by_id.pop(me, None)
+    own = {one.key for one in mine.rentals} if mine is not None and now < mine.until else set()
+
+    def counts(claim: Claim) -> bool:
+        if mine is None or claim.held_since is not None or claim.key not in own:
+            return True
+        return (claim.issued_at, claim.deployment_id) < (mine.issued_at, me)
+
+    return Taken(tuple(claim for tenant in by_id.values() for claim in tenant.claims() if counts(claim)))

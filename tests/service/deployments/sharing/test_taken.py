@@ -1,0 +1,124 @@
+"""What deployments leave to each other: the market of one without what the plans and holdings of others take."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sutler.service.deployments.sharing.taken import Claim, Rented, Taken, Tenant, taken_from
+from sutler.service.documents.market import OfferDocument
+from sutler.service.translation.stored_market import StoredMarket
+from tests.service.deployments.diff.fleets import a_fleet, a_machine
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+ME, OTHER, THIRD = (UUID(int=n) for n in (1, 2, 3))
+KEY = ("vastai", "1", "on_demand")
+
+
+def an_offer(offer_id: str = "1", **others: Any) -> OfferDocument:
+    given: dict[str, Any] = {
+        "provider": "vastai",
+        "gpu": "h100-sxm",
+        "gpus": 4,
+        "available": 1,
+        "price_usd_per_hour": 8.0,
+        "contract": "on_demand",
+        "observed_at": NOW - MINUTE,
+    }
+    return OfferDocument(offer_id=offer_id, **{**given, **others})
+
+
+def a_tenant(
+    deployment_id: UUID = OTHER, *, issued: timedelta = -2 * MINUTE, count: int = 1, gpus: int = 4, **others: Any
+) -> Tenant:
+    """Its plan rents machines of offer 1, on machine `host`, and is to be carried out within ten minutes."""
+    rentals = (Rented(KEY, gpus, count, others.pop("machine_id", "host")),)
+    return Tenant(deployment_id, NOW + issued, NOW + issued + 10 * MINUTE, rentals, **others)
+
+
+def left(taken: Taken, *offers: OfferDocument, now: datetime = NOW) -> dict[str, tuple[int, int]]:
+    """What is still for rent: machines and GPUs of each, by offer."""
+    found = taken.less(StoredMarket(NOW, offers, {}), now).offers
+    return {offer.offer_id: (offer.available, offer.gpus) for offer in found if offer.available}
+
+
+def test_a_machine_of_anothers_plan_is_not_for_rent() -> None:
+    taken = taken_from([a_tenant()], ME, NOW)
+    offers = an_offer(machine_id="host"), an_offer("2", machine_id="other")
+    assert left(taken, *offers) == {"2": (1, 4)}
+    assert taken.less(StoredMarket(NOW, offers, {}), NOW).taken == 1
+    assert left(taken_from([a_tenant()], OTHER, NOW), *offers) == {"1": (1, 4), "2": (1, 4)}
+
+
+def test_of_many_machines_so_many_are_left() -> None:
+    assert left(taken_from([a_tenant(count=3)], ME, NOW), an_offer(available=5)) == {"1": (2, 4)}
+    assert left(taken_from([a_tenant(count=3), a_tenant(THIRD, count=4)], ME, NOW), an_offer(available=5)) == {}
+
+
+def test_what_should_be_rented_by_now_is_for_rent_where_it_is_still_shown() -> None:
+    taken, late = taken_from([a_tenant()], ME, NOW), NOW + 9 * MINUTE
+    assert left(taken, an_offer(available=5), now=late - MINUTE - MINUTE) == {"1": (4, 4)}
+    assert left(taken, an_offer(available=5), now=late) == {"1": (5, 4)}
+
+
+def test_slices_of_a_machine_have_what_its_other_gpus_leave() -> None:
+    taken = taken_from([a_tenant()], ME, NOW)
+    slices = [an_offer(str(gpus), gpus=gpus, machine_id="host") for gpus in (8, 2)]
+    half = [an_offer("1", machine_id="host"), an_offer("other", machine_id="host"), *slices]
+    assert left(taken, *half) == {"other": (1, 4), "2": (1, 2)}
+    assert left(taken_from([a_tenant(), a_tenant(THIRD, gpus=3)], ME, NOW), *half) == {}
+
+
+def test_of_a_machine_that_is_rented_by_the_gpu_the_other_gpus_are_left() -> None:
+    taken = taken_from([a_tenant(gpus=3)], ME, NOW)
+    assert left(taken, an_offer(gpus=8, divisible=True)) == {"1": (1, 5)}
+    assert left(taken_from([a_tenant(gpus=8)], ME, NOW), an_offer(gpus=8, divisible=True)) == {}
+
+
+def test_what_is_held_is_taken_from_markets_that_were_seen_before_alone() -> None:
+    held = a_tenant(held={(KEY, 4): 1}, grown={(KEY, 4): [(NOW, 1)]})
+    taken = taken_from([held], ME, NOW)
+    assert left(taken, an_offer(available=5)) == {"1": (4, 4)}
+    assert left(taken, an_offer(available=5, observed_at=NOW + MINUTE)) == {"1": (5, 4)}
+    assert left(taken_from([replace(held, grown={})], ME, NOW), an_offer(available=5)) == {"1": (5, 4)}
+
+
+def test_a_plan_that_is_half_carried_out_takes_the_other_half() -> None:
+    half = a_tenant(count=4, held={(KEY, 4): 1})
+    assert left(taken_from([half], ME, NOW), an_offer(available=5)) == {"1": (2, 4)}
+    more = a_tenant(count=4, held={(KEY, 4): 6})
+    assert left(taken_from([more], ME, NOW), an_offer(available=5)) == {"1": (5, 4)}
+
+
+@pytest.mark.parametrize(("mine", "has_it"), [(-3 * MINUTE, True), (-MINUTE, False)])
+def test_of_two_plans_with_the_same_machine_the_earlier_one_has_it(mine: timedelta, has_it: bool) -> None:
+    both = [a_tenant(ME, issued=mine), a_tenant(OTHER)]
+    offer = an_offer(machine_id="host")
+    assert bool(left(taken_from(both, ME, NOW), offer)) == has_it
+    assert bool(left(taken_from(both, OTHER, NOW), offer)) == (not has_it)
+
+
+def test_an_earlier_plan_that_nobody_carried_out_in_time_leaves_the_machine_to_the_later_one() -> None:
+    both = [a_tenant(ME, issued=-20 * MINUTE), a_tenant(OTHER)]
+    assert left(taken_from(both, ME, NOW), an_offer(machine_id="host")) == {}
+    assert left(taken_from(both, OTHER, NOW), an_offer(machine_id="host")) == {"1": (1, 4)}
+
+
+def test_what_another_holds_it_has_whoever_planned_it_first() -> None:
+    held = a_tenant(OTHER, held={(KEY, 4): 1}, grown={(KEY, 4): [(NOW, 1)]})
+    assert left(taken_from([a_tenant(ME, issued=-5 * MINUTE), held], ME, NOW), an_offer(machine_id="host")) == {}
+
+
+def test_a_plan_is_still_free_where_nothing_more_is_taken_of_what_it_newly_rents() -> None:
+    plan = a_fleet(a_machine("1", machine_id="host"), a_machine("2", held=True))
+    nothing = Taken()
+    one = Claim(OTHER, ("vastai", "1", "on_demand"), 4, 1, NOW, NOW)
+    slice_of_it = replace(one, key=("vastai", "9", "on_demand"), machine_id="host")
+    kept = replace(one, key=("vastai", "2", "on_demand"))
+    for more, is_free in ((one, False), (slice_of_it, False), (kept, True)):
+        assert (Taken((more,)).of(plan) <= nothing.of(plan)) == is_free
+        assert Taken((more,)).of(plan) <= Taken((more,)).of(plan)
+        assert nothing.of(plan) <= Taken((more,)).of(plan)
