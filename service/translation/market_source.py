@@ -118,7 +118,8 @@ def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime,
         raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
     wanted = source.filter.model_copy(update={"max_age_s": source.filter.max_age_s or STORE_MAX_AGE_S})
     source = source.model_copy(update={"filter": wanted})
-    view = _filtered("store: ", market, source, max(now, market.taken_at), fitness, with_list_prices=False)
+    now = max(now, market.taken_at)
+    view = _filtered("store: ", market, source, now, fitness, with_list_prices=False, taken=market.taken)
     polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
     notes = (*view.notes, *_taken_note(market.taken))
     return replace(view, notes=notes, taken_at=min(polled, default=market.taken_at), is_of_store=True)
@@ -132,7 +133,9 @@ def _filtered(
     fitness: Fitness,
     *,
     with_list_prices: bool = True,
+    taken: int = 0,
 ) -> FilteredMarket:
+    """`taken`: of how many offers other deployments have machines, which are not in the snapshot any more."""
     wanted, kept, stale, dropped = source.filter, [], [], Counter[str]()
     unfit_for: dict[tuple[str, str, str], frozenset[tuple[str, Precision]]] = {}
     tests = _tests(wanted, snapshot, now)
@@ -155,7 +158,7 @@ def _filtered(
         else:
             dropped[reason] += 1
     if not kept:
-        raise _nothing_left(snapshot, dropped, now)
+        raise _nothing_left(snapshot, dropped, now, taken)
     ages = _Ages(snapshot.taken_at, now)
     used = [offer for _, offer in kept]
     notes = (
@@ -287,7 +290,7 @@ def _has_free_gpus(offer: OfferDocument) -> bool:
     return offer.divisible or offer.machine_gpus is None or offer.gpus <= offer.machine_gpus
 
 
-def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> NoMarketDataError:
+def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime, taken: int) -> NoMarketDataError:
     counts = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
     age = (now - snapshot.taken_at).total_seconds()
     total = len(snapshot.offers)
@@ -304,6 +307,8 @@ def _nothing_left(snapshot: Snapshot, dropped: Counter[str], now: datetime) -> N
     rules = [name.rpartition(".")[2] for name in dropped if name.startswith("filter.fit.")]
     if rules:
         has += f" (market.filter.fit: {{{rules[0]}: off}} switches a rule off)"
+    if taken:
+        reason += f"; of {taken} other deployments of this service have machines, or are about to rent them"
     return NoMarketDataError(f"{reason})", f"loosen market.filter{has}, or take a fresh snapshot of more providers")
 
 

@@ -145,7 +145,7 @@ class Maker(Attempts[Claim]):
     async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""
         now = self.now()
-        store = self.market if taken is None else SharedStore(self.market, taken, now)
+        store = self.market if taken is None else SharedStore(self.market, taken)
         return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=store)
 
     async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:

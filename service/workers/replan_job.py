@@ -141,7 +141,7 @@ class Looker:
             holdings_at=watched.holdings_at,
             held_before=machines_by_key(watched.held_before),
             traffic=traffic,
-            market=None if market is None or taken is None else SharedStore(market, taken, now),
+            market=None if market is None or taken is None else SharedStore(market, taken),
             settled=settled,
             known=known,
             market_version=version,

@@ -202,12 +202,13 @@ def _wrong_load(view: PlanView, replica: Replica, routed: dict[str, float], sust
 
 def _wrong_sustained(view: PlanView, replica: Replica, sustained: Sustained) -> Iterator[str]:
     """Rates of a replica's own, which say what it could serve instead."""
-    stated = {rate.workload: rate.rps for rate in replica.sustained_rps}
-    expected = {name: rps for name, rps in sustained.rps.items() if rps > 0}
+    stated = [(rate.workload, rate.rps) for rate in replica.sustained_rps]
+    expected = [(name, rps) for name, rps in sustained.rps.items() if rps > 0]
     if view.is_standing and not stated:
         return
-    if list(stated) != list(expected) or any(not agrees(stated[name], rps) for name, rps in expected.items()):
-        yield f"replica {replica.id!r}.sustained_rps: {stated!r}, expected {expected!r}"
+    agree = (given[0] == due[0] and agrees(given[1], due[1]) for given, due in zip(stated, expected, strict=False))
+    if len(stated) != len(expected) or not all(agree):
+        yield f"replica {replica.id!r}.sustained_rps: {dict(stated)!r}, expected {dict(expected)!r}"
 
 
 def _wrong_ceiling(view: PlanView, replica: Replica, utilisation: float, sustained: Sustained) -> Iterator[str]:

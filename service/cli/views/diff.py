@@ -31,7 +31,7 @@ def diff_view(diff: DiffDocument) -> Iterator[RenderableType]:
     came_from = "nothing" if diff.from_ is None else f"revision {diff.from_}"
     yield Text(f"From {came_from} to revision {diff.to}: {diff.reason}", style="bold")
     yield Text(f"{price(cost.before)} $/h before, {price(cost.after)} $/h after ({signed(cost.change)} $/h)")
-    if diff.capacity:
+    if diff.capacity and diff.from_ is not None:
         yield Text(_least_carried(diff.capacity))
     if diff.keep:
         yield from section("Keep", _machines(diff.keep))
@@ -53,7 +53,7 @@ def _least_carried(steps: Sequence[CapacityStep]) -> str:
     when = {START: "while the new machines start", STOP: "once the rest has stopped"}.get(
         worst.phase, f"during the restart of {named(worst.restart)}" if worst.restart else "while requests move"
     )
-    return f"At worst {percent(worst.carried_fraction)} of the new plan's load are carried: {when}."
+    return f"At worst {percent(worst.carried_fraction)} of the new plan's load is carried: {when}."
 
 
 def _restarts(diff: DiffDocument) -> Iterator[str]:
@@ -61,7 +61,8 @@ def _restarts(diff: DiffDocument) -> Iterator[str]:
     turns = [step for step in diff.capacity if step.restart]
     for number, step in enumerate(turns):
         then = "then " if number else ""
-        yield f"{then}start anew: {named(step.restart)}; {percent(step.carried_fraction)} are carried meanwhile"
+        carried = f"{percent(step.carried_fraction)} of the load is carried meanwhile"
+        yield f"{then}start anew: {named(step.restart)}; {carried}"
     if not diff.capacity:
         for item in diff.keep:
             if item.restart:

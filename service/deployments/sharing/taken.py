@@ -36,9 +36,9 @@ class Claim:
     held_since: datetime | None = None
     machine_id: str | None = None
 
-    def holds(self, seen_at: datetime, now: datetime) -> bool:
+    def hides(self, seen_at: datetime) -> bool:
         """Whether an offer, as it was seen then, still shows these machines although they are taken."""
-        return now < self.until if self.held_since is None else seen_at <= self.held_since
+        return self.held_since is None or seen_at <= self.held_since
 
 
 def is_one_machine(offer: OfferDocument) -> bool:
@@ -52,7 +52,7 @@ class Taken:
 
     claims: tuple[Claim, ...] = ()
 
-    def less(self, market: StoredMarket, now: datetime) -> StoredMarket:
+    def less(self, market: StoredMarket) -> StoredMarket:
         """The market without what is taken: fewer machines, fewer GPUs of a machine that is rented by the GPU, and
         only such slices of a machine as its other GPUs have room for."""
         if not self.claims:
@@ -67,10 +67,10 @@ class Taken:
 
         def left(offer: OfferDocument) -> OfferDocument:
             seen_at = offer.observed_at or market.taken_at
-            same = [claim for claim in of_offer.get(offer.key, ()) if claim.holds(seen_at, now)]
+            same = [claim for claim in of_offer.get(offer.key, ()) if claim.hides(seen_at)]
             machine = offer.provider, offer.machine_id
             beside = [] if offer.machine_id is None else of_machine.get(machine, ())
-            others = [c for c in beside if c.key != offer.key and c.holds(seen_at, now)]
+            others = [c for c in beside if c.key != offer.key and c.hides(seen_at)]
             if not same and not others:
                 return offer
             if offer.divisible:
@@ -103,13 +103,12 @@ class SharedStore:
 
     store: MarketStore
     taken: Taken
-    now: datetime
 
     def stored(self) -> StoredMarket:
-        return self.taken.less(self.store.stored(), self.now)
+        return self.taken.less(self.store.stored())
 
     def polled(self, providers: Sequence[str]) -> StoredMarket:
-        return self.taken.less(self.store.polled(providers), self.now)
+        return self.taken.less(self.store.polled(providers))
 
 
 def _gpus(claims: Iterable[Claim]) -> int:
@@ -172,7 +171,11 @@ def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
     own = {one.key for one in mine.rentals} if mine is not None and now < mine.until else set()
 
     def counts(claim: Claim) -> bool:
-        if mine is None or claim.held_since is not None or claim.key not in own:
+        if claim.held_since is not None:
+            return True
+        if now >= claim.until:
+            return False
+        if mine is None or claim.key not in own:
             return True
         return (claim.issued_at, claim.deployment_id) < (mine.issued_at, me)
 

@@ -71,8 +71,9 @@ def restarted(count: int) -> PlanDocument:
 
 def test_restarts_are_named_in_turn_with_what_is_carried_meanwhile() -> None:
     text = shown(diff_view(difference(one_replica_each(2), restarted(2), reason="other settings")))
-    assert "At worst 51 % of the new plan's load are carried: during the restart of chat-0." in text
-    assert text.index("start anew: chat-0; 51 % are carried meanwhile") < text.index("then start anew: chat-1; 51 %")
+    assert "At worst 51 % of the new plan's load is carried: during the restart of chat-0." in text
+    first = "start anew: chat-0; 51 % of the load is carried meanwhile"
+    assert text.index(first) < text.index("then start anew: chat-1; 51 %")
 
 
 def test_a_change_that_leaves_everything_carried_says_so() -> None:

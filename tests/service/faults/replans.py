@@ -25,7 +25,8 @@ from tests.service.running import Running, answers, until
 ON_THE_STORE: Final = changed(CHAT, ("market",), {})
 PLACES: Final = ("left", "right")  # never for rent at the same time
 _DUE_OR_UNDER_WAY: Final = """
-    SELECT count(*) FROM watch w WHERE w.touches > w.looked OR EXISTS (
+    SELECT count(*) FROM watch w JOIN deployment d ON d.id = w.deployment_id
+    WHERE (d.plan_id IS NOT NULL AND w.touches > w.looked) OR EXISTS (
         SELECT 1 FROM procrastinate_jobs j WHERE j.status IN ('todo', 'doing') AND j.scheduled_at IS NULL)
 """
 

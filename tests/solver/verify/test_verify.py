@@ -76,6 +76,7 @@ def appendix_c_plan() -> Plan:
         engine_args=args(1),
         max_load_fraction=1.0,
         precision="bf16",
+        sustained_rps=(WorkloadRate("w1", 1.0), WorkloadRate("w2", 1.2)),
     )
     pair = replace(
         t1,
@@ -83,6 +84,7 @@ def appendix_c_plan() -> Plan:
         stages=(Stage("t2", 2, None, rental=1, machine=0, gpu_indices=(0, 1)),),
         throughput_rps=(WorkloadRate("w1", pair_share * w1_rps),),
         engine_args=args(2),
+        sustained_rps=(WorkloadRate("w1", 2.4), WorkloadRate("w2", 1.5)),
     )
     return Plan(
         status="optimal",
@@ -410,6 +412,7 @@ def test_slices_of_a_divisible_offer_must_fit_its_machines_and_not_only_their_su
                 engine_args=args,
                 max_load_fraction=1.0,
                 precision="bf16",
+                sustained_rps=(WorkloadRate("w1", 1.0),),
             )
             for index in range(machines)
         )

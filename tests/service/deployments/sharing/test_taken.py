@@ -39,9 +39,9 @@ def a_tenant(
     return Tenant(deployment_id, NOW + issued, NOW + issued + 10 * MINUTE, rentals, **others)
 
 
-def left(taken: Taken, *offers: OfferDocument, now: datetime = NOW) -> dict[str, tuple[int, int]]:
+def left(taken: Taken, *offers: OfferDocument) -> dict[str, tuple[int, int]]:
     """What is still for rent: machines and GPUs of each, by offer."""
-    found = taken.less(StoredMarket(NOW, offers, {}), now).offers
+    found = taken.less(StoredMarket(NOW, offers, {})).offers
     return {offer.offer_id: (offer.available, offer.gpus) for offer in found if offer.available}
 
 
@@ -49,7 +49,7 @@ def test_a_machine_of_anothers_plan_is_not_for_rent() -> None:
     taken = taken_from([a_tenant()], ME, NOW)
     offers = an_offer(machine_id="host"), an_offer("2", machine_id="other")
     assert left(taken, *offers) == {"2": (1, 4)}
-    assert taken.less(StoredMarket(NOW, offers, {}), NOW).taken == 1
+    assert taken.less(StoredMarket(NOW, offers, {})).taken == 1
     assert left(taken_from([a_tenant()], OTHER, NOW), *offers) == {"1": (1, 4), "2": (1, 4)}
 
 
@@ -59,9 +59,8 @@ def test_of_many_machines_so_many_are_left() -> None:
 
 
 def test_what_should_be_rented_by_now_is_for_rent_where_it_is_still_shown() -> None:
-    taken, late = taken_from([a_tenant()], ME, NOW), NOW + 9 * MINUTE
-    assert left(taken, an_offer(available=5), now=late - MINUTE - MINUTE) == {"1": (4, 4)}
-    assert left(taken, an_offer(available=5), now=late) == {"1": (5, 4)}
+    for late, machines in ((NOW + 7 * MINUTE, 4), (NOW + 9 * MINUTE, 5)):
+        assert left(taken_from([a_tenant()], ME, late), an_offer(available=5)) == {"1": (machines, 4)}
 
 
 def test_slices_of_a_machine_have_what_its_other_gpus_leave() -> None:
