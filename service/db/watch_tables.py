@@ -14,9 +14,8 @@ class WatchRow(Base):
     """What watching a deployment needs to know.
 
     `holdings` is the last report as it was given, null before the first; `held_before` the most machines of each kind
-    that were reported since the plan was issued: what is missing of them is lost; `grown` by how many machines of
-    each kind the holdings have grown of late, and when. A look is due when `touches`, which counts what has happened,
-    is ahead of `looked`, when the market is at another `market_version` (the sum of the
+    that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
+    counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
     providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
     people; `memory` what the next one must know.
     """
@@ -27,7 +26,6 @@ class WatchRow(Base):
     holdings: Mapped[list[Any] | None]
     holdings_at: Mapped[datetime | None]
     held_before: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
-    grown: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     touches: Mapped[int] = mapped_column(BigInteger, server_default=text("1"))
     looked: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     looked_at: Mapped[datetime | None]
@@ -35,6 +33,38 @@ class WatchRow(Base):
     market_version: Mapped[int | None] = mapped_column(BigInteger)
     state: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     memory: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+
+
+class RentalLifeRow(Base):
+    """Machines of one kind that a deployment came to hold together: since which report, and until which.
+
+    `is_lost`: they were gone although the plan that held wanted them; else they were given back, or their rental
+    ended by itself. `ended_at` null: they are held. Machine, host and region are as the market named them last. What
+    is left of a deployment that was deleted has none.
+    """
+
+    __tablename__ = "rental_life"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    deployment_id: Mapped[UUID | None] = mapped_column(ForeignKey("deployment.id", ondelete="SET NULL"))
+    provider: Mapped[str]
+    offer_id: Mapped[str]
+    contract: Mapped[str]
+    gpu: Mapped[str]
+    gpus: Mapped[int]
+    count: Mapped[int]
+    machine_id: Mapped[str | None]
+    host_id: Mapped[str | None]
+    region: Mapped[str | None]
+    began_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    is_lost: Mapped[bool] = mapped_column(server_default=text("false"))
+
+    __table_args__ = (
+        Index("ix_rental_life_held", "deployment_id", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_rental_life_lost", "ended_at", postgresql_where=text("is_lost")),
+        Index("ix_rental_life_ended_at", "ended_at"),
+    )
 
 
 class ObservationRow(Base):

@@ -50,6 +50,9 @@ class PolicyDocument(Document):
     """Seconds after a plan is issued in which its machines that leave the market are taken to be rented by you."""
     settle_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
     """Seconds for which a lower price or a new offer must have held before anything is moved for it."""
+    avoid_lost_s: Annotated[float, Field(ge=0, le=86_400)] = 900.0
+    """Seconds for which nothing is rented where machines were lost, unless the load can be carried in no other way;
+    twice as long each time that it fails again, a day at most. 0: rent there again at once."""
     least_gain_fraction: Fraction = 0.05
     """Share of what the fleet costs within the horizon that a change must bring, net of its own cost."""
     startup_s: Annotated[float, Field(ge=0, le=86_400)] = 90.0

@@ -25,6 +25,17 @@ class DriftResource(Resource):
     """Beyond which it counts."""
 
 
+class AvoidedResource(Resource):
+    """A place where machines were lost of late, and where nothing is rented meanwhile."""
+
+    place: str
+    """In words: a machine, a host, the machines of one GPU in a region, or a provider under one contract."""
+    until: datetime
+    """Until when, unless more is lost there. Doubled each time that it fails again (`policy.avoid_lost_s`)."""
+    machines: int
+    """Machines that were lost there the last time."""
+
+
 class CarryOutResource(Resource):
     """How far the plan that holds is carried out, by what was reported as rented."""
 
@@ -76,6 +87,8 @@ class WatchResource(Resource):
     """Largest multiple of the load that what runs carries; null where only the mix counts, or nothing has moved."""
     drifts: list[DriftResource]
     """What has moved."""
+    avoided: tuple[AvoidedResource, ...] = Field((), strict=False)
+    """Where machines were lost of late, as of the last look, the first to be free again first."""
     looked_at: datetime | None
     """When it was looked at last."""
     next_look_at: datetime | None

@@ -53,7 +53,7 @@ _LAST: Final = f"""
 _LAST_KNOWN: Final = text(f"SELECT asked.provider, asked.offer_id, asked.contract, {_FIGURES} {_LAST}")
 _LAST_PLACES: Final = text(f"""
     SELECT asked.provider, asked.offer_id, asked.contract, o.gpu, o.gpus, o.available, o.price_usd_per_hour,
-        o.divisible, o.machine_id, o.machine_gpus {_LAST}
+        o.divisible, o.machine_id, o.machine_gpus, o.host_id, o.region {_LAST}
 """)
 
 

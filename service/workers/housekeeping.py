@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.repository import forget_old_use
 from sutler.service.db.queue import LOOK
+from sutler.service.deployments.holdings import lives
 from sutler.service.deployments.replanning import repository as replanning
 from sutler.service.deployments.traffic import repository as traffic
 from sutler.service.plans import claims
@@ -70,6 +71,7 @@ async def tidy(connection: AsyncConnection, now: datetime) -> None:
     await webhooks.forget_old(connection, now - DELIVERIES_KEPT)
     await traffic.forget_old(connection, now - traffic.KEPT)
     await replanning.forget_old(connection, now - replanning.DECISIONS_KEPT)
+    await lives.forget_old(connection, now - lives.KEPT)
     await connection.execute(_OLD_JOBS, {"before": now - JOBS_KEPT})
 
 

@@ -126,10 +126,11 @@ class Maker(Attempts[Claim]):
 
     async def _made_of(self, claimed: Claim, replan: Replan) -> "Made":
         """The best change of the running fleet, and the proof of how good any fleet could be."""
+        verdict = await self.looker.verdict(replan.prepared)
+        replan = replace(replan, prepared=verdict.prepared)
         optimum = await self._solved(
             claimed, replan.problem, time_limit_s=replan.prepared.problem.solver.time_limit_s
         )
-        verdict = await self.looker.verdict(replan.prepared)
         best = issuable(optimum, replan.prepared)
         if verdict.plan is not None:
             plan = proven_by(verdict.plan, best, replan.problem)

@@ -21,22 +21,30 @@ from sutler.service.db.queue import Queue
 from sutler.service.deployments import issuing
 from sutler.service.deployments import repository as deployments
 from sutler.service.deployments.diff.difference import difference
+from sutler.service.deployments.holdings.lives import losses
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
+from sutler.service.deployments.replanning.avoiding import REMEMBERED
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import at_least_stated, has_same_workloads
 from sutler.service.deployments.replanning.memory import remembered
 from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import WatchedDeployment
 from sutler.service.deployments.replanning.shared_market import SharedMarket
-from sutler.service.deployments.replanning.verdict import Verdict, first_step, next_step
+from sutler.service.deployments.replanning.verdict import State, Verdict, first_step, next_step
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing import repository as sharing
 from sutler.service.deployments.sharing.repository import Tenants
 from sutler.service.deployments.sharing.taken import SharedStore, Taken
 from sutler.service.deployments.traffic.service import traffic_of
-from sutler.service.deployments.watch_schema import DecisionResource, DriftResource, OptionResource, Status
+from sutler.service.deployments.watch_schema import (
+    AvoidedResource,
+    DecisionResource,
+    DriftResource,
+    OptionResource,
+    Status,
+)
 from sutler.service.documents.fields import finite
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -115,6 +123,7 @@ class Looker:
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
             is_shared = problem.market.offers is None
             taken = await self.tenants.taken(connection, watched.deployment_id, now) if is_shared else None
+            lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
         if policy.at_least_stated:
             stated = {model.name: model for model in problem.models}
             traffic = {
@@ -150,6 +159,7 @@ class Looker:
             is_asked=is_asked,
             is_behind=watched.newest_revision > watched.revision,
             taken=taken,
+            losses=lost,
         )
 
     async def asked(self, deployment_id: UUID) -> "Replan | None":
@@ -298,7 +308,7 @@ class Looker:
             watched,
             at=now,
             look_at=look_at,
-            state={**asdict(verdict.state), "load_multiple": finite(verdict.state.load_multiple)},
+            state=stored_state(verdict.state),
             market_version=facts.market_version,
             memory=memory.model_dump(mode="json"),
         )
@@ -369,6 +379,13 @@ class Replan:
     def problem_json(self) -> dict[str, Any]:
         """The problem as it is stored, with the traffic that the plan was made for."""
         return self.prepared.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def stored_state(state: State) -> dict[str, Any]:
+    """What a look has found, as it is kept as JSON."""
+    avoided = [AvoidedResource(place=str(a.place), until=a.until, machines=a.machines) for a in state.avoided]
+    told = [one.model_dump(mode="json") for one in avoided]
+    return {**asdict(state), "load_multiple": finite(state.load_multiple), "avoided": told}
 
 
 def _lasting(holdings: tuple[HoldingDocument, ...] | None, until: datetime) -> tuple[HoldingDocument, ...] | None:

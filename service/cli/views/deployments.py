@@ -99,6 +99,9 @@ def _watch_words(
 ) -> Iterator[str]:
     yield f"{watch.status}: {watch.detail}"
     yield from (f"{drift.kind}: {drift.detail}" for drift in watch.drifts if drift.detail not in watch.detail)
+    for one in watch.avoided:
+        lost = f"{counted(one.machines, 'machine')} {'was' if one.machines == 1 else 'were'} lost"
+        yield f"avoided until {moment(one.until)} UTC: {one.place}, where {lost}"
     if deployment.plan is None or deployment.plan.status not in SERVES:
         return  # nothing runs that could be seen or not
     if watch.load_multiple is not None:

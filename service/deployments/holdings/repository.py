@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.watch_tables import WatchRow
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.sharing.growth import growth_of
 from sutler.solver.problem import Contract
 from sutler.solver.replanning import HoldingKey
 
@@ -46,16 +45,13 @@ async def put(
         "holdings_at": now,
     }
     row = await connection.execute(
-        select(WatchRow.held_before, WatchRow.grown, WatchRow.holdings)
-        .where(WatchRow.deployment_id == deployment_id)
-        .with_for_update()
+        select(WatchRow.held_before).where(WatchRow.deployment_id == deployment_id).with_for_update()
     )
-    before, grown, earlier = row.one_or_none() or ({}, {}, None)
+    before = row.scalar_one_or_none() or {}
     most = counts(documents)
     for key, count in before.items():
         most[key] = max(count, most.get(key, 0))
     values["held_before"] = most
-    values["grown"] = growth_of(grown, counts(documents_of(earlier) or ()), counts(documents), now)
     made = insert(WatchRow).values(deployment_id=deployment_id, **values)
     touched = {**values, "touches": WatchRow.touches + 1}
     await connection.execute(made.on_conflict_do_update(index_elements=[WatchRow.deployment_id], set_=touched))

@@ -1,7 +1,7 @@
 """Reports of what is rented: checked, stored with their audit entry, compared with the plan that holds."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 from typing import Final
 
@@ -11,13 +11,18 @@ from sutler.service.auth import audit
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
-from sutler.service.deployments.holdings import repository
-from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared
+from sutler.service.deployments.holdings import lives, repository
+from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared, rented_by
 from sutler.service.deployments.holdings.repository import HoldingsReport
-from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsDocument, HoldingsResource
+from sutler.service.deployments.holdings.schemas import (
+    HoldingDocument,
+    HoldingsDocument,
+    HoldingsResource,
+    MachineKey,
+)
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.sharing import repository as sharing
-from sutler.service.deployments.sharing.taken import is_one_machine
+from sutler.service.deployments.sharing.taken import OfferKey, is_one_machine
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
@@ -38,8 +43,8 @@ async def shown(services: Services, name: str) -> HoldingsResource:
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
         reported = await repository.reported(connection, deployment.id)
-        current = await deployment_repository.current(connection, name)
-    return await _resource(name, reported, current)
+        plan = await _plan(await deployment_repository.current(connection, name))
+    return _resource(name, reported, plan)
 
 
 async def report(services: Services, name: str, document: HoldingsDocument, caller: Caller) -> HoldingsResource:
@@ -48,10 +53,10 @@ async def report(services: Services, name: str, document: HoldingsDocument, call
         deployment = await deployments.found(connection, name, lock=True)
         check_gpus(document.holdings, deployment)
         earlier = await repository.reported(connection, deployment.id)
-        lost = await _store(services, connection, deployment, earlier, document.holdings, caller)
+        plan = await _plan(await deployment_repository.current(connection, name))
+        lost = await _store(services, connection, deployment, plan, earlier, document.holdings, caller)
         reported = await repository.reported(connection, deployment.id)
-        current = await deployment_repository.current(connection, name)
-    return await _resource(name, reported, current, lost=lost)
+    return _resource(name, reported, plan, lost=lost)
 
 
 async def acknowledge(services: Services, name: str, revision: int | None, caller: Caller) -> HoldingsResource:
@@ -72,9 +77,9 @@ async def acknowledge(services: Services, name: str, revision: int | None, calle
             raise ConflictError(f"the current plan of {name} is revision {plan.revision}, not {revision}: {remedy}")
         earlier = await repository.reported(connection, deployment.id)
         rented = carried_out(plan, earlier.holdings or ())
-        lost = await _store(services, connection, deployment, earlier, rented, caller, revision=plan.revision)
+        lost = await _store(services, connection, deployment, plan, earlier, rented, caller, revision=plan.revision)
         reported = await repository.reported(connection, deployment.id)
-    return await _resource(name, reported, current, lost=lost)
+    return _resource(name, reported, plan, lost=lost)
 
 
 def _says(name: str) -> str:
@@ -104,19 +109,29 @@ async def _store(
     services: Services,
     connection: AsyncConnection,
     deployment: Deployment,
+    plan: PlanDocument | None,
     earlier: HoldingsReport,
     holdings: tuple[HoldingDocument, ...],
     caller: Caller,
     *,
     revision: int | None = None,
 ) -> tuple[HoldingDocument, ...]:
-    """Stores the report, and returns what is lost by it. The same again makes the report fresh, and nothing else."""
+    """Stores the report, and returns what is lost by it. The same again makes the report fresh, and nothing else.
+
+    `plan` is the one that holds; None: none that serves."""
     if earlier.holdings is not None and _in_order(earlier.holdings) == _in_order(holdings):
         await repository.confirm(connection, deployment.id, services.now())
         return ()
-    await _check_not_held_twice(connection, deployment, earlier.holdings or (), holdings)
-    lost = beyond(earlier.holdings or (), holdings)
-    await repository.put(connection, deployment.id, holdings, services.now())
+    now, before = services.now(), earlier.holdings or ()
+    begun = lives.counted(holdings)
+    begun.subtract(lives.counted(before))
+    begun = +begun
+    places = await connection.run_sync(last_places, {key[:3] for key in begun})
+    await _check_not_held_twice(connection, deployment, begun, places)
+    lost = beyond(before, holdings)
+    await repository.put(connection, deployment.id, holdings, now)
+    ended = lives.ends(before, holdings, () if plan is None else rented_by(plan), now)
+    await lives.note(connection, deployment.id, begun=begun, ended=ended, places=places, now=now)
     detail: dict[str, object] = {
         "machines": sum(holding.count for holding in holdings),
         "lost": sum(holding.count for holding in lost),
@@ -131,21 +146,18 @@ async def _store(
 async def _check_not_held_twice(
     connection: AsyncConnection,
     deployment: Deployment,
-    earlier: tuple[HoldingDocument, ...],
-    holdings: tuple[HoldingDocument, ...],
+    begun: Collection[MachineKey],
+    places: Mapping[OfferKey, OfferDocument],
 ) -> None:
     """Raises ConflictError for a certain machine that is newly reported here and held by another deployment."""
-    before = repository.counts(earlier)
-    grown = [h for h in holdings if repository.counts([h]).items() - before.items()]
     await sharing.lock(connection)
-    others = await sharing.held_by_others(connection, deployment.id, (h.key[:3] for h in grown))
-    known = await connection.run_sync(last_places, others.keys())
-    for holding in grown:
-        key = holding.key[:3]
+    others = await sharing.held_by_others(connection, deployment.id, (key[:3] for key in begun))
+    for provider, offer_id, contract, _gpu, gpus in begun:
+        key = provider, offer_id, contract
         theirs = others.get(key, [])
-        if key in known and theirs and _is_full(known[key], sum(gpus for _, gpus in theirs), holding.gpus):
+        if key in places and theirs and _is_full(places[key], sum(count for _, count in theirs), gpus):
             names = ", ".join(dict.fromkeys(name for name, _ in theirs))
-            machine = f"{holding.provider} {holding.offer_id} ({holding.contract})"
+            machine = f"{provider} {offer_id} ({contract})"
             remedy = f"a machine serves one deployment; {_says(names)} when it is given back there"
             raise ConflictError(f"{machine} is one machine, and {names} reports it as rented: {remedy}")
 
@@ -161,10 +173,10 @@ def _in_order(holdings: Iterable[HoldingDocument]) -> list[str]:
     return sorted(holding.model_dump_json() for holding in holdings)
 
 
-async def _resource(
-    name: str, reported: HoldingsReport, current: CurrentRow | None, *, lost: tuple[HoldingDocument, ...] = ()
+def _resource(
+    name: str, reported: HoldingsReport, plan: PlanDocument | None, *, lost: tuple[HoldingDocument, ...] = ()
 ) -> HoldingsResource:
-    plan, held = await _plan(current), reported.holdings
+    held = reported.holdings
     difference = Comparison((), ()) if plan is None or held is None else compared(held, plan)
     return HoldingsResource(
         deployment=name,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.avoiding import Loss
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Taken
@@ -44,7 +45,7 @@ class Facts:
     issued. `settled` None: the market has no history (a snapshot), so that all of it counts. `known`: offers that
     were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
     plan, which serves nothing; what is asked for now is not what runs was made for. `taken`: what `market` lacks
-    because other deployments have it; None: it has no other.
+    because other deployments have it; None: it has no other. `losses`: what was lost of late, the first first.
     """
 
     problem: ProblemDocument
@@ -66,6 +67,7 @@ class Facts:
     is_asked: bool = False
     is_behind: bool = False
     taken: Taken | None = None
+    losses: tuple[Loss, ...] = ()
 
     @property
     def carried_out_at(self) -> datetime:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.avoiding import Avoided, avoided, left_out
 from sutler.service.deployments.replanning.decision import margin_usd, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
@@ -43,7 +44,8 @@ class PreparedLook:
     `problem` is the deployment's with the traffic that is seen. `consideration` None: nothing has moved that could
     call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
     has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty. `absent`:
-    what the next look has to know of machines that are not for rent any more.
+    what the next look has to know of machines that are not for rent any more. `avoided`: where machines were lost of
+    late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same.
     """
 
     facts: Facts
@@ -57,6 +59,9 @@ class PreparedLook:
     dark: str
     repeated: PastSearch | None
     absent: Mapping[str, Absence] = field(default_factory=dict)
+    avoided: tuple[Avoided, ...] = ()
+    left_out: int = 0
+    anywhere: bool = False
 
     @property
     def question(self) -> Consideration:
@@ -65,8 +70,9 @@ class PreparedLook:
         return self.consideration
 
 
-def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
-    """What has moved, and what to consider; with `whole_market` on offers that have not settled, too.
+def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False) -> PreparedLook:
+    """What has moved, and what to consider; with `whole_market` on offers that have not settled, too; `anywhere`:
+    also where machines were lost of late.
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
@@ -75,6 +81,8 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
     stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)
+    places = avoided(facts.losses, facts.now, first_s=facts.policy.avoid_lost_s)
+    shunned = set() if anywhere else _shunned(places, translation, stated)
 
     def assessed_with(doubtful: Collection[HoldingKey]) -> Assessed:
         return assess(
@@ -88,6 +96,7 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
             is_carried_out=facts.issued_at <= facts.now < facts.carried_out_at,
             stated=stated.offers,
             doubtful=doubtful,
+            avoided=shunned,
         )
 
     assessed = assessed_with(())
@@ -103,18 +112,38 @@ def prepare(facts: Facts, *, whole_market: bool = False) -> PreparedLook:
     is_cooling = facts.cooling_until is not None
     moved = any(drift.kind in MOVED and (drift.is_urgent or not is_cooling) for drift in drifts)
     consideration, is_whole = None, True
-    repeated = repeated_search(facts, document, assessed, drifts)
+    repeated = repeated_search(facts, document, assessed, drifts, places)
     if repeated is None and _is_needed(facts, drifts):
         settled_only = not (moved or whole_market or facts.is_asked or is_cooling)
         offers = () if dark else stated.for_rent(translation.problem.offers)
+        offers = tuple(offer for offer in offers if key_of(offer) not in shunned)
         offers = settled_offers(offers, facts.settled, stated.offers) if settled_only else offers
         consideration = _consideration(
             facts, plan, translation, assessed, drifts, moved=moved, offers=offers, stated=stated
         )
         is_whole = bool(dark) or not settled_only or facts.settled is None
     return PreparedLook(
-        facts, document, translation, drifts, assessed, consideration, moved, is_whole, dark, repeated, absent
+        facts,
+        document,
+        translation,
+        drifts,
+        assessed,
+        consideration,
+        moved,
+        is_whole,
+        dark,
+        repeated,
+        absent,
+        places,
+        len(shunned),
+        anywhere,
     )
+
+
+def _shunned(places: Sequence[Avoided], translation: Translation, stated: StatedMachines) -> set[OfferKey]:
+    """Offers of places that are avoided; machines that the problem states are never."""
+    offers = (offer for offer in translation.problem.offers if key_of(offer) not in stated.offers)
+    return {key_of(offer) for offer in offers if left_out(offer, places)}
 
 
 def _polled_at(translation: Translation) -> dict[str, datetime]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 
+from sutler.service.deployments.replanning.avoiding import Avoided, is_freed
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.memory import PastSearch
@@ -12,7 +13,7 @@ from sutler.service.documents.problem import ProblemDocument
 
 
 def repeated_search(
-    facts: Facts, document: ProblemDocument, assessed: Assessed, drifts: Sequence[Drift]
+    facts: Facts, document: ProblemDocument, assessed: Assessed, drifts: Sequence[Drift], avoided: Sequence[Avoided]
 ) -> PastSearch | None:
     """The search in vain that would be made again; None: there was none, or it is time for another."""
     before, at = facts.memory.searched, facts.memory.searched_at
@@ -20,17 +21,19 @@ def repeated_search(
         return None
     if any(drift.kind == "refinement" for drift in drifts):
         return None
-    is_same = before.is_for(circumstances(facts, assessed, drifts), rates_of(document))
+    is_same = before.is_for(circumstances(facts, assessed, drifts, avoided), rates_of(document))
     return before if is_same and facts.now < at + timedelta(seconds=facts.policy.refine_s) else None
 
 
-def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift]) -> str:
+def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift], avoided: Sequence[Avoided]) -> str:
     """All that a search depends on but the rates, as one line."""
     kinds = sorted({drift.kind for drift in drifts if drift.kind != "refinement"})
     stands = sorted(f"{'/'.join(map(str, h.key))} x {h.count} {h.price_usd_per_hour:.6g}" for h in assessed.standing)
     cooling = facts.cooling_until is not None
     policy = sha256(facts.policy.model_dump_json().encode()).hexdigest()[:16]
-    return "; ".join([*kinds, *stands, f"market {facts.market_version}", f"cooling {cooling}", f"policy {policy}"])
+    places = sorted(f"not {one.place}" for one in avoided)
+    others = [f"market {facts.market_version}", f"cooling {cooling}", f"policy {policy}"]
+    return "; ".join([*kinds, *stands, *places, *others])
 
 
 def rates_of(document: ProblemDocument) -> dict[str, float]:
@@ -38,7 +41,11 @@ def rates_of(document: ProblemDocument) -> dict[str, float]:
 
 
 def something_has_come(facts: Facts) -> bool:
-    """Since the last look, offers have settled or the cool-down has ended."""
+    """Since the last look, offers have settled, the cool-down has ended, or a place is avoided no longer."""
     since = facts.memory.looked_at
+    if since is None:
+        return False
     moments = (facts.memory.settles_at, facts.issued_at + timedelta(seconds=facts.policy.cooldown_s))
-    return since is not None and any(moment is not None and since < moment <= facts.now for moment in moments)
+    if any(moment is not None and since < moment <= facts.now for moment in moments):
+        return True
+    return is_freed(facts.losses, since, facts.now, first_s=facts.policy.avoid_lost_s)

@@ -89,13 +89,14 @@ def assess(
     is_carried_out: bool = False,
     stated: Collection[OfferKey] = (),
     doubtful: Collection[HoldingKey] = (),
+    avoided: Collection[OfferKey] = (),
 ) -> Assessed:
     """The machines of a plan against what is held and what is for rent.
 
     `doubted`: offers that were not seen since what is held was reported; a single machine that was lost is not
     believed to be for rent again before that. `is_carried_out`: the plan is new, and machines of it that leave the
     market are those that are being rented for it. `doubtful`: machines that count as there although they are neither
-    held nor for rent.
+    held nor for rent. `avoided`: offers of places that failed, where nothing that was lost is rented again.
     """
     held = {holding.key: holding for holding in reported(holdings or ())}
     market = {key_of(offer): offer for offer in offers}
@@ -119,7 +120,8 @@ def assess(
             still = wanted
         if is_carried_out and not lost:
             still = wanted
-        if lost and planned.key[:3] in doubted and (offer is None or _is_single(offer, stated)):
+        is_ghost = planned.key[:3] in doubted and (offer is None or _is_single(offer, stated))
+        if lost and (is_ghost or planned.key[:3] in avoided):
             still = min(still, wanted - lost)
         past = None if settled is None else settled.get(planned.key[:3])
         expected = to_rent.get(planned.key, planned)

@@ -11,11 +11,12 @@ settled market: a lower price or a new offer counts once it has held for `settle
 that does not carry its load is changed. So a market that swings moves nothing.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from sutler.service.deployments.replanning.avoiding import Avoided
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.facts import Facts
@@ -34,6 +35,7 @@ from sutler.solver.plan import Conflict, Plan
 from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption, holdings_of
 
 CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
+MOST_TOLD: Final = 5  # chosen: what a note can say of places; the deployment's `watch` has all
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
 
 
@@ -46,6 +48,7 @@ class State:
     blind: it could not look, as the detail says.
 
     `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
+    `avoided`: where machines were lost of late.
     """
 
     status: Status
@@ -56,13 +59,15 @@ class State:
     load_multiple: float | None = None
     conflicts: tuple[Conflict, ...] = ()
     unseen: int = 0
+    avoided: tuple[Avoided, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a look comes to.
 
-    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once.
+    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once. `prepared`:
+    what it was judged on.
     """
 
     decision: Decision | None
@@ -75,6 +80,7 @@ class Verdict:
     memory: Memory
     look_at: datetime
     alert: str
+    prepared: PreparedLook
 
 
 def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
@@ -119,8 +125,9 @@ def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
         considered=considered,
         state=state,
         memory=memory,
-        look_at=_look_at(prepared.facts, memory),
+        look_at=_look_at(prepared, memory),
         alert="; ".join(alerts.values()) if alerts.keys() - set(prepared.facts.memory.alert.split(",")) else "",
+        prepared=prepared,
     )
 
 
@@ -208,6 +215,7 @@ def _state(
         load_multiple=multiple,
         conflicts=conflicts,
         unseen=0 if facts.reported is not None else sum(one.count for one in prepared.assessed.unseen),
+        avoided=prepared.avoided,
     )
 
 
@@ -264,7 +272,7 @@ def _searched(prepared: PreparedLook, state: State) -> PastSearch | None:
     if state.status == "blind":
         return None
     return PastSearch(
-        circumstances=circumstances(prepared.facts, prepared.assessed, prepared.drifts),
+        circumstances=circumstances(prepared.facts, prepared.assessed, prepared.drifts, prepared.avoided),
         rates_rps=rates_of(prepared.problem),
         status=state.status,
         detail=state.detail,
@@ -283,11 +291,14 @@ def _settling(facts: Facts) -> tuple[datetime | None, datetime | None]:
     return first, last
 
 
-def _look_at(facts: Facts, memory: Memory) -> datetime:
-    """When the cool-down, the calm, the plan's life, the feed's patience or a rental ends, or offers settle."""
+def _look_at(prepared: PreparedLook, memory: Memory) -> datetime:
+    """When the cool-down, the calm, the plan's life, the feed's patience or a rental ends, offers settle, or a place
+    is avoided no longer."""
+    facts = prepared.facts
     policy, now = facts.policy, facts.now
     times = [facts.calm_since + timedelta(seconds=policy.refine_s), facts.carried_out_at]
     times += [time for time in (facts.cooling_until, memory.settles_at) if time is not None]
+    times += [one.until for one in prepared.avoided]
     times += [absence.since + timedelta(seconds=policy.settle_s) for absence in memory.absent.values()]
     if policy.max_age_s is not None:
         times.append(facts.issued_at + timedelta(seconds=policy.max_age_s))
@@ -309,6 +320,7 @@ def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | N
         *_less_than_stated(prepared),
         *_of_dearer_offers(prepared),
         *_beyond_budget(plan, prepared),
+        *_avoided(prepared),
     )
     return replace(prepared.translation, problem=prepared.question.problem, notes=notes)
 
@@ -333,6 +345,23 @@ def _beyond_budget(plan: Plan | None, prepared: PreparedLook) -> Iterable[str]:
     if plan is not None and _is_beyond_budget(plan, prepared):
         budget = prepared.translation.problem.budget_usd_per_hour
         yield f"At today's prices it costs more than the budget of {budget:.4g} $/h: what is not held is dearer now."
+
+
+def _avoided(prepared: PreparedLook) -> Iterable[str]:
+    if prepared.left_out:
+        yield f"{prepared.left_out} offers do not count, since machines were lost there: {_until(prepared.avoided)}."
+    elif prepared.anywhere:
+        yield (
+            f"Machines were lost of late, and the load is carried in no other way than there again: "
+            f"{_until(prepared.avoided)}."
+        )
+
+
+def _until(places: Sequence[Avoided]) -> str:
+    """Places with the times until which they are avoided, the last first, since they are the larger ones."""
+    told = [f"{one.place} until {one.until:%Y-%m-%d %H:%M:%S} UTC" for one in reversed(places)]
+    more = f", and {len(told) - MOST_TOLD} others" if len(told) > MOST_TOLD else ""
+    return ", ".join(told[:MOST_TOLD]) + more
 
 
 def _is_beyond_budget(plan: Plan, prepared: PreparedLook) -> bool:
@@ -363,7 +392,12 @@ def first_step(facts: Facts) -> PreparedLook | Verdict:
 
 
 def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:
-    """The verdict; where what has settled does not carry the load, first the same on all of the market."""
-    if not prepared.is_whole and not any(option.carries and option.is_valid for option in considered.options):
+    """The verdict; where what has settled does not carry the load, first the same on all of the market, and then also
+    where machines were lost of late."""
+    if any(option.carries and option.is_valid for option in considered.options):
+        return conclude(prepared, considered)
+    if not prepared.is_whole:
         return prepare(prepared.facts, whole_market=True)
+    if prepared.left_out:
+        return prepare(prepared.facts, whole_market=True, anywhere=True)
     return conclude(prepared, considered)

@@ -10,16 +10,17 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.growth import stored_growth
 from sutler.service.deployments.sharing.taken import OfferKey, Rented, Taken, Tenant, taken_from
 
 _LOCK: Final = 0x5E71_0002  # any number that no other advisory lock has
 MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
+LATELY: Final = timedelta(hours=1)  # several times as long as a market may be old, which still shows what is held
 USUAL_CARRY_OUT_S: Final = PolicyDocument().carry_out_s
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
     SELECT d.id, d.plan_id, p.finished_at, coalesce((d.policy ->> 'carry_out_s')::float, :usual_s),
-        w.holdings, w.grown
+        w.holdings, (SELECT jsonb_agg(to_jsonb(l)) FROM rental_life l
+            WHERE l.deployment_id = d.id AND l.ended_at IS NULL AND l.began_at > :since)
     FROM deployment d JOIN plan p ON p.id = d.plan_id
     LEFT JOIN watch w ON w.deployment_id = d.id
     WHERE (d.problem -> 'market' -> 'offers') IS NULL
@@ -48,7 +49,8 @@ class Tenants:
 
     async def taken(self, connection: AsyncConnection, me: UUID, now: datetime) -> Taken:
         """What the other deployments have taken."""
-        rows = (await connection.execute(_TENANTS, {"usual_s": USUAL_CARRY_OUT_S})).all()
+        values = {"usual_s": USUAL_CARRY_OUT_S, "since": now - LATELY}
+        rows = (await connection.execute(_TENANTS, values)).all()
         await self._read(connection, {row[1] for row in rows})
         return taken_from([self._tenant(*row) for row in rows], me, now)
 
@@ -71,19 +73,26 @@ class Tenants:
         issued_at: datetime,
         carry_out_s: float,
         holdings: list[dict[str, Any]] | None,
-        grown: dict[str, Any] | None,
+        young: list[dict[str, Any]] | None,
     ) -> Tenant:
         held: Counter[tuple[OfferKey, int]] = Counter()
         for one in holdings or ():
-            held[(one["provider"], one["offer_id"], one["contract"]), one["gpus"]] += one["count"]
+            held[_kind(one)] += one["count"]
+        grown: dict[tuple[OfferKey, int], list[tuple[datetime, int]]] = {}
+        for life in young or ():
+            grown.setdefault(_kind(life), []).append((datetime.fromisoformat(life["began_at"]), life["count"]))
         return Tenant(
             deployment_id,
             issued_at,
             issued_at + timedelta(seconds=carry_out_s),
             self._rentals[plan_id],
             held,
-            stored_growth(grown or {}),
+            grown,
         )
+
+
+def _kind(machines: dict[str, Any]) -> tuple[OfferKey, int]:
+    return (machines["provider"], machines["offer_id"], machines["contract"]), machines["gpus"]
 
 
 async def held_by_others(

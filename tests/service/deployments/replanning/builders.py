@@ -54,6 +54,7 @@ STEADY: Final[dict[str, Any]] = {
     "restart_s": 60.0,
     "drain_s": 30.0,
     "min_rental_s": 0.0,
+    "avoid_lost_s": 0.0,
 }
 
 

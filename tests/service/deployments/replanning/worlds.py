@@ -9,7 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from sutler.service.deployments.holdings.comparison import rented_by
+from sutler.service.deployments.holdings.lives import ends
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.avoiding import Loss
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.replanning.standing_machines import reported
@@ -61,10 +64,12 @@ class World:
         self.held_before: dict[HoldingKey, int] = {}
         self.version = 1
         self.polled_at = self.now
+        self.losses: tuple[Loss, ...] = ()
         self._known: dict[OfferKey, Offer] = {}
         self._history: list[tuple[datetime, tuple[OfferDocument, ...]]] = [
             (self.now - timedelta(days=1), self.offers)
         ]
+        self.poll(*self.offers)
         if self.rented:
             self.reports(holdings_as_planned(self.plan))
 
@@ -73,6 +78,7 @@ class World:
 
     def poll(self, *offers: OfferDocument) -> None:
         """The market is these offers now; none: as it was."""
+        self._known |= {offer.key: an_offer_of(offer) for offer in offers}
         if offers and offers != self.offers:
             self.offers, self.version = offers, self.version + 1
             self._history.append((self.now, offers))
@@ -80,12 +86,18 @@ class World:
 
     def reports(self, holdings: Sequence[HoldingDocument]) -> None:
         """What is rented, since the last poll."""
+        gone = ends(self.holdings or (), holdings, rented_by(self.plan), self.now)
+        for (provider, offer_id, contract, gpu, _gpus), over in gone.items():
+            offer = self._known.get((provider, offer_id, contract))
+            where = (None, None, None) if offer is None else (offer.machine_id, offer.host_id, offer.region)
+            if over.lost:
+                lost = Loss(provider, offer_id, contract, gpu, *where, at=self.now, count=over.lost)
+                self.losses = (*self.losses, lost)
         self.holdings, self.holdings_at = tuple(holdings), self.now
         for each in reported(self.holdings):
             self.held_before[each.key] = max(each.count, self.held_before.get(each.key, 0))
 
     def facts(self, **others: Any) -> Facts:
-        self._known |= {offer.key: an_offer_of(offer) for offer in self.offers}
         facts = Facts(
             problem=self.problem,
             planned=self.planned,
@@ -103,6 +115,7 @@ class World:
             market_version=self.version,
             memory=self.memory,
             now=self.now,
+            losses=self.losses,
         )
         return replace(facts, **others)
 

@@ -1,0 +1,103 @@
+"""Plans do not go back to where machines were lost before the back-off ends, unless nothing else carries the load."""
+
+from datetime import timedelta
+
+from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.documents.market import OfferDocument
+from tests.service.deployments.replanning.builders import a_problem, an_offer
+from tests.service.deployments.replanning.worlds import POLL_S, World, a_world, machines
+
+FIRST_S = 900.0
+SPOT = an_offer("spot", contract="interruptible", region="oslo", price_usd_per_hour=0.5)
+SLICE = an_offer("slice", contract="interruptible", region="oslo", price_usd_per_hour=0.6)
+DEAR = an_offer("dear", provider="bolt", price_usd_per_hour=2.4)
+BACK_OFF = {"avoid_lost_s": FIRST_S}
+WITH_SPOT = a_problem(market={"filter": {"contracts": ["on_demand", "interruptible"]}})
+
+
+def a_fleet_of_spot(*others: OfferDocument) -> World:
+    world = a_world(SPOT, *(others or (DEAR,)), problem=WITH_SPOT, policy=BACK_OFF)
+    assert machines(world) == {"acme/spot": 2}
+    return world
+
+
+def preempted(world: World) -> Verdict:
+    """All interruptible machines are gone, and the market has them for rent again at once."""
+    assert world.holdings is not None
+    world.reports([one for one in world.holdings if one.contract != "interruptible"])
+    world.passes(1)
+    world.poll()
+    return world.look()
+
+
+def seconds_without_spot(world: World, *, at_most_s: float) -> float:
+    """How long it takes until the plan goes back, with a look every minute."""
+    began = world.now
+    while machines(world).get("acme/spot", 0) == 0:
+        assert (world.now - began).total_seconds() < at_most_s
+        world.lives(1)
+    return (world.now - began).total_seconds()
+
+
+def test_after_each_of_three_mass_preemptions_the_plan_stays_away_for_twice_as_long() -> None:
+    world = a_fleet_of_spot()
+    for number in range(3):
+        length_s = FIRST_S * 2**number
+        found = preempted(world)
+        assert machines(world) == {"bolt/dear": 2}
+        (avoided,) = found.state.avoided
+        assert (str(avoided.place), avoided.machines) == ("acme interruptible h100-sxm in oslo", 2)
+        assert (avoided.until - world.losses[-1].at).total_seconds() == length_s
+        away_s = seconds_without_spot(world, at_most_s=2 * length_s)
+        assert length_s - 1 <= away_s <= length_s + 2 * POLL_S
+        assert found.look_at <= avoided.until
+
+
+def test_it_says_why_an_offer_does_not_count_and_until_when() -> None:
+    world = a_fleet_of_spot(DEAR, SLICE)
+    preempted(world)
+    (note,) = [note for note in world.plan.notes if "lost" in note and "do not count" in note]
+    until = world.losses[-1].at + timedelta(seconds=FIRST_S)
+    assert note == (
+        "2 offers do not count, since machines were lost there: "
+        f"acme interruptible h100-sxm in oslo until {until:%Y-%m-%d %H:%M:%S} UTC."
+    )
+
+
+def test_where_nothing_else_carries_the_load_it_is_rented_there_again_and_says_so() -> None:
+    world = a_fleet_of_spot(an_offer("dear", available=1, price_usd_per_hour=2.4))
+    preempted(world)
+    assert machines(world).get("acme/spot", 0) > 0
+    assert any("in no other way than there again" in note for note in world.plan.notes)
+
+
+def test_a_plan_that_is_asked_for_stays_away_too() -> None:
+    world = a_fleet_of_spot()
+    preempted(world)
+    world.passes(60)
+    world.look(is_asked=True)
+    assert machines(world) == {"bolt/dear": 2}
+
+
+def test_machines_that_stand_where_others_were_lost_stay() -> None:
+    world = a_fleet_of_spot()
+    assert world.holdings is not None
+    (held,) = world.holdings
+    world.reports([held.model_copy(update={"count": 1})])
+    world.passes(1)
+    world.poll()
+    world.look()
+    assert machines(world) == {"acme/spot": 1, "bolt/dear": 1}
+
+
+def test_with_0_seconds_it_is_rented_there_again_at_once() -> None:
+    world = a_world(SPOT, DEAR, problem=WITH_SPOT)
+    found = preempted(world)
+    assert (machines(world), found.state.avoided) == ({"acme/spot": 2}, ())
+
+
+def test_what_is_given_back_as_planned_is_no_loss() -> None:
+    world = a_fleet_of_spot()
+    world.poll(SPOT, an_offer("bargain", provider="bolt", price_usd_per_hour=0.1))
+    world.look(is_asked=True)
+    assert (machines(world), world.losses) == ({"bolt/bargain": 2}, ())
