@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
-from sutler.service.db.watch_tables import WatchRow
+from sutler.service.db.watch_tables import RentalLifeRow, WatchRow
 from sutler.service.deployments.schemas import CurrentPlanResource
 from sutler.service.deployments.watch_schema import WatchSummary
 from sutler.service.plans.resources import PlanStatus
@@ -137,8 +137,10 @@ async def change(
     )
 
 
-async def remove(connection: AsyncConnection, deployment: Deployment) -> None:
-    """Removes a deployment; its plans stay."""
+async def remove(connection: AsyncConnection, deployment: Deployment, now: datetime) -> None:
+    """Removes a deployment; its plans stay, and the lives of its machines, of which nobody will report any more."""
+    held = (RentalLifeRow.deployment_id == deployment.id, RentalLifeRow.ended_at.is_(None))
+    await connection.execute(update(RentalLifeRow).where(*held).values(ended_at=now))
     await connection.execute(delete(DeploymentRow).where(DeploymentRow.id == deployment.id))
 
 

@@ -13,7 +13,6 @@ from sutler.service.db.notices import deployment_topic, notify, plan_topic
 from sutler.service.db.queue import Queue
 from sutler.service.deployments import repository
 from sutler.service.deployments.current import CurrentPlans
-from sutler.service.deployments.holdings import lives
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -87,8 +86,7 @@ async def delete(services: Services, name: str, caller: Caller, *, if_match: str
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
-        await lives.end_all(connection, deployment.id, services.now())
-        await repository.remove(connection, deployment)
+        await repository.remove(connection, deployment, services.now())
         await audit.note(connection, caller, "deployment.delete", deployment.target)
         await notify(connection, deployment_topic(name))
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.repository import forget_old_use
 from sutler.service.db.queue import LOOK
-from sutler.service.deployments.holdings import lives
+from sutler.service.deployments.holdings import lives_repository as lives
 from sutler.service.deployments.replanning import repository as replanning
 from sutler.service.deployments.traffic import repository as traffic
 from sutler.service.plans import claims

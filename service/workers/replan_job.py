@@ -21,7 +21,7 @@ from sutler.service.db.queue import Queue
 from sutler.service.deployments import issuing
 from sutler.service.deployments import repository as deployments
 from sutler.service.deployments.diff.difference import difference
-from sutler.service.deployments.holdings.lives import losses
+from sutler.service.deployments.holdings.lives_repository import losses
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository

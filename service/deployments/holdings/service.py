@@ -11,8 +11,9 @@ from sutler.service.auth import audit
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
-from sutler.service.deployments.holdings import lives, repository
+from sutler.service.deployments.holdings import lives_repository, repository
 from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared, rented_by
+from sutler.service.deployments.holdings.lives import counted, ends
 from sutler.service.deployments.holdings.repository import HoldingsReport
 from sutler.service.deployments.holdings.schemas import (
     HoldingDocument,
@@ -123,15 +124,15 @@ async def _store(
         await repository.confirm(connection, deployment.id, services.now())
         return ()
     now, before = services.now(), earlier.holdings or ()
-    begun = lives.counted(holdings)
-    begun.subtract(lives.counted(before))
+    begun = counted(holdings)
+    begun.subtract(counted(before))
     begun = +begun
     places = await connection.run_sync(last_places, {key[:3] for key in begun})
     await _check_not_held_twice(connection, deployment, begun, places)
     lost = beyond(before, holdings)
     await repository.put(connection, deployment.id, holdings, now)
-    ended = lives.ends(before, holdings, () if plan is None else rented_by(plan), now)
-    await lives.note(connection, deployment.id, begun=begun, ended=ended, places=places, now=now)
+    ended = ends(before, holdings, () if plan is None else rented_by(plan), now)
+    await lives_repository.note(connection, deployment.id, begun=begun, ended=ended, places=places, now=now)
     detail: dict[str, object] = {
         "machines": sum(holding.count for holding in holdings),
         "lost": sum(holding.count for holding in lost),

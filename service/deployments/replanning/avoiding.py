@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from sutler.service.deployments.holdings.lives import Loss
 from sutler.solver.problem import Offer
 
 LEAST: Final = 2  # chosen: so many of a host or a pool must go at about the same time, as one may be an accident
@@ -18,21 +19,6 @@ LONGEST: Final = timedelta(days=1)  # chosen: a market of another day is another
 FORGIVEN_AFTER: Final = 4  # chosen: times as long as it was avoided, without a loss
 REMEMBERED: Final = LONGEST * (1 + FORGIVEN_AFTER)
 """What was lost before tells nothing of now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Machines that were lost, where they were as far as that is known, and when that was reported."""
-
-    provider: str
-    offer_id: str
-    contract: str
-    gpu: str
-    machine_id: str | None
-    host_id: str | None
-    region: str | None
-    at: datetime
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.avoiding import Loss
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Taken

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 from uuid import uuid4
@@ -175,6 +176,33 @@ def test_offers_of_a_filled_store_live_through_both_directions(new_database: Sto
             (0.12, None, None),
             (0.0, None, None),
         ]
+
+
+def test_what_is_held_is_held_since_its_report_and_may_be_lost(new_database: StoreSettings) -> None:
+    kind = {"provider": "acme", "offer_id": "1", "gpu": "t4", "gpus": 1, "contract": "on_demand"}
+    reported = [{**kind, "count": 2, "price_usd_per_hour": 1.0}, {**kind, "count": 1, "price_usd_per_hour": 2.0}]
+    with opened(new_database) as engine:
+        upgrade(engine)
+        downgrade(engine, "0009")
+        with engine.begin() as connection:
+            for name, holdings, at in (("told", json.dumps(reported), "2026-11-25T12:00:00Z"), ("never", None, None)):
+                values = {"id": uuid4(), "name": name, "holdings": holdings, "at": at}
+                connection.execute(
+                    text("""
+                    INSERT INTO deployment (id, name, problem, policy, version, revision)
+                    VALUES (:id, :name, '{}', '{}', 1, 0)"""),
+                    values,
+                )
+                connection.execute(
+                    text("""
+                    INSERT INTO watch (deployment_id, holdings, holdings_at)
+                    VALUES (:id, CAST(:holdings AS jsonb), CAST(:at AS timestamptz))"""),
+                    values,
+                )
+        upgrade(engine)
+        lives = "SELECT provider, offer_id, contract, gpu, gpus, count, began_at, ended_at FROM rental_life"
+        since = datetime(2026, 11, 25, 12, tzinfo=UTC)
+        assert found(engine, lives) == [("acme", "1", "on_demand", "t4", 1, 3, since, None)]
 
 
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:

@@ -226,3 +226,23 @@ def test_holdings_go_with_their_deployment(service: Running, deployed: Deployed)
 def test_the_openapi_document_allows_both_bodies(service: Running) -> None:
     schemas = service.get("/openapi.json").json()["components"]["schemas"]
     assert [option["type"] for option in schemas["HoldingsDocument"]["anyOf"]] == ["object", "array"]
+
+
+def test_who_loses_machines_of_its_plan_is_told_where_nothing_is_rented_meanwhile(
+    service: Running, deployed: Deployed
+) -> None:
+    name = deployed()
+    held = service.post(f"/v1/deployments/{name}/holdings/ack").json()["holdings"]
+    [many] = [one for one in held if one["count"] > 1]
+    put(service, name, [])
+
+    def avoided() -> list[dict[str, Any]]:
+        watch = service.get(f"/v1/deployments/{name}").json()["watch"]
+        found: list[dict[str, Any]] = [] if watch is None else watch["avoided"]
+        return found
+
+    [one] = until(avoided)
+    assert one["place"] == f"acme on_demand {many['gpu']}"
+    assert one["machines"] == many["count"]
+    put(service, deployed(), [])
+    assert len(avoided()) == 1, "a deployment on a market of its own tells nobody else"

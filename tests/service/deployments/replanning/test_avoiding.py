@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sutler.service.deployments.replanning.avoiding import Avoided, Loss, avoided, is_freed, left_out
+from sutler.service.deployments.holdings.lives import Loss
+from sutler.service.deployments.replanning.avoiding import Avoided, avoided, is_freed, left_out
 from tests.service.deployments.replanning.builders import START, an_offer, an_offer_of
 
 FIRST_S = 900.0

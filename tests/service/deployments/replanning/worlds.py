@@ -10,9 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from sutler.service.deployments.holdings.comparison import rented_by
-from sutler.service.deployments.holdings.lives import ends
+from sutler.service.deployments.holdings.lives import Loss, ends
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.avoiding import Loss
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.replanning.standing_machines import reported
