@@ -34,6 +34,11 @@ class PolicyDocument(Document):
     """Seconds of traffic that drift is judged by; more where these hold too few requests to tell."""
     shrink_after_s: Annotated[float, Field(ge=0, le=604_800)] = 10_800.0
     """Seconds for which traffic must have been lower before capacity is given up; growth counts at once."""
+    lead_quantile: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.9
+    """Where traffic is climbing: how surely what it comes to by the time that a new machine serves is to be carried,
+    as a probability. Null: machines are ordered only for what is there."""
+    most_growth_factor: Annotated[float, Field(ge=1, le=100)] = 4.0
+    """Times what is there that is ordered for a climb at most."""
     refine_s: Seconds = 1800.0
     """Seconds of calm after which a plan is looked over without any drift."""
     cooldown_s: Annotated[float, Field(ge=0, le=604_800)] = 900.0

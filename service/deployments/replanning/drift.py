@@ -4,7 +4,7 @@ The thresholds are Cauchy's (section 3.5: 20 % for two minutes, a refinement aft
 sample must be large enough to tell a change from noise.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import pi, sqrt
@@ -55,9 +55,17 @@ def fleet_drifts(missing: Sequence[Missing], dearer: Sequence[Dearer]) -> Iterat
 
 
 def traffic_drifts(
-    planned: ProblemDocument, traffic: Mapping[str, ModelTraffic], policy: PolicyDocument
+    planned: ProblemDocument,
+    traffic: Mapping[str, ModelTraffic],
+    policy: PolicyDocument,
+    *,
+    ahead: Callable[[ModelTraffic], float] = lambda traffic: 0.0,
+    lead_s: float = 0.0,
 ) -> Iterator[Drift]:
-    """Rates, mixes and sizes of requests that differ from what the plan was made for, beyond noise."""
+    """Rates, mixes and sizes of requests that differ from what the plan was made for, beyond noise.
+
+    `ahead`: requests/s that a model's traffic is climbing to within `lead_s`, 0 where it is not.
+    """
     if not has_rates(planned):
         return
     for model in planned.models:
@@ -65,7 +73,7 @@ def traffic_drifts(
         if seen is None or seen.state != "live":
             continue
         if carries_load(planned):
-            yield from _rate(model, seen, policy)
+            yield from _rate(model, seen, policy) or _climb(model, ahead(seen), lead_s)
         if seen.requests > 0:
             yield from _mix(model, seen, policy)
             yield from _size(model, seen, policy)
@@ -85,7 +93,20 @@ def timed_drifts(
         yield Drift("refinement", f"nothing has changed for {calm_s:.0f} s", calm_s, policy.refine_s)
 
 
-def _rate(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> Iterator[Drift]:
+def _climb(model: ModelDocument, comes_to_rps: float, lead_s: float) -> list[Drift]:
+    """Any that is not planned for: it is judged by how sure it is, and what comes late is not carried meanwhile."""
+    planned_rps = stated_rps(model)
+    if comes_to_rps <= planned_rps:
+        return []
+    change = comes_to_rps / planned_rps - 1 if planned_rps > 0 else 0.0
+    detail = (
+        f"{model.name}: climbing to {comes_to_rps:.4g} requests/s in {lead_s:.0f} s, when what is ordered now serves; "
+        f"{planned_rps:.4g} were planned ({change:+.0%})"
+    )
+    return [Drift("rate", detail, change, 0.0)]
+
+
+def _rate(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> list[Drift]:
     planned = stated_rps(model)
     stated = stated_work(model)
     peak = min(1.0, seen.peak_work / stated) if stated > 0 else 0.0
@@ -97,7 +118,8 @@ def _rate(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> I
         how = f"over {over_s:.0f} s" if change > 0 else f"at most for {policy.shrink_after_s:.0f} s"
         how = "with those that are stated" if seen.is_raised else how
         detail = f"{model.name}: {load:.4g} requests/s {how}, {planned:.4g} were planned ({change:+.0%})"
-        yield Drift("rate", detail, abs(change), threshold)
+        return [Drift("rate", detail, abs(change), threshold)]
+    return []
 
 
 def _mix(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> Iterator[Drift]:

@@ -75,6 +75,21 @@ class Facts:
         return self.issued_at + timedelta(seconds=self.policy.carry_out_s)
 
     @property
+    def lead_s(self) -> float:
+        """Seconds until a machine that is ordered now serves: start-up and download."""
+        largest_gb = max((rental.storage_gb for rental in self.plan.rentals), default=0.0)
+        return self.policy.startup_s + largest_gb / self.policy.download_gb_per_s
+
+    def climbing_to(self, traffic: ModelTraffic, further_s: float = 0.0) -> float:
+        """Requests/s that a model's traffic is climbing to by then, or `further_s` later; 0 where it is not climbing."""
+        quantile, trend = self.policy.lead_quantile, traffic.trend
+        if quantile is None or trend is None or traffic.last_at is None:
+            return 0.0
+        since_s = max(0.0, (self.now - traffic.last_at).total_seconds())
+        comes_to = trend.rps(since_s + self.lead_s + further_s, quantile)
+        return min(comes_to, self.policy.most_growth_factor * traffic.rate_rps)
+
+    @property
     def calm_since(self) -> datetime:
         """When the fleet was last sought."""
         return min(self.now, max(self.issued_at, self.memory.searched_at or self.issued_at))

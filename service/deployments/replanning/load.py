@@ -1,11 +1,17 @@
 """The problem with the traffic that is seen in the place of what was stated."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from sutler.service.deployments.traffic.planned import shapes, stated_rps
-from sutler.service.deployments.traffic.window import ModelTraffic, WorkloadShape, WorkloadTraffic, work
+from sutler.service.deployments.traffic.window import (
+    RISE_FRACTION,
+    ModelTraffic,
+    WorkloadShape,
+    WorkloadTraffic,
+    work,
+)
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument, WorkloadDocument
 
@@ -46,11 +52,16 @@ def _shapes_by_model(problem: ProblemDocument) -> dict[str, tuple[WorkloadShape,
 
 
 def seen(
-    problem: ProblemDocument, traffic: Mapping[str, ModelTraffic], planned: ProblemDocument | None
+    problem: ProblemDocument,
+    traffic: Mapping[str, ModelTraffic],
+    planned: ProblemDocument | None,
+    *,
+    ahead: Callable[[ModelTraffic], float] = lambda traffic: 0.0,
 ) -> ProblemDocument:
     """The problem whose models get the traffic that is known well; the others keep what the plan was made for.
 
-    `planned` None: the others get what is stated, which is news.
+    `planned` None: the others get what is stated, which is news. `ahead`: requests/s that a model's traffic is
+    climbing to.
     """
     if not has_rates(problem):
         return problem
@@ -60,6 +71,8 @@ def seen(
         known = traffic.get(model.name)
         if known is not None and known.state == "live" and known.requests > 0:
             factor = load_factor(known, before[model.name]) if carries_load(problem) and model.name in before else 1.0
+            if carries_load(problem) and known.rate_rps > 0:
+                factor = max(factor, ahead(known) / known.rate_rps)
             models.append(_with_traffic(model, known, factor))
         else:
             models.append(_as_planned(model, before.get(model.name)))
@@ -69,11 +82,13 @@ def seen(
 def lasting_rps(traffic: ModelTraffic, planned_rps: float) -> float:
     """The rate, but for a surge: it counts once it has lasted for half of the window, and then as in the newer half.
 
-    One that only begins to fill the window would else be planned for again and again.
+    One that only begins to fill the window would else be planned for again and again, and a storm of some seconds
+    for as long as the window remembers it.
     """
-    if not traffic.newer_rps > traffic.older_rps or traffic.rate_rps <= planned_rps:
+    if traffic.newer_rps == traffic.older_rps or traffic.rate_rps <= planned_rps:
         return traffic.rate_rps
-    return traffic.newer_rps if traffic.older_rps > planned_rps else planned_rps
+    least_rps = planned_rps * (1 + RISE_FRACTION)
+    return traffic.newer_rps if min(traffic.older_rps, traffic.newer_rps) > least_rps else planned_rps
 
 
 def load_factor(traffic: ModelTraffic, planned: ModelDocument) -> float:

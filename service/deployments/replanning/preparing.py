@@ -76,7 +76,13 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
-    document = seen(facts.problem, facts.traffic, None if facts.is_asked or facts.is_behind else facts.planned)
+    document = seen(
+        facts.problem,
+        facts.traffic,
+        None if facts.is_asked or facts.is_behind else facts.planned,
+        # What is ordered is to last for a window: until there is something new to tell of the climb.
+        ahead=lambda traffic: facts.climbing_to(traffic, facts.policy.window_s),
+    )
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
@@ -105,7 +111,7 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
     assessed = assessed_with(doubtful) if doubtful else assessed
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
-        *traffic_drifts(facts.planned, facts.traffic, facts.policy),
+        *traffic_drifts(facts.planned, facts.traffic, facts.policy, ahead=facts.climbing_to, lead_s=facts.lead_s),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
     )

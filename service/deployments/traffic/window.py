@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from math import inf, log, sqrt
 from typing import Final, Literal
 
+from sutler.service.deployments.traffic.trend import SLICES, Trend, trend_of
+
 ENOUGH_REQUESTS: Final = 100  # their number is known to a tenth (one standard deviation)
 LEAST_COVERED: Final = 0.5  # of the shortest window
 SILENT_AFTER: Final = 3.0  # windows, or lengths of the last observation
 PEAK_PARTS: Final = 6  # of the time that a lull has to last: means over them are the peaks in it
-RISE_FRACTION: Final = 0.2  # by which the newer half of a window has more where traffic is rising
+RISE_FRACTION: Final = 0.2  # by which one half of a window has more than the other where traffic rises or falls
+PARTS_OF_WINDOW: Final = 8  # chosen: a climb that doubles traffic within a window is seen in half of it
 OUTPUT_WEIGHT: Final = 4.0  # what an output token costs in input tokens, about as hosted models are priced
 CLOCKS_DIFFER_S: Final = 60.0  # of two sources
 AHEAD: Final = timedelta(seconds=5)  # clocks that differ by more than that are not believed
@@ -64,7 +67,7 @@ class ModelTraffic:
     `state` is never: nothing was ever seen; silent: nothing is any more; thin: too little to tell; live: it is known.
     `older_rps` and `newer_rps`: in the two halves of the window; the rate where these do not differ beyond chance.
     `peak_work`: the most work in the time that a lull has to last, in input tokens/s; infinite where it is not known
-    for so long. `is_raised`: to what is stated, beyond what was seen.
+    for so long. `is_raised`: to what is stated, beyond what was seen. `trend`: where it is climbing to.
     """
 
     model: str
@@ -78,6 +81,7 @@ class ModelTraffic:
     older_rps: float = 0.0
     newer_rps: float = 0.0
     is_raised: bool = False
+    trend: Trend | None = None
 
 
 def model_traffic(
@@ -113,17 +117,26 @@ def model_traffic(
     rate = sum(workload.rate_rps for workload in workloads)
     peak = _peak(told, window_s=window_s, lull_s=lull_s)
     older, newer = _halves(told, length_s, rate_rps=rate)
-    return ModelTraffic(model, state, length_s, sums.requests, rate, last_at, workloads, peak, older, newer)
+    slice_s = max(window_s / PARTS_OF_WINDOW, (newest.ended_at - newest.started_at).total_seconds())
+    trend = _trend(told, slice_s) if state == "live" else None
+    return ModelTraffic(
+        model, state, length_s, sums.requests, rate, last_at, workloads, peak, older, newer, trend=trend
+    )
+
+
+def _trend(told: "_Told", slice_s: float) -> Trend | None:
+    slices = [told.between(-(number + 1) * slice_s, -number * slice_s) for number in range(max(SLICES))]
+    return trend_of([one.told_requests for one in slices], [one.covered_s for one in slices], slice_s)
 
 
 def _halves(told: "_Told", length_s: float, *, rate_rps: float) -> tuple[float, float]:
-    """Requests/s of the older and the newer half of the window, where the newer one has clearly more."""
+    """Requests/s of the older and the newer half of the window, where one of them has clearly more."""
     older, newer = told.between(-length_s, -length_s / 2), told.between(-length_s / 2, 0.0)
     rates = [sum(workload.rate_rps for workload in half.workloads()) for half in (older, newer)]
     is_told = min(older.covered_s, newer.covered_s) >= LEAST_COVERED * length_s / 2
     chance = 2 * sqrt(2 / max(1.0, older.requests))
-    rises = is_told and rates[1] > rates[0] * (1 + RISE_FRACTION + chance)
-    return (rates[0], rates[1]) if rises else (rate_rps, rate_rps)
+    differ = is_told and max(rates) > min(rates) * (1 + RISE_FRACTION + chance)
+    return (rates[0], rates[1]) if differ else (rate_rps, rate_rps)
 
 
 def work(rate_rps: float, input_tokens: float, output_tokens: float) -> float:
@@ -253,6 +266,11 @@ class _Sums:
     @property
     def requests(self) -> float:
         return sum(sums[0] for sums in self._counts)
+
+    @property
+    def told_requests(self) -> float:
+        """Those that come in the time that is told of, at the rate of all sources."""
+        return sum(sums[1] for sums in self._counts) * self.covered_s
 
     def is_enough(self, planned_rps: float, window_s: float) -> bool:
         expected = max(self.requests, planned_rps * self.covered_s)
