@@ -214,7 +214,10 @@ def _of_pipelines(
     caps = np.array([p.max_batch or MAX_SEQUENCES for p in pipelines], dtype=np.int64)
     split, one = layers if layers.any() else None, pipelines[0]
     served, cap = problem.models[model].at(one.precision), one.power_cap_fraction
-    return _rated(problem, supply, model, served, shapes, one.role, cap, layers=split, caps=caps)
+    found, owner = _rated(problem, supply, model, served, shapes, one.role, cap, layers=split, caps=caps)
+    started = np.array([p.max_batch for p in pipelines], dtype=np.int64)[owner]
+    # A point of few long requests counts on no more sequences than its memory holds: the engine takes more of others.
+    return replace(found, max_batch=np.where(started > 0, started, found.max_batch)), owner
 
 
 def joined(parts: Sequence[Candidates], problem: Problem) -> Candidates:

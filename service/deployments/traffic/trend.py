@@ -17,7 +17,12 @@ from scipy.special import ndtri, xlogy
 
 from sutler.solver.arrays import FloatArray
 
-SLICES: Final = (4, 8, 16, 32)  # chosen: four tell a line from a step; the shortest stretch that is clear is the newest
+SLICES: Final = (
+    4,
+    8,
+    16,
+    32,
+)  # chosen: four tell a line from a step; the shortest stretch that is clear is the newest
 CLEAR: Final = 4.0  # standard errors of growth above none: chance alone reaches that once in 30,000 looks
 LAGGING: Final = 2.0  # standard deviations: a climb that has ended is worth more to know than one that goes on
 ROUNDS: Final = 20  # of Newton's method, which has settled after five

@@ -27,6 +27,7 @@ from sutler.solver.replanning.standing import StandingFleet, capacity_rps, stand
 from sutler.solver.strategies import greedy, round_robin
 from sutler.solver.strategies.comparing import StrategyPlan
 from sutler.solver.strategies.rules import spread_evenly
+from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import mixes_of
 from sutler.solver.verify import verify
 from tests.looped import for_each
@@ -257,3 +258,20 @@ def test_mixes_follow_what_is_offered() -> None:
     assert mixed[0].tolist() == pytest.approx([demand / sum(DEMANDS) for demand in DEMANDS])
     assert (mixed[1] > 0).tolist() == [True, False, True, False]
     assert (mixed[2] > 0).tolist() == [False, True, False, True]
+
+
+def test_an_engine_takes_as_many_sequences_as_it_was_started_with_whichever_of_its_requests_it_is_given() -> None:
+    """Of long requests alone its memory holds fewer: what is said of the others must not rest on that."""
+    problem = four_workloads()
+    plan = solve(problem)
+    started = tuple(replace(replica, max_batch=MAX_SEQUENCES) for replica in plan.replicas)
+    holdings = holdings_of(plan.rentals)
+    held, standing = with_held(problem, holdings), standing_of(replace(plan, replicas=started), holdings)
+    found = standing_candidates(held, standing)
+    alone = found.others.rps[:, : len(DEMANDS)]
+    assert ((alone > 0).sum(axis=1) < len(DEMANDS)).any()
+    assert set(found.candidates.max_batch.tolist()) | set(found.others.max_batch.tolist()) == {MAX_SEQUENCES}
+    fleet = standing_fleet(held, standing, found)
+    assert fleet is not None
+    for replica in fleet.under(fleet.as_routed(plan.routing)).replicas:
+        assert {rate.workload for rate in replica.sustained_rps} == {w.name for w in problem.models[0].workloads}
