@@ -1,0 +1,90 @@
+"""Machines are ordered for the traffic that there will be once they serve, and not for a storm that is over by then."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from benchmarks.lead_time import LEAD_S, SHAPES, Autoscaler, Shape, Sutler, lived
+from sutler.service.deployments.traffic.window import Observation
+from tests.service.deployments.replanning.builders import START, a_problem, an_offer, known_of
+from tests.service.deployments.replanning.worlds import World, a_world, machines
+
+CLIMB, DOUBLING, STEP, STORM, _, STEADY = SHAPES
+SLICE_S = 15.0
+
+
+def reports(rps: Callable[[float], float], *, until_s: float) -> list[Observation]:
+    """Of a gateway, every 15 s and evenly."""
+    found = []
+    for number in range(round((until_s + 7200) / SLICE_S)):
+        begin_s = -7200 + number * SLICE_S
+        requests, begin = rps(begin_s + SLICE_S / 2) * SLICE_S, START + timedelta(seconds=begin_s)
+        buckets = ((500.0, 250.0, requests),)
+        found.append(Observation("chat", "g", begin, begin + timedelta(seconds=SLICE_S), requests, buckets))
+    return found
+
+
+def climbed(seconds: float, **policy: float | None) -> World:
+    """A load of 200 requests/s has climbed by 2 % every 5 s for so long."""
+    problem = a_problem(200.0, 1e-4)
+    world = a_world(an_offer(available=500), problem=problem, policy={"shrink_after_s": 3600.0, **policy})
+    world.now = START + timedelta(seconds=seconds)
+    world.poll()
+    told = reports(lambda t_s: 200.0 * 1.02 ** (max(0.0, t_s) / 5), until_s=seconds)
+    world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
+    return world
+
+
+def test_a_climb_is_planned_for_as_it_will_be_when_new_machines_serve_and_for_a_window_more() -> None:
+    world = climbed(240.0)
+    found = world.look()
+    [drift] = [one for one in found.drifts if one.kind == "rate"]
+    lead_s = world.facts().lead_s
+    then_rps = 200.0 * 1.02 ** ((240.0 + lead_s + world.policy.window_s) / 5)
+    assert lead_s == pytest.approx(LEAD_S, abs=1.0)
+    assert machines(world)["acme/large"] >= then_rps * 1.2 / 20.0
+    assert "requests/s" in drift.detail
+
+
+def test_a_climb_that_rates_so_far_do_not_show_is_told_as_such() -> None:
+    world = climbed(60.0)
+    [drift] = [one for one in world.look().drifts if one.kind == "rate"]
+    assert "climbing to" in drift.detail
+    assert f"in {world.facts().lead_s:.0f} s, when what is ordered now serves" in drift.detail
+    assert world.revisions
+
+
+def test_without_a_quantile_what_is_there_is_planned_for() -> None:
+    world = climbed(60.0, lead_quantile=None)
+    assert world.look().drifts == ()
+    assert world.revisions == []
+
+
+def test_no_more_is_ordered_than_the_policy_allows_times_what_is_there() -> None:
+    world = climbed(240.0, most_growth_factor=1.5)
+    world.look()
+    rate_rps = world.traffic["chat"].rate_rps
+    assert machines(world)["acme/large"] <= rate_rps * 1.5 * 1.2 / 20.0 + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [CLIMB, DOUBLING], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("slice_s", [15.0, 60.0])
+def test_of_a_climb_as_much_is_carried_as_the_quantile_promises(shape: Shape, slice_s: float) -> None:
+    found = [lived(shape, Sutler(0.9), slice_s=slice_s, seed=seed).under for seed in range(2)]
+    assert max(found) <= 0.1
+    assert lived(shape, Sutler(None), slice_s=slice_s, seed=0).under > 0.2
+
+
+@pytest.mark.parametrize("slice_s", [15.0, 60.0])
+def test_a_storm_of_ten_seconds_orders_nothing(slice_s: float) -> None:
+    assert (
+        lived(STORM, Sutler(0.9), slice_s=slice_s, seed=0).most
+        == lived(STEADY, Sutler(0.9), slice_s=slice_s, seed=0).most
+    )
+
+
+def test_a_step_is_planned_for_as_it_is() -> None:
+    found = lived(STEP, Sutler(0.9), slice_s=SLICE_S, seed=0)
+    assert found.most <= lived(STEP, Autoscaler(), slice_s=SLICE_S, seed=0).most + 1
