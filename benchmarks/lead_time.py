@@ -6,7 +6,8 @@ of a gateway; machines serve once they have started and fetched the weights. Tra
 or does nothing. Beside sutler as it is: sutler that orders for what is there alone (`lead_quantile: null`), and a
 plain autoscaler, which keeps machines as busy as sutler's headroom leaves them and gives up what five minutes did
 not need (as Kubernetes' does by default). Windows are the gateway's reports; the first that count come when the
-change could have been seen, which is two windows of the policy, and what was ordered then serves.
+change could have been seen, which is two windows of the policy, and what was ordered then serves; the last of a climb
+when what was ordered at its end does.
 """
 
 import math
@@ -43,17 +44,19 @@ POLICY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Requests/s by seconds after the change, for so long; `is_new`: there is something to be seen first."""
+    """Requests/s by seconds after the change, for so long, of which windows count until `counts_s`; `is_new`: there
+    is something to be seen first."""
 
     name: str
     rps: Callable[[float], float]
     length_s: float
+    counts_s: float = math.inf
     is_new: bool = True
 
 
 SHAPES: Final = (
-    Shape("2 % per 5 s", lambda t: BASE_RPS * 1.02 ** (min(t, 600) / 5), 3600.0),
-    Shape("x 2 in 10 min", lambda t: BASE_RPS * 2 ** (min(t, 600) / 600), 3600.0),
+    Shape("2 % per 5 s", lambda t: BASE_RPS * 1.02 ** (min(t, 600) / 5), 3600.0, 600.0 + LEAD_S),
+    Shape("x 2 in 10 min", lambda t: BASE_RPS * 2 ** (min(t, 600) / 600), 3600.0, 600.0 + LEAD_S),
     Shape("x 3 at once", lambda t: BASE_RPS * 3, 3600.0),
     Shape("x 10 for 10 s", lambda t: BASE_RPS * (10 if t <= 10 else 1), 3600.0),
     Shape("swings in 2 h", lambda t: BASE_RPS * (1.5 + math.sin(2 * math.pi * t / 7200)), 14_400.0, is_new=False),
@@ -158,7 +161,7 @@ def lived(shape: Shape, keeper: Keeper, *, slice_s: float, seed: int) -> Outcome
         most = max(most, fleet.paid)
         fleet.until(at_s + slice_s)
         rows.append((at_s + slice_s, shape.rps(at_s + slice_s / 2), fleet.serving * RPS_PER_MACHINE))
-    counted = [(rps, capacity) for end_s, rps, capacity in rows if end_s > first_s]
+    counted = [(rps, capacity) for end_s, rps, capacity in rows if first_s < end_s <= shape.counts_s]
     missing = sum(max(0.0, rps - capacity) for _, rps, capacity in rows)
     return Outcome(
         sum(rps > capacity for rps, capacity in counted) / len(counted),
@@ -172,13 +175,7 @@ def lived(shape: Shape, keeper: Keeper, *, slice_s: float, seed: int) -> Outcome
 def _reports(shape: Shape, draw: np.random.Generator, slice_s: float) -> Iterator[Observation]:
     for begin_s in np.arange(-WARM_S, shape.length_s, slice_s):
         middle_s = float(begin_s) + slice_s / 2
-        rps = (
-            shape.rps(middle_s)
-            if shape.is_new and middle_s > 0
-            else BASE_RPS
-            if shape.is_new
-            else shape.rps(middle_s)
-        )
+        rps = BASE_RPS if shape.is_new and middle_s <= 0 else shape.rps(middle_s)
         requests = float(draw.poisson(rps * slice_s))
         begin = START + timedelta(seconds=float(begin_s))
         yield Observation(

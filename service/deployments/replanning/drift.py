@@ -100,8 +100,8 @@ def _climb(model: ModelDocument, comes_to_rps: float, lead_s: float) -> list[Dri
         return []
     change = comes_to_rps / planned_rps - 1 if planned_rps > 0 else 0.0
     detail = (
-        f"{model.name}: climbing to {comes_to_rps:.4g} requests/s in {lead_s:.0f} s, when what is ordered now serves; "
-        f"{planned_rps:.4g} were planned ({change:+.0%})"
+        f"{model.name}: climbing to {comes_to_rps:.4g} requests/s in {lead_s:.0f} s, when what is ordered now "
+        f"serves; {planned_rps:.4g} were planned ({change:+.0%})"
     )
     return [Drift("rate", detail, change, 0.0)]
 

@@ -81,7 +81,7 @@ class Facts:
         return self.policy.startup_s + largest_gb / self.policy.download_gb_per_s
 
     def climbing_to(self, traffic: ModelTraffic, further_s: float = 0.0) -> float:
-        """Requests/s that a model's traffic is climbing to by then, or `further_s` later; 0 where it is not climbing."""
+        """Requests/s that a model is climbing to by then, or `further_s` later; 0 where its traffic does not climb."""
         quantile, trend = self.policy.lead_quantile, traffic.trend
         if quantile is None or trend is None or traffic.last_at is None:
             return 0.0

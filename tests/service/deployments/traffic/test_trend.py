@@ -24,7 +24,7 @@ def found(rps: Callable[[float], float], *, now_s: float, seed: int) -> Trend | 
 
 def climbing(t_s: float) -> float:
     """From 20 requests/s on by 2 % every 5 s."""
-    return 20.0 * 1.02 ** (max(0.0, t_s) / 5)
+    return float(20.0 * 1.02 ** (max(0.0, t_s) / 5))
 
 
 @pytest.mark.parametrize("rps", [2.0, 20.0, 200.0])
