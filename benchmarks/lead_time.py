@@ -28,8 +28,8 @@ BASE_RPS: Final = 200.0
 RPS_PER_MACHINE: Final = 20.0
 HEADROOM: Final = 0.2
 USD_PER_HOUR: Final = 2.0
-LEAD_S: Final = 90.0 + 17.7 / 0.25
-"""Start-up, and 16 GB of weights with their tenth more of disk at 0.25 GB/s."""
+LEAD_S: Final = 90.0 + 16.06 / 0.25
+"""Start-up, and the weights of Llama 3.1 8B at 0.25 GB/s."""
 WARM_S: Final = 4 * 3600.0
 SEEN_AFTER_S: Final = 240.0
 POLICY: Final = {

@@ -26,6 +26,7 @@ from sutler.service.translation.offers import to_offer
 from sutler.service.translation.stored_market import MarketStore
 from sutler.solver.catalog.entries import ModelSpec, usual_kv_precision
 from sutler.solver.errors import UnknownNameError
+from sutler.solver.market.pools import checkpoint_gb
 from sutler.solver.problem import (
     Estimates,
     LatencyLimit,
@@ -145,6 +146,15 @@ def _models(
     _check_measured_workloads(document, models)
     gpus.check_names()
     return models
+
+
+def largest_download_gb(document: ProblemDocument) -> float:
+    """What a new machine fetches at most; 0 where no architecture is known. Raises what `to_problem` raises."""
+    found = [0.0]
+    for number, model in enumerate(document.models):
+        spec = _spec(f"models[{number}]", model, None, [], is_needed=not document.throughput.only)
+        found += [checkpoint_gb(spec, precision) for precision in model.precisions if spec is not None]
+    return max(found)
 
 
 def _measured(document: ProblemDocument) -> tuple[MeasuredRate, ...]:

@@ -59,12 +59,13 @@ def traffic_drifts(
     traffic: Mapping[str, ModelTraffic],
     policy: PolicyDocument,
     *,
-    ahead: Callable[[ModelTraffic], float] = lambda traffic: 0.0,
+    ahead: Callable[[ModelTraffic, float], float] = lambda traffic, within_s: 0.0,
     lead_s: float = 0.0,
 ) -> Iterator[Drift]:
     """Rates, mixes and sizes of requests that differ from what the plan was made for, beyond noise.
 
-    `ahead`: requests/s that a model's traffic is climbing to within `lead_s`, 0 where it is not.
+    `ahead`: requests/s that a model's traffic is climbing to in so many seconds, 0 where it is not; it counts for
+    what is ordered now, which serves in `lead_s`.
     """
     if not has_rates(planned):
         return
@@ -73,7 +74,7 @@ def traffic_drifts(
         if seen is None or seen.state != "live":
             continue
         if carries_load(planned):
-            yield from _rate(model, seen, policy) or _climb(model, ahead(seen), lead_s)
+            yield from _rate(model, seen, policy) or _climb(model, ahead(seen, lead_s), lead_s)
         if seen.requests > 0:
             yield from _mix(model, seen, policy)
             yield from _size(model, seen, policy)

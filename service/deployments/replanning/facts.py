@@ -74,19 +74,13 @@ class Facts:
         """When the plan is taken to be carried out."""
         return self.issued_at + timedelta(seconds=self.policy.carry_out_s)
 
-    @property
-    def lead_s(self) -> float:
-        """Seconds until a machine that is ordered now serves: start-up and download."""
-        largest_gb = max((rental.storage_gb for rental in self.plan.rentals), default=0.0)
-        return self.policy.startup_s + largest_gb / self.policy.download_gb_per_s
-
-    def climbing_to(self, traffic: ModelTraffic, further_s: float = 0.0) -> float:
-        """Requests/s that a model is climbing to by then, or `further_s` later; 0 where its traffic does not climb."""
+    def climbing_to(self, traffic: ModelTraffic, within_s: float) -> float:
+        """Requests/s that a model's traffic is climbing to in so many seconds; 0 where it does not climb."""
         quantile, trend = self.policy.lead_quantile, traffic.trend
         if quantile is None or trend is None or traffic.last_at is None:
             return 0.0
         since_s = max(0.0, (self.now - traffic.last_at).total_seconds())
-        comes_to = trend.rps(since_s + self.lead_s + further_s, quantile)
+        comes_to = trend.rps(since_s + within_s, quantile)
         return min(comes_to, self.policy.most_growth_factor * traffic.rate_rps)
 
     @property

@@ -21,7 +21,7 @@ from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.simulation.simulated import known_deratings
 from sutler.service.translation.to_plan import solver_plan
-from sutler.service.translation.to_problem import Translation, to_problem
+from sutler.service.translation.to_problem import Translation, largest_download_gb, to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, HoldingKey, standing_of
@@ -76,12 +76,13 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
+    lead_s = _lead_s(facts)
     document = seen(
         facts.problem,
         facts.traffic,
         None if facts.is_asked or facts.is_behind else facts.planned,
         # What is ordered is to last for a window: until there is something new to tell of the climb.
-        ahead=lambda traffic: facts.climbing_to(traffic, facts.policy.window_s),
+        ahead=lambda traffic: facts.climbing_to(traffic, lead_s + facts.policy.window_s),
     )
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
@@ -111,7 +112,7 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
     assessed = assessed_with(doubtful) if doubtful else assessed
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
-        *traffic_drifts(facts.planned, facts.traffic, facts.policy, ahead=facts.climbing_to, lead_s=facts.lead_s),
+        *traffic_drifts(facts.planned, facts.traffic, facts.policy, ahead=facts.climbing_to, lead_s=lead_s),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
     )
@@ -144,6 +145,11 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
         len(shunned),
         anywhere,
     )
+
+
+def _lead_s(facts: Facts) -> float:
+    """Seconds until a machine that is ordered now serves: start-up and download."""
+    return facts.policy.startup_s + largest_download_gb(facts.problem) / facts.policy.download_gb_per_s
 
 
 def _shunned(places: Sequence[Avoided], translation: Translation, stated: StatedMachines) -> set[OfferKey]:

@@ -82,7 +82,7 @@ def _climb(counts: FloatArray, covered_s: FloatArray, at_s: FloatArray) -> Trend
     spread = dispersion * np.linalg.inv(information)
     is_clear = beta[1] > CLEAR * sqrt(spread[1, 1])
     is_a_step = _deviance(counts, mean) > _deviance_of_a_step(counts, covered_s)
-    if not is_clear or is_a_step or _has_ended(counts, mean, dispersion):
+    if not is_clear or is_a_step or _has_ended(counts, mean):
         return None
     scale = -at_s[0]
     return Trend(
@@ -94,9 +94,11 @@ def _climb(counts: FloatArray, covered_s: FloatArray, at_s: FloatArray) -> Trend
     )
 
 
-def _has_ended(counts: FloatArray, mean: FloatArray, dispersion: float) -> bool:
-    """Whether the newest quarter lags behind the line by more than chance."""
-    newest = slice(-(len(counts) // 4), None)
+def _has_ended(counts: FloatArray, mean: FloatArray) -> bool:
+    """Whether the newest quarter lags behind the line by more than chance, which is what neighbouring slices
+    differ by."""
+    newest, off = slice(-(len(counts) // 4), None), (counts - mean) / np.sqrt(mean)
+    dispersion = max(1.0, float((np.diff(off) ** 2).mean()) / 2)
     expected = mean[newest].sum()
     return bool(counts[newest].sum() < expected - LAGGING * sqrt(dispersion * expected))
 
