@@ -22,12 +22,17 @@ class Comparison:
     unplanned: tuple[HoldingDocument, ...]
 
 
+def counted(holdings: Iterable[HoldingDocument]) -> Counter[MachineKey]:
+    """Machines of each kind."""
+    found: Counter[MachineKey] = Counter()
+    for holding in holdings:
+        found[holding.key] += holding.count
+    return found
+
+
 def beyond(these: Iterable[HoldingDocument], others: Iterable[HoldingDocument]) -> tuple[HoldingDocument, ...]:
     """The machines that are more in `these` than in `others`; of an offer at several prices, the dearest."""
-    covered: Counter[MachineKey] = Counter()
-    for other in others:
-        covered[other.key] += other.count
-    found = []
+    covered, found = counted(others), []
     for holding in sorted(these, key=lambda holding: (holding.key, holding.price_usd_per_hour)):
         common = min(covered[holding.key], holding.count)
         covered[holding.key] -= common

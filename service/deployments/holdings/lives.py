@@ -4,11 +4,11 @@ A machine is *lost* if it is held no more although the plan that holds wants it;
 ended by itself.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sutler.service.deployments.holdings.comparison import beyond, counted
 from sutler.service.deployments.holdings.schemas import HoldingDocument, MachineKey
 
 
@@ -35,14 +35,6 @@ class Ends:
     lost: int
 
 
-def counted(holdings: Iterable[HoldingDocument]) -> Counter[MachineKey]:
-    """Machines of each kind."""
-    found: Counter[MachineKey] = Counter()
-    for holding in holdings:
-        found[holding.key] += holding.count
-    return found
-
-
 def ends(
     earlier: Iterable[HoldingDocument],
     holdings: Iterable[HoldingDocument],
@@ -50,13 +42,10 @@ def ends(
     now: datetime,
 ) -> dict[MachineKey, Ends]:
     """What went between two reports, by what the plan wants."""
-    earlier = tuple(earlier)
-    after, planned = counted(holdings), counted(wanted)
+    earlier, holdings = tuple(earlier), tuple(holdings)
+    missing = counted(beyond(wanted, holdings))
     expired = counted(h for h in earlier if h.expires_at is not None and h.expires_at <= now)
-    found = {}
-    for key, before in counted(earlier).items():
-        gone = before - after[key]
-        if gone > 0:
-            missing = max(0, min(before, planned[key]) - after[key])
-            found[key] = Ends(gone, max(0, missing - expired[key]))
-    return found
+    return {
+        key: Ends(gone, max(0, min(gone, missing[key]) - expired[key]))
+        for key, gone in counted(beyond(earlier, holdings)).items()
+    }

@@ -12,8 +12,15 @@ from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import lives_repository, repository
-from sutler.service.deployments.holdings.comparison import Comparison, beyond, carried_out, compared, rented_by
-from sutler.service.deployments.holdings.lives import counted, ends
+from sutler.service.deployments.holdings.comparison import (
+    Comparison,
+    beyond,
+    carried_out,
+    compared,
+    counted,
+    rented_by,
+)
+from sutler.service.deployments.holdings.lives import ends
 from sutler.service.deployments.holdings.repository import HoldingsReport
 from sutler.service.deployments.holdings.schemas import (
     HoldingDocument,
@@ -124,9 +131,7 @@ async def _store(
         await repository.confirm(connection, deployment.id, services.now())
         return ()
     now, before = services.now(), earlier.holdings or ()
-    begun = counted(holdings)
-    begun.subtract(counted(before))
-    begun = +begun
+    begun = counted(beyond(holdings, before))
     places = await connection.run_sync(last_places, {key[:3] for key in begun})
     await _check_not_held_twice(connection, deployment, begun, places)
     lost = beyond(before, holdings)

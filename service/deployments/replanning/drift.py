@@ -4,10 +4,11 @@ The thresholds are Cauchy's (section 3.5: 20 % for two minutes, a refinement aft
 sample must be large enough to tell a change from noise.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import pi, sqrt
+from types import MappingProxyType
 from typing import Literal
 
 from sutler.service.deployments.replanning.load import carries_load, has_rates, lasting_rps, stated_work
@@ -59,13 +60,12 @@ def traffic_drifts(
     traffic: Mapping[str, ModelTraffic],
     policy: PolicyDocument,
     *,
-    ahead: Callable[[ModelTraffic, float], float] = lambda traffic, within_s: 0.0,
+    climbing_to: Mapping[str, float] = MappingProxyType({}),
     lead_s: float = 0.0,
 ) -> Iterator[Drift]:
     """Rates, mixes and sizes of requests that differ from what the plan was made for, beyond noise.
 
-    `ahead`: requests/s that a model's traffic is climbing to in so many seconds, 0 where it is not; it counts for
-    what is ordered now, which serves in `lead_s`.
+    `climbing_to`: requests/s, by model, when what is ordered now serves, in `lead_s`, of those whose traffic climbs.
     """
     if not has_rates(planned):
         return
@@ -74,7 +74,7 @@ def traffic_drifts(
         if seen is None or seen.state != "live":
             continue
         if carries_load(planned):
-            yield from _rate(model, seen, policy) or _climb(model, ahead(seen, lead_s), lead_s)
+            yield from _rate(model, seen, policy) or _climb(model, climbing_to.get(model.name, 0.0), lead_s)
         if seen.requests > 0:
             yield from _mix(model, seen, policy)
             yield from _size(model, seen, policy)

@@ -74,14 +74,15 @@ class Facts:
         """When the plan is taken to be carried out."""
         return self.issued_at + timedelta(seconds=self.policy.carry_out_s)
 
-    def climbing_to(self, traffic: ModelTraffic, within_s: float) -> float:
-        """Requests/s that a model's traffic is climbing to in so many seconds; 0 where it does not climb."""
-        quantile, trend = self.policy.lead_quantile, traffic.trend
-        if quantile is None or trend is None or traffic.last_at is None:
-            return 0.0
-        since_s = max(0.0, (self.now - traffic.last_at).total_seconds())
-        comes_to = trend.rps(since_s + within_s, quantile)
-        return min(comes_to, self.policy.most_growth_factor * traffic.rate_rps)
+    def climbing_to(self, within_s: float) -> dict[str, float]:
+        """Requests/s in so many seconds, by model, of those whose traffic is climbing."""
+        quantile, found = self.policy.lead_quantile, {}
+        for name, traffic in self.traffic.items():
+            if quantile is not None and traffic.trend is not None and traffic.last_at is not None:
+                since_s = max(0.0, (self.now - traffic.last_at).total_seconds())
+                most_rps = self.policy.most_growth_factor * traffic.rate_rps
+                found[name] = min(traffic.trend.rps(since_s + within_s, quantile), most_rps)
+        return found
 
     @property
     def calm_since(self) -> datetime:

@@ -1,7 +1,8 @@
 """The problem with the traffic that is seen in the place of what was stated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from sutler.service.deployments.traffic.planned import shapes, stated_rps
@@ -56,12 +57,12 @@ def seen(
     traffic: Mapping[str, ModelTraffic],
     planned: ProblemDocument | None,
     *,
-    ahead: Callable[[ModelTraffic], float] = lambda traffic: 0.0,
+    climbing_to: Mapping[str, float] = MappingProxyType({}),
 ) -> ProblemDocument:
     """The problem whose models get the traffic that is known well; the others keep what the plan was made for.
 
-    `planned` None: the others get what is stated, which is news. `ahead`: requests/s that a model's traffic is
-    climbing to.
+    `planned` None: the others get what is stated, which is news. `climbing_to`: requests/s, by
+    model, of those whose traffic is climbing.
     """
     if not has_rates(problem):
         return problem
@@ -72,7 +73,7 @@ def seen(
         if known is not None and known.state == "live" and known.requests > 0:
             factor = load_factor(known, before[model.name]) if carries_load(problem) and model.name in before else 1.0
             if carries_load(problem) and known.rate_rps > 0:
-                factor = max(factor, ahead(known) / known.rate_rps)
+                factor = max(factor, climbing_to.get(model.name, 0.0) / known.rate_rps)
             models.append(_with_traffic(model, known, factor))
         else:
             models.append(_as_planned(model, before.get(model.name)))

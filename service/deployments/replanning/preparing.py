@@ -20,11 +20,12 @@ from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.simulation.simulated import known_deratings
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, largest_download_gb, to_problem
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import Consideration, HoldingKey, standing_of
+from sutler.solver.replanning import Consideration, HoldingKey, Switching, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
@@ -82,7 +83,7 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
         facts.traffic,
         None if facts.is_asked or facts.is_behind else facts.planned,
         # What is ordered is to last for a window: until there is something new to tell of the climb.
-        ahead=lambda traffic: facts.climbing_to(traffic, lead_s + facts.policy.window_s),
+        climbing_to=facts.climbing_to(lead_s + facts.policy.window_s),
     )
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
@@ -112,7 +113,9 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
     assessed = assessed_with(doubtful) if doubtful else assessed
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
-        *traffic_drifts(facts.planned, facts.traffic, facts.policy, ahead=facts.climbing_to, lead_s=lead_s),
+        *traffic_drifts(
+            facts.planned, facts.traffic, facts.policy, climbing_to=facts.climbing_to(lead_s), lead_s=lead_s
+        ),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
     )
@@ -149,7 +152,7 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
 
 def _lead_s(facts: Facts) -> float:
     """Seconds until a machine that is ordered now serves: start-up and download."""
-    return facts.policy.startup_s + largest_download_gb(facts.problem) / facts.policy.download_gb_per_s
+    return mapped(Switching, facts.policy).start_s(largest_download_gb(facts.problem))
 
 
 def _shunned(places: Sequence[Avoided], translation: Translation, stated: StatedMachines) -> set[OfferKey]:

@@ -66,21 +66,29 @@ class State:
 class Verdict:
     """What a look comes to.
 
-    `plan` is to be issued, if there is one, made for `problem`. `alert`: what a person should know, once. `prepared`:
-    what it was judged on.
+    `plan` is to be issued, if there is one. `alert`: what a person should know, once. `prepared`: what it was judged
+    on.
     """
 
     decision: Decision | None
     plan: Plan | None
     translation: Translation
-    problem: ProblemDocument
-    drifts: tuple[Drift, ...]
     considered: Considered | None
     state: State
     memory: Memory
     look_at: datetime
     alert: str
     prepared: PreparedLook
+
+    @property
+    def problem(self) -> ProblemDocument:
+        """What the plan was made for."""
+        return self.prepared.problem
+
+    @property
+    def drifts(self) -> tuple[Drift, ...]:
+        """What has moved."""
+        return self.prepared.drifts
 
 
 def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
@@ -120,8 +128,6 @@ def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
         decision=decision,
         plan=plan,
         translation=_explained(prepared, decision, plan),
-        problem=prepared.problem,
-        drifts=prepared.drifts,
         considered=considered,
         state=state,
         memory=memory,
