@@ -116,9 +116,10 @@ def model_traffic(
     workloads = sums.workloads()
     rate = sum(workload.rate_rps for workload in workloads)
     peak = _peak(told, window_s=window_s, lull_s=lull_s)
-    older, newer = _halves(told, length_s, rate_rps=rate)
+    (older, newer), differ = _halves(told, length_s)
     slice_s = max(window_s / PARTS_OF_WINDOW, (newest.ended_at - newest.started_at).total_seconds())
-    trend = _trend(told, slice_s) if state == "live" else None
+    trend = _trend(told, slice_s) if state == "live" and newer > older else None
+    older, newer = (older, newer) if differ else (rate, rate)
     return ModelTraffic(
         model, state, length_s, sums.requests, rate, last_at, workloads, peak, older, newer, trend=trend
     )
@@ -129,14 +130,14 @@ def _trend(told: "_Told", slice_s: float) -> Trend | None:
     return trend_of([one.told_requests for one in slices], [one.covered_s for one in slices], slice_s)
 
 
-def _halves(told: "_Told", length_s: float, *, rate_rps: float) -> tuple[float, float]:
-    """Requests/s of the older and the newer half of the window, where one of them has clearly more."""
+def _halves(told: "_Told", length_s: float) -> tuple[tuple[float, float], bool]:
+    """Requests/s of the older and the newer half of the window, and whether one of them has clearly more."""
     older, newer = told.between(-length_s, -length_s / 2), told.between(-length_s / 2, 0.0)
-    rates = [sum(workload.rate_rps for workload in half.workloads()) for half in (older, newer)]
+    rates = tuple(sum(workload.rate_rps for workload in half.workloads()) for half in (older, newer))
     is_told = min(older.covered_s, newer.covered_s) >= LEAST_COVERED * length_s / 2
     chance = 2 * sqrt(2 / max(1.0, older.requests))
     differ = is_told and max(rates) > min(rates) * (1 + RISE_FRACTION + chance)
-    return (rates[0], rates[1]) if differ else (rate_rps, rate_rps)
+    return (rates[0], rates[1]), differ
 
 
 def work(rate_rps: float, input_tokens: float, output_tokens: float) -> float:
