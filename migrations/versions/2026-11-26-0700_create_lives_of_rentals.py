@@ -1,7 +1,11 @@
 """create lives of rentals
 
 Since when and until when machines are held, and which were lost. The growth of holdings, which follows from it, goes.
+What stands goes on to order machines for the traffic that is there: `policy.lead_quantile` is new, and on where a
+policy does not say.
 """
+
+import json
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,6 +15,8 @@ revision = "0010"
 down_revision = "0009"
 branch_labels = None
 depends_on = None
+
+_NEW = frozenset({"avoid_lost_s", "lead_quantile", "most_growth_factor"})  # unknown to the version before
 
 # What is held is held since the last report that says so: how long before, nobody has noted.
 _WHAT_IS_HELD = """
@@ -54,8 +60,22 @@ def upgrade() -> None:
     op.create_index("ix_rental_life_ended_at", "rental_life", ["ended_at"])
     op.execute(_WHAT_IS_HELD)
     op.drop_column("watch", "grown")
+    for id_, policy in _policies():
+        _set_policy(id_, {**policy, "lead_quantile": None})
 
 
 def downgrade() -> None:
     op.add_column("watch", sa.Column("grown", JSONB(), nullable=False, server_default=sa.text("'{}'::jsonb")))
     op.drop_table("rental_life")
+    for id_, policy in _policies():
+        _set_policy(id_, {name: value for name, value in policy.items() if name not in _NEW})
+
+
+def _policies() -> list[tuple[object, dict[str, object]]]:
+    rows = op.get_bind().execute(sa.text("SELECT id, CAST(policy AS text) FROM deployment"))
+    return [(id_, json.loads(policy)) for id_, policy in rows]  # not by jsonb, which would lose the order of the keys
+
+
+def _set_policy(id_: object, policy: dict[str, object]) -> None:
+    change = sa.text("UPDATE deployment SET policy = CAST(:policy AS json) WHERE id = :id")
+    op.get_bind().execute(change, {"policy": json.dumps(policy), "id": id_})

@@ -29,6 +29,7 @@ from sutler.service.web.waiting import until
 NOT_YET_RETRY_S: Final = 2.0  # chosen: few first plans take less, and asking costs little
 # Filters that upgrades wrote into problems that did not say: the defaults which those were stored under.
 OLD_FILTERS: Final[tuple[dict[str, Any], ...]] = ({"fit": "off"}, {"contracts": ["on_demand"], "fit": "off"})
+OLD_POLICY: Final[dict[str, Any]] = {"lead_quantile": None}  # what they wrote into policies
 # Chosen: a poll may bring a market; each attempt costs a translation, but no search
 PAUSE: Final = timedelta(seconds=15)
 SCHEDULER: Final = "scheduler"  # who asks for the plan then
@@ -70,6 +71,8 @@ async def change(
     problem, policy = _parts(document)
     if any(_with_filter(old, problem) == deployment.problem for old in OLD_FILTERS):
         problem = deployment.problem
+    if {**policy, **OLD_POLICY} == deployment.policy:
+        policy = deployment.policy
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
     await repository.change(connection, deployment, problem=problem, policy=policy, now=services.now())

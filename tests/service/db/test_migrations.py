@@ -205,6 +205,28 @@ def test_what_is_held_is_held_since_its_report_and_may_be_lost(new_database: Sto
         assert found(engine, lives) == [("acme", "1", "on_demand", "t4", 1, 3, since, None)]
 
 
+def test_what_stands_orders_for_the_traffic_that_is_there_as_before(new_database: StoreSettings) -> None:
+    policies = "SELECT CAST(policy AS text) FROM deployment"
+    before, new = (
+        '{"window_s": 60, "automatic": false}',
+        '{"avoid_lost_s": 0, "automatic": false, "lead_quantile": 0.9}',
+    )
+    with opened(new_database) as engine:
+        upgrade(engine)
+        downgrade(engine, "0009")
+        with engine.begin() as connection:
+            connection.execute(
+                text("INSERT INTO deployment (id, name, problem, policy) VALUES (:id, 'old', '{}', :policy)"),
+                {"id": uuid4(), "policy": before},
+            )
+        upgrade(engine)
+        assert found(engine, policies) == [('{"window_s": 60, "automatic": false, "lead_quantile": null}',)]
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE deployment SET policy = :policy"), {"policy": new})
+        downgrade(engine, "0009")
+        assert found(engine, policies) == [('{"automatic": false}',)]
+
+
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:
     start = threading.Barrier(3, timeout=PATIENCE_S)
 
