@@ -77,6 +77,16 @@ def test_a_document_that_does_not_say_leaves_the_filters_that_an_upgrade_wrote(
     assert made["version"] == version
 
 
+@pytest.mark.parametrize(("given", "version"), [({}, 1), ({"lead_quantile": 0.9}, 2), ({"window_s": 60}, 2)])
+def test_a_policy_that_does_not_say_leaves_what_an_upgrade_wrote(
+    service: Running, name: str, given: dict[str, Any], version: int
+) -> None:
+    stood = {"name": name, "problem": CHAT, "policy": {"lead_quantile": None}}
+    assert service.post("/v1/deployments", stood).status_code == 201
+    made = service.put(f"/v1/deployments/{name}", {"problem": CHAT, "policy": given}).json()
+    assert made["version"] == version
+
+
 def test_put_makes_what_is_not_there(service: Running, name: str) -> None:
     answer = service.put(f"/v1/deployments/{name}", {"problem": CHAT, "policy": {"window_s": 60}})
     assert answer.status_code == 201
