@@ -71,7 +71,7 @@ async def change(
     problem, policy = _parts(document)
     if any(_with_filter(old, problem) == deployment.problem for old in OLD_FILTERS):
         problem = deployment.problem
-    if {**policy, **OLD_POLICY} == deployment.policy:
+    if {**OLD_POLICY, **policy} == deployment.policy:
         policy = deployment.policy
     if (problem, policy) == (deployment.problem, deployment.policy):
         return
