@@ -14,6 +14,7 @@ from sutler.solver.answer.packing import PackedReplica, Placement
 from sutler.solver.answer.pairing import handed_over
 from sutler.solver.answer.routes import routes_of
 from sutler.solver.answer.routing import Routing, route
+from sutler.solver.arrays import IntArray
 from sutler.solver.market.losses import KINDS, Whereabouts, falls, machine_names, names_of
 from sutler.solver.plan import Loss, Rental
 from sutler.solver.polytope.milp import Allocation
@@ -56,18 +57,19 @@ def losses_of(polytope: Polytope, allocation: Allocation, placement: Placement, 
     be survived, and after the worst of each other kind; worst first."""
     problem, after, found = polytope.problem, polytope.without_shares(), []
     load = lam if polytope.losses.load_rps is None else polytope.losses.load_rps / polytope.scale_rps
-    routed: dict[tuple[tuple[int, int], ...], tuple[Allocation, Routing]] = {}
+    routed: dict[tuple[object, ...], tuple[Allocation, Routing]] = {}
+    itself, alike = np.arange(len(polytope.rate)), _alike(polytope)
     for kind in KINDS:
-        of_kind = []
+        is_asked, of_kind = kind in problem.resilience.survive, []
+        told_apart = itself if is_asked else alike  # of a loss that nobody asked for, only what it leaves is stated
         for name, fallen in fallen_with(kind, problem, placement.rentals, placement.replicas).items():
             counts = Counter(placement.replicas[number].candidate for number in fallen)
-            key = tuple(sorted(counts.items()))
+            key = (is_asked, *sorted(Counter(told_apart[list(counts.elements())].tolist()).items()))
             if key not in routed:
                 left = _without(allocation, counts)
                 routed[key] = (left, route(after, left))
             of_kind.append((kind, name, fallen, *routed[key]))
         of_kind.sort(key=lambda loss: (loss[4].lam, loss[1]))
-        is_asked = kind in problem.resilience.survive
         for _, name, fallen, left, routing in of_kind if is_asked else of_kind[:1]:
             standing = _standing(placement, fallen)
             found.append(
@@ -81,6 +83,14 @@ def losses_of(polytope: Polytope, allocation: Allocation, placement: Placement, 
                 )
             )
     return tuple(sorted(found, key=lambda loss: loss.carried_fraction))
+
+
+def _alike(polytope: Polytope) -> IntArray:
+    """[C] the same number for candidates of which a fleet carries as much, whichever it has: in a fleet that runs,
+    every replica is a candidate of its own."""
+    of = polytope.candidates
+    rows = np.column_stack([of.model, of.role, polytope.flow_of, polytope.rate])
+    return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), dtype=np.int64)
 
 
 def _without(allocation: Allocation, fallen: Mapping[int, int]) -> Allocation:
