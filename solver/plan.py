@@ -4,16 +4,31 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from sutler.solver.catalog.entries import Precision
-from sutler.solver.problem import Contract, EngineName, LossKind, Method, ObjectiveKind, Role
+from sutler.solver.problem import (
+    Contract,
+    EngineName,
+    Interruptions,
+    LossKind,
+    Method,
+    Objective,
+    ObjectiveKind,
+    Role,
+)
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-FIGURE_OF: Final[dict[ObjectiveKind, str]] = {
+_FIGURES: Final[dict[ObjectiveKind, str]] = {
     "max_throughput": "throughput_rps",
     "min_makespan": "makespan_s",
     "min_cost": "cost_usd_per_hour",
     "min_power": "power_watts",
 }
-"""Which figure of a plan is its value."""
+
+
+def figure_of(objective: Objective) -> str:
+    """Which figure of a plan is its value."""
+    is_expected = objective.kind == "min_cost" and objective.count_interruptions
+    return "expected_cost_usd_per_hour" if is_expected else _FIGURES[objective.kind]
+
 
 RobustVerdict = Literal["better", "none_better", "cannot_carry", "unknown"]
 
@@ -313,10 +328,11 @@ class SolveReport:
 class Plan:
     """The answer. For an infeasible or unknown status `value` is None, rentals are empty and conflicts say why.
 
-    `value` is requests/s (max_throughput), seconds (min_makespan), $/h (min_cost) or watts (min_power);
-    `bound` is the proven limit of any plan in the same unit. For min_cost and min_power throughput and routing are
-    at the offered demand and `load_multiple` is the largest multiple of it that the fleet carries. `robustness` is
-    None without a plan, and where it was not asked for.
+    `value` is requests/s (max_throughput), seconds (min_makespan), $/h (min_cost) or watts (min_power); `bound` is
+    the proven limit of any plan in the same unit. Where interruptions count, $/h are `expected_cost_usd_per_hour`,
+    else None, and `interruptions` are those of its rentals. For min_cost and min_power throughput and routing are at
+    the offered demand and `load_multiple` is the largest multiple of it that the fleet carries. `robustness` is None
+    without a plan, and where it was not asked for.
 
     `optimum_value`: where a fraction of the optimum is given up, the value that it is a fraction of, and `status`
     says how well that is proven; where low ends are what counts, the best value at the rates themselves, None where
@@ -334,6 +350,7 @@ class Plan:
     makespan_s: float | None = None
     load_multiple: float | None = None
     cost_usd_per_hour: float | None = None
+    expected_cost_usd_per_hour: float | None = None
     power_watts: float | None = None
     usd_per_million_tokens: float | None = None
     rentals: tuple[Rental, ...] = ()
@@ -351,3 +368,4 @@ class Plan:
     optimum_value: float | None = None
     precision_alternative: PrecisionAlternative | None = None
     losses: tuple[Loss, ...] = ()
+    interruptions: tuple[Interruptions, ...] = ()

@@ -6,9 +6,10 @@ Units are in the names; GPU identity is a catalogue slug.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
+from sutler.solver.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:  # the throughput layer is about problems itself
     from sutler.solver.calibration.factors import Calibration
@@ -20,6 +21,7 @@ Estimates = Literal["narrowest_band", "aiconfigurator", "roofline"]
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
 Role = Literal["aggregated", "prefill", "decode"]
 Disaggregation = Literal["off", "auto", "only"]
+InterruptionsBasis = Literal["stated", "seen", "assumed"]
 LossKind = Literal["provider", "place", "machine", "interruptible"]
 """What may be lost at once: all that one provider rents out, all of it in one region, one machine, or everything that
 is interruptible."""
@@ -34,12 +36,17 @@ class Objective:
 
     `give_up_fraction`: of the optimum, what may be given up for load at the low end of the bands. `robust`: every
     rate counts as the low end of its band. One of the two at most.
+
+    `count_interruptions`: machines count at what they cost with those that are taken away, of which each is replaced
+    by one that is paid for `restart_s` seconds before it serves.
     """
 
     kind: ObjectiveKind
     headroom_fraction: float = 0.0
     give_up_fraction: float = 0.0
     robust: bool = False
+    count_interruptions: bool = False
+    restart_s: float = 0.0
 
     @property
     def maximises_rate(self) -> bool:
@@ -177,6 +184,40 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruptions:
+    """How often each machine of a kind is taken away; a provider or GPU of None stands for all.
+
+    `low_per_hour` and `high_per_hour`: the ends of the 90 % interval; None: not known. `losses` in `machine_hours` is
+    what was seen of the kind itself.
+    """
+
+    contract: Contract
+    per_hour: float
+    provider: str | None = None
+    gpu: str | None = None
+    basis: InterruptionsBasis = "stated"
+    low_per_hour: float | None = None
+    high_per_hour: float | None = None
+    losses: int | None = None
+    machine_hours: float | None = None
+
+    def covers(self, provider: str, contract: Contract, gpu: str) -> bool:
+        own = (self.provider or provider, self.contract, self.gpu or gpu)
+        return own == (provider, contract, gpu)
+
+
+class OfKind(Protocol):
+    """A machine of a provider under a contract: an offer, or a rental."""
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def contract(self) -> Contract: ...
+    @property
+    def gpu(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """`max_utilisation_fraction`: caps the load ceilings of all replicas, which latency limits set lower; None: 1.
 
@@ -275,7 +316,8 @@ class Problem:
 
     `derated`: what simulations have shown of configurations that miss their limits at their full rate.
     `calibration`: the caller's own; None: the one that is shipped. `estimates`: who answers where nothing was
-    measured; by default whichever of roofline and operator database states the narrower band.
+    measured; by default whichever of roofline and operator database states the narrower band. `interruptions`: of
+    those of a machine the first counts.
     """
 
     objective: Objective
@@ -292,6 +334,7 @@ class Problem:
     calibration: "Calibration | None" = None
     estimates: Estimates = "narrowest_band"
     resilience: Resilience = field(default_factory=Resilience)
+    interruptions: tuple[Interruptions, ...] = ()
 
     @property
     def total_demand(self) -> float:
@@ -302,6 +345,17 @@ class Problem:
     def keeps_reserve(self) -> bool:
         """Whether replicas may be rented that serve nothing as long as all goes well."""
         return bool(self.resilience.survive) or any(model.min_replicas > 1 for model in self.models)
+
+    def interruptions_of(self, one: OfKind) -> Interruptions | None:
+        """How often a machine is taken away, where that counts."""
+        if not self.objective.count_interruptions:
+            return None
+        return next((rate for rate in self.interruptions if rate.covers(one.provider, one.contract, one.gpu)), None)
+
+    def starting_fraction(self, one: OfKind) -> float:
+        """For how many hours machines that start in its place are paid, per hour in which it serves."""
+        rate = self.interruptions_of(one)
+        return 0.0 if rate is None else rate.per_hour * self.objective.restart_s / SECONDS_PER_HOUR
 
     def with_model(self, index: int, model: ServedModel) -> "Problem":
         """The problem with another model in place of number `index`."""

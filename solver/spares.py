@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sutler.solver.answer.expected import counted_price, counted_usd_per_hour
 from sutler.solver.market.pools import PIECE_SIZES, Pool, disk_of, group_offers
 from sutler.solver.plan import Rental
 from sutler.solver.problem import Offer, Problem
@@ -48,16 +49,17 @@ def spares_of(
     found: list[list[Spare]] = [[] for _ in rentals]
     used: set[object] = set()
     left = known.budget_left_usd_per_hour
-    dearest = [rental.price_usd_per_hour for rental in rentals]
+    dearest = [counted_price(problem, rental) for rental in rentals]
     for _ in range(most):
         for index, rental in enumerate(rentals):
             for spare in ranked[index]:
-                extra = max(0.0, spare.rental.price_usd_per_hour - dearest[index]) * rental.count
+                price = counted_price(problem, spare.rental)
+                extra = max(0.0, price - dearest[index]) * rental.count
                 if extra <= left and used.isdisjoint(_identities(spare.offer)):
                     found[index].append(spare)
                     used.update(_identities(spare.offer))
                     left -= extra
-                    dearest[index] = max(dearest[index], spare.rental.price_usd_per_hour)
+                    dearest[index] = max(dearest[index], price)
                     break
     return tuple(tuple(own) for own in found)
 
@@ -84,7 +86,7 @@ class _Known:
     @property
     def budget_left_usd_per_hour(self) -> float:
         budget = self.problem.budget_usd_per_hour
-        cost = sum(rental.price_usd_per_hour * rental.count for rental in self.rentals)
+        cost = counted_usd_per_hour(self.problem, self.rentals)
         return float("inf") if budget is None else budget * (1 + BUDGET_SLACK) - cost
 
     def candidates(self, rental: Rental, preference: Preference) -> list[Spare]:

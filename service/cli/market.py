@@ -157,6 +157,33 @@ def outlook(
     raise typer.Exit(Exit.PLANNED if found.items else Exit.NO_MARKET_DATA)
 
 
+@market.command(short_help="Say how often rented machines are taken away.")
+@guarded
+def interruptions(
+    gpu: Annotated[
+        str | None, typer.Argument(help="GPU, as `sutler catalog gpus` or a cloud calls it; unset: all.")
+    ] = None,
+    provider: Providers = None,
+    contract: Annotated[
+        list[str] | None,
+        typer.Option("--contract", help="on_demand, interruptible (spot) or reserved; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how often rented machines are taken away, as deployments have reported what they hold.
+
+    Problems count it with `objective: {count_interruptions: true}`. Exit status: 0, 2 bad input.
+    """
+    from sutler.service.cli.views.market import interruptions_view
+    from sutler.service.main import opened_market
+    from sutler.service.market.kinds import KindFilter, interruptions_page
+
+    wanted = KindFilter(gpus=[gpu] if gpu else (), providers=provider or (), contracts=contract or ())
+    with opened_market() as service:
+        found = interruptions_page(service.interruptions(), wanted)
+    show_or_json(interruptions_view(found), found.model_dump(mode="json"), as_json=as_json)
+
+
 @market.command(short_help="Show each cloud's last poll: age, what was kept, what was rejected and why.")
 @guarded
 def providers(as_json: AsJson = False) -> None:

@@ -31,7 +31,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
-from sutler.service.market.resources import OutlookPage
+from sutler.service.market.resources import InterruptionsPage, OutlookPage
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
 
@@ -179,6 +179,10 @@ class AsyncClient:
     async def outlook(self, **wanted: Any) -> OutlookPage:
         """How likely offers are still there when you come; `wanted` as in the API: gpu, within and so on."""
         return await self._send(calls.outlook(**wanted))
+
+    async def interruptions(self, **wanted: Any) -> InterruptionsPage:
+        """How often rented machines are taken away; `wanted` as in the API: gpu, provider, contract."""
+        return await self._send(calls.interruptions(**wanted))
 
     async def ask(self, call: Call[T]) -> T:
         return await self._send(call)

@@ -20,7 +20,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.market.resources import OutlookPage
+from sutler.service.market.resources import InterruptionsPage, OutlookPage
 from sutler.service.plans.resources import PENDING, PlanJobResource, PlanSummary
 from sutler.service.studies.resources import StudyJobResource
 
@@ -116,6 +116,10 @@ def offers(cursor: str | None, **wanted: Any) -> Call[Page[OfferDocument]]:
 
 def outlook(**wanted: Any) -> Call[OutlookPage]:
     return get("/v1/offers/outlook", _of(OutlookPage), params=wanted)
+
+
+def interruptions(**wanted: Any) -> Call[InterruptionsPage]:
+    return get("/v1/offers/interruptions", _of(InterruptionsPage), params=wanted)
 
 
 def deployment(name: str) -> Call[DeploymentResource]:

@@ -29,7 +29,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
-from sutler.service.market.resources import OutlookPage
+from sutler.service.market.resources import InterruptionsPage, OutlookPage
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
 
@@ -212,6 +212,10 @@ class Client:
     def outlook(self, **wanted: Any) -> OutlookPage:
         """How likely offers are still there when you come; `wanted` as in the API: gpu, within and so on."""
         return self._send(calls.outlook(**wanted))
+
+    def interruptions(self, **wanted: Any) -> InterruptionsPage:
+        """How often rented machines are taken away; `wanted` as in the API: gpu, provider, contract."""
+        return self._send(calls.interruptions(**wanted))
 
     def ask(self, call: Call[T]) -> T:
         """Sends any call of service/client/calls.py. Raises ServiceError."""

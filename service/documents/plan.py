@@ -595,6 +595,29 @@ class ValidationDocument(Document):
     """Every plan that was replayed, in order; this one is the best of them."""
 
 
+class PlannedInterruptions(Document):
+    """How often each machine of a kind is taken away, as the plan counts it."""
+
+    contract: ContractName
+    """As in the market snapshot."""
+    provider: str | None
+    """Whose machines; null: all."""
+    gpu: str | None
+    """Their GPU; null: all."""
+    per_hour: float
+    """Times per machine and hour."""
+    basis: Literal["stated", "seen", "assumed"]
+    """Stated by the problem, seen of machines that were held, or assumed where nothing is known."""
+    low_per_hour: float | None
+    """Low end of the 90 % interval; null where it is stated."""
+    high_per_hour: float | None
+    """High end of the 90 % interval; null where it is stated."""
+    losses: int | None
+    """Machines of the kind that were lost; null where it is stated."""
+    machine_hours: float | None
+    """For how long such machines were held; null where it is stated."""
+
+
 class AvailabilityDocument(Document):
     """How likely the whole plan can be rented, where each machine comes and goes for itself."""
 
@@ -629,6 +652,9 @@ class PlanDocument(Document):
     """Largest multiple of the given load that the fleet carries."""
     cost_usd_per_hour: float | None
     """USD per hour of all rentals."""
+    expected_cost_usd_per_hour: float | None = None
+    """USD per hour with the machines that start in the place of those that are taken away, on average; null where
+    `objective.count_interruptions` did not ask for it. With min_cost it is the value."""
     power_watts: float | None
     """What all rented GPUs may draw: their TDP, or their caps; those that run nothing, the lowest cap allowed."""
     usd_per_million_tokens: float | None
@@ -652,6 +678,8 @@ class PlanDocument(Document):
     losses: Annotated[tuple[LossDocument, ...], Field(strict=False)] = ()
     """What is left after losses, worst first: all of the kinds that `resilience.survive` names, and the worst of each
     other kind; empty in plans of versions before this field."""
+    interruptions: Annotated[tuple[PlannedInterruptions, ...], Field(strict=False)] = ()
+    """How often its machines are taken away, where that counts."""
     binding: tuple[BindingDocument, ...]
     """What limits the plan."""
     alternatives: tuple[AlternativeDocument, ...]

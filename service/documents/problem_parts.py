@@ -29,7 +29,7 @@ from sutler.service.documents.fields import (
 from sutler.service.documents.fitness import FitChoice
 from sutler.service.documents.market import ContractName, MarketDocument
 from sutler.service.documents.model import ConfigDocument, ModelSpecDocument, PrecisionName
-from sutler.service.documents.stated import NetworkDocument, StockDocument, stated_rules
+from sutler.service.documents.stated import InterruptionsDocument, NetworkDocument, StockDocument, stated_rules
 
 
 def _no_boolean(value: Any) -> Any:
@@ -59,6 +59,12 @@ class _Objective(Document):
     value is then that of what it rents, and `objective.optimum_value` says what was given up. Not with `robust`."""
     robust: bool = False
     """Count on the low end of every rate's error band: the plan, its value and its bound are at those."""
+    count_interruptions: bool = False
+    """Machines count at what they cost on average: the price, and that of the machines which start in the place of
+    those that are taken away. `budget_usd_per_hour` then holds for that, too."""
+    restart_s: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    """For how many seconds a machine in the place of another is paid before it serves; unset: 90, and the download of
+    the largest weights at 0.25 GB/s. A deployment's policy says so itself."""
 
 
 class MaxThroughput(_Objective):
@@ -302,10 +308,12 @@ class MarketSourceDocument(Document):
     """Machines that you know can be had, whatever the market shows; filters and limits hold for them."""
     networks: Annotated[tuple[NetworkDocument, ...], Field(strict=False, max_length=1000)] = ()
     """Networks between machines that you know of."""
+    interruptions: Annotated[tuple[InterruptionsDocument, ...], Field(strict=False, max_length=1000)] = ()
+    """How often machines are taken away, as you know it; it counts with `objective.count_interruptions`."""
 
     @model_validator(mode="after")
     def _check_stated(self) -> Self:
-        reject([*stated_rules(self.stock, self.networks)])
+        reject([*stated_rules(self.stock, self.networks, self.interruptions)])
         return self
 
 

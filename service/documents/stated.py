@@ -1,4 +1,5 @@
-"""What users know of supply that clouds only hint at: machines that can be had, and networks between machines."""
+"""What users know of supply that clouds only hint at: machines that can be had, networks between machines, and how
+often machines are taken away."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -42,7 +43,25 @@ class NetworkDocument(Document):
     """10^9 bytes/s, one direction, per machine; 400 Gb/s are 50."""
 
 
-def stated_rules(stock: Sequence[StockDocument], networks: Sequence[NetworkDocument]) -> Iterator[FieldProblem]:
+class InterruptionsDocument(Document):
+    """How often each machine of a kind is taken away. Of several that hold for a machine, what names its provider
+    wins, then what names its GPU."""
+
+    per_hour: Annotated[float, Field(ge=0, le=1000)]
+    """Times per machine and hour; 0.042 is once a day."""
+    provider: Name | None = None
+    """Whose machines; unset: those of all."""
+    gpu: GpuName | None = None
+    """Their GPU; unset: all."""
+    contract: ContractName = "interruptible"
+    """Under which contract."""
+
+
+def stated_rules(
+    stock: Sequence[StockDocument],
+    networks: Sequence[NetworkDocument],
+    interruptions: Sequence[InterruptionsDocument] = (),
+) -> Iterator[FieldProblem]:
     """One problem for each entry that says again, perhaps in other numbers, what an earlier one says."""
     machines = [(_place(one), one.gpu, one.gpus, one.contract) for one in stock]
     for i, earlier in repeats(machines):
@@ -51,6 +70,10 @@ def stated_rules(stock: Sequence[StockDocument], networks: Sequence[NetworkDocum
     for i, earlier in repeats(map(_place, networks)):
         remedy = f"networks[{earlier}] is of the same machines: keep one of the two"
         yield FieldProblem(f"networks[{i}]", short_repr(networks[i].provider), remedy)
+    kinds = [(one.provider and one.provider.lower(), one.gpu, one.contract) for one in interruptions]
+    for i, earlier in repeats(kinds):
+        remedy = f"interruptions[{earlier}] is of the same machines: keep one of the two"
+        yield FieldProblem(f"interruptions[{i}]", f"{interruptions[i].per_hour:g}", remedy)
 
 
 def _place(one: StockDocument | NetworkDocument) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""`/v1/offers`, `/v1/offers/history`, `/v1/providers`: the market as stored, as of any time.
+"""`/v1/offers` with its history, outlook and interruptions, `/v1/providers`: the market as stored, as of any time.
 
 Reading a market makes thousands of documents: these endpoints run in threads, beside the event loop.
 """
@@ -10,9 +10,15 @@ from fastapi import APIRouter, Query
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.documents.fields import PRINTABLE
-from sutler.service.market.kinds import KindFilter, outlook_page
+from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
 from sutler.service.market.repository import ProviderReport
-from sutler.service.market.resources import HistoryResource, OffersPage, OutlookPage, ProviderResource
+from sutler.service.market.resources import (
+    HistoryResource,
+    InterruptionsPage,
+    OffersPage,
+    OutlookPage,
+    ProviderResource,
+)
 from sutler.service.market.selection import (
     OfferFilter,
     contract_named,
@@ -138,6 +144,19 @@ def get_outlook(
     within_s, for_s = duration_s(within, field="within"), duration_s(for_, field="for")
     wanted = KindFilter(gpus=gpu, providers=provider, contracts=contract)
     return outlook_page(services.part(MarketService).outlook(), wanted, within_s=within_s, for_s=for_s)
+
+
+@router.get("/offers/interruptions", responses=responses(401, 403, 422, 429, 503))
+def get_interruptions(
+    services: Service,
+    _reader: Reader,
+    gpu: Annotated[list[Word], Query(max_length=50, description="Slugs or usual spellings.")] = [],  # noqa: B006
+    provider: Annotated[list[Word], Query(max_length=50)] = [],  # noqa: B006
+    contract: Annotated[list[Word], Query(max_length=3)] = [],  # noqa: B006
+) -> InterruptionsPage:
+    """How often rented machines are taken away, learnt from what deployments have reported."""
+    wanted = KindFilter(gpus=gpu, providers=provider, contracts=contract)
+    return interruptions_page(services.part(MarketService).interruptions(), wanted)
 
 
 @router.get("/providers", responses=responses(401, 403, 422, 429, 503))

@@ -1,13 +1,21 @@
-"""The outlook of offers by kind: what people and scripts are told of how long machines stay for rent."""
+"""What is told of kinds of machines: how long they are for rent, and how often they are taken away."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from sutler.service.market.outlook import Outlook
-from sutler.service.market.resources import ChanceResource, OutlookPage, OutlookResource
+from sutler.service.market.resources import (
+    ChanceResource,
+    InterruptionsPage,
+    InterruptionsResource,
+    OutlookPage,
+    OutlookResource,
+)
 from sutler.service.market.selection import contract_named, gpu_slug, provider_names
+from sutler.service.translation.mapping import mapped
 from sutler.solver.outlook.chances import Chance, Prospect
+from sutler.solver.outlook.interruptions import LearntRate
 from sutler.solver.outlook.lives import HOUR_S, Slot
 
 Kind = tuple[str, int, str, str]
@@ -30,11 +38,12 @@ class KindFilter:
         object.__setattr__(self, "providers", provider_names(self.providers))
         object.__setattr__(self, "contracts", frozenset(map(contract_named, self.contracts)))
 
-    def wants(self, slot: Slot) -> bool:
+    def wants(self, one: Slot | LearntRate) -> bool:
+        """Whether it is of what is wanted; what holds for all GPUs or providers is."""
         return (
-            (not self.gpus or slot.gpu in self.gpus)
-            and (not self.providers or slot.provider in self.providers)
-            and (not self.contracts or slot.contract in self.contracts)
+            (not self.gpus or one.gpu is None or one.gpu in self.gpus)
+            and (not self.providers or one.provider is None or one.provider in self.providers)
+            and (not self.contracts or one.contract in self.contracts)
         )
 
 
@@ -51,6 +60,12 @@ def outlook_page(outlook: Outlook, wanted: KindFilter, *, within_s: float, for_s
             own.append(slot)
     items = [_of_kind(outlook, kind, there[kind], within_s=within_s, for_s=for_s) for kind in sorted(there)]
     return OutlookPage(within_s=within_s, for_s=for_s, items=items, next=None)
+
+
+def interruptions_page(rates: Iterable[LearntRate], wanted: KindFilter) -> InterruptionsPage:
+    """The rates that are wanted: of a contract as a whole, then of its providers and of their GPUs."""
+    found = sorted(filter(wanted.wants, rates), key=lambda one: (one.contract, one.provider or "", one.gpu or ""))
+    return InterruptionsPage(items=[mapped(InterruptionsResource, rate) for rate in found], next=None)
 
 
 def _of_kind(

@@ -95,6 +95,36 @@ class OutlookPage(BaseModel):
     """Null: there is no other page."""
 
 
+class InterruptionsResource(Resource):
+    """How often rented machines of a kind are taken away, as reports of holdings have told."""
+
+    contract: str
+    """As in the market snapshot."""
+    provider: str | None
+    """Name of the cloud; null: all."""
+    gpu: str | None
+    """Slug of the GPU; null: all."""
+    per_hour: float
+    """Times per machine and hour."""
+    low_per_hour: float
+    """Low end of its 90 % interval."""
+    high_per_hour: float
+    """High end of its 90 % interval."""
+    losses: int
+    """Machines of this kind that were lost."""
+    machine_hours: float
+    """For how long they were held; 0: nothing was seen, and the rate is assumed or that of its like."""
+
+
+class InterruptionsPage(BaseModel):
+    """What was learnt, of contracts as a whole, of providers and of their GPUs."""
+
+    items: list[InterruptionsResource]
+    """All of it."""
+    next: str | None
+    """Null: there is no other page."""
+
+
 class LastPollResource(Resource):
     """What came of a poll."""
 

@@ -16,6 +16,7 @@ from sutler.service.db.errors import DatabaseError
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
+from sutler.service.market.interruptions import interruptions_at
 from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
 from sutler.service.market.repository import PollReport, ProviderReport, provider_reports
@@ -26,6 +27,7 @@ from sutler.service.settings import MarketSettings
 from sutler.service.translation.spares import with_chances
 from sutler.service.translation.stored_market import StoredMarket
 from sutler.service.translation.to_problem import Translation
+from sutler.solver.outlook.interruptions import LearntRate
 
 MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the processor
 
@@ -113,6 +115,11 @@ class MarketService:
     def outlook(self) -> Outlook:
         """How long machines stay for rent, as learnt some minutes ago at most. Raises DatabaseError."""
         return self.learnt.get(self.engine, self.now())
+
+    def interruptions(self) -> tuple[LearntRate, ...]:
+        """How often rented machines were taken away. Raises DatabaseError."""
+        with connected(self.engine) as connection:
+            return interruptions_at(connection, self.now())
 
     def with_chances(self, plan: PlanDocument, translation: Translation) -> PlanDocument:
         """The plan with how likely its offers are still there, where it is of the store's market.

@@ -19,6 +19,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.market import OfferDocument
 from sutler.service.market import repository
 from sutler.service.market.history import kept_in_full_since
+from sutler.service.market.interruptions import interruptions_at
 from sutler.service.market.repository import SeenPoll
 from sutler.service.translation.stored_market import StoredMarket
 
@@ -41,10 +42,11 @@ def read_market(
         for name in {row.provider for row in rows if _observed_at(row, polls.get(row.provider, ())) is None}:
             oldest = min((poll.at for poll in polls.get(name, ())), default=now)
             polls.setdefault(name, []).extend(repository.earlier_coverage(connection, name, before=oldest))
-    taken_at = now if as_of is None else as_of
+        taken_at = now if as_of is None else as_of
+        interruptions = interruptions_at(connection, taken_at)
     seen = {name: found[0].ended_at for name, found in polls.items() if found}
     wanted = {name: at for name, at in seen.items() if not providers or name in providers}
-    return StoredMarket(taken_at, tuple(_documents(_described(rows, polls))), wanted)
+    return StoredMarket(taken_at, tuple(_documents(_described(rows, polls))), wanted, interruptions=interruptions)
 
 
 def _check_is_kept(connection: Connection, as_of: datetime | None) -> None:

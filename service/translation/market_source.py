@@ -22,6 +22,7 @@ from sutler.service.translation.offers import USUAL_DISK_USD_PER_GB_MONTH, has_u
 from sutler.service.translation.stated_supply import in_regions, shortened, with_stated
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 from sutler.solver.catalog.entries import Precision
+from sutler.solver.outlook.interruptions import LearntRate
 
 STORE_MAX_AGE_S: Final = 900.0  # chosen: some failed polls do not empty a market, and prices are recent
 STALE: Final = "filter.max_age_s"
@@ -47,6 +48,7 @@ class FilteredMarket:
 
     `unfit_for`: models, by name and precision, that offers cannot serve; `rules`: what made others unfit for all.
     `stock`: what the problem states and the filter lets pass, with all the machines that each entry speaks of.
+    `interruptions`: how often rented machines were taken away, as far as a store knows.
     """
 
     path: str
@@ -58,6 +60,7 @@ class FilteredMarket:
     rules: tuple[RuleOutcome, ...] = ()
     stock: tuple[OfferDocument, ...] = ()
     is_of_store: bool = False
+    interruptions: tuple[LearntRate, ...] = ()
 
     def age_s(self, now: datetime) -> float:
         """Seconds since the snapshot; 0 for one whose clock runs ahead of ours."""
@@ -122,7 +125,8 @@ def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime,
     view = _filtered("store: ", market, source, now, fitness, with_list_prices=False, taken=market.taken)
     polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
     notes = (*view.notes, *_taken_note(market.taken))
-    return replace(view, notes=notes, taken_at=min(polled, default=market.taken_at), is_of_store=True)
+    taken_at = min(polled, default=market.taken_at)
+    return replace(view, notes=notes, taken_at=taken_at, is_of_store=True, interruptions=market.interruptions)
 
 
 def _filtered(

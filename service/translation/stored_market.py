@@ -7,6 +7,7 @@ from functools import cache
 from typing import Protocol
 
 from sutler.service.documents.market import OfferDocument
+from sutler.solver.outlook.interruptions import LearntRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +15,14 @@ class StoredMarket:
     """Offers as of `taken_at`; `last_seen` has, by provider, the last poll that brought something.
 
     `taken`: how many offers are fewer machines than clouds show, or none, because other deployments have them.
+    `interruptions`: how often rented machines were taken away, the narrowest kinds first.
     """
 
     taken_at: datetime
     offers: tuple[OfferDocument, ...]
     last_seen: Mapping[str, datetime]
     taken: int = 0
+    interruptions: tuple[LearntRate, ...] = ()
 
 
 class MarketStore(Protocol):

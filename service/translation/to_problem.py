@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
 from sutler.service.documents.errors import DocumentError
@@ -20,6 +21,7 @@ from sutler.service.translation.calibrations import calibration_of
 from sutler.service.translation.fitness import Fitness, OfferKey, needs_of
 from sutler.service.translation.given_models import given_spec
 from sutler.service.translation.gpu_choice import GpuChoice
+from sutler.service.translation.interruptions import interruptions_of
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import FilteredMarket, path_refused, read_market, resolve_path
 from sutler.service.translation.offers import to_offer
@@ -45,6 +47,8 @@ from sutler.solver.throughput.operator_package import missing as operators_missi
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft", "tpot", "e2e")
 PERCENTILES = (50, 90, 95, 99)
+USUAL_STARTUP_S: Final = 90.0  # chosen: what a deployment's policy says by default, as is the next
+USUAL_DOWNLOAD_GB_PER_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def to_problem(
     fitness = Fitness(rules, needs_of(models), gpus.known, now, frozenset(rented_offers))
     market = read_market(document.market, folder=folder, now=now, fitness=fitness, store=store)
     problem = Problem(
-        objective=mapped(Objective, document.objective),
+        objective=_objective(document, models),
         models=models,
         offers=tuple(to_offer(offer, market.unfit_for.get(offer.key)) for _, offer in market.offers),
         gpus=gpus.used(market, rented_gpus),
@@ -93,6 +97,7 @@ def to_problem(
         measured_only=document.throughput.only,
         calibration=None if calibration is None else calibration_of(calibration),
         estimates=_estimates(document),
+        interruptions=interruptions_of(document, market, notes),
     )
     return Translation(problem, market, (*notes, *gpus.notes(), *market.notes), calibration)
 
@@ -125,6 +130,14 @@ def _estimates(document: ProblemDocument) -> Estimates:
     if wanted == "aiconfigurator" and lacking is not None:
         raise DocumentError.of("throughput.estimates", lacking, value=wanted)
     return wanted
+
+
+def _objective(document: ProblemDocument, models: Iterable[ServedModel]) -> Objective:
+    restart_s = document.objective.restart_s
+    if restart_s is None:
+        largest_gb = max((checkpoint_gb(m.spec, p) for m in models if m.spec for p in m.precisions), default=0.0)
+        restart_s = USUAL_STARTUP_S + largest_gb / USUAL_DOWNLOAD_GB_PER_S
+    return mapped(Objective, document.objective, restart_s=restart_s)
 
 
 def _limits(document: ProblemDocument, market: FilteredMarket, notes: list[str]) -> Limits:

@@ -9,6 +9,7 @@ import numpy as np
 from sutler.solver import throughput
 from sutler.solver.answer.caveats import caveats
 from sutler.solver.answer.engine_args import checkpoint_of, engine_args, engine_env
+from sutler.solver.answer.expected import counted_usd_per_hour, interruptions_of
 from sutler.solver.answer.losses import losses_of
 from sutler.solver.answer.packing import PackedReplica, Placement, pack
 from sutler.solver.answer.pairing import combos_of, handed_over
@@ -19,7 +20,6 @@ from sutler.solver.candidates.engines import engine_of
 from sutler.solver.candidates.enumerate import ROLES, layouts_of
 from sutler.solver.candidates.power import power_watts
 from sutler.solver.plan import (
-    FIGURE_OF,
     Combo,
     Evidence,
     KvTransfer,
@@ -31,10 +31,11 @@ from sutler.solver.plan import (
     SolveReport,
     Stage,
     WorkloadRate,
+    figure_of,
 )
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope
-from sutler.solver.problem import ObjectiveKind, Problem, ServedModel
+from sutler.solver.problem import Interruptions, Objective, Problem, ServedModel
 from sutler.solver.throughput.base import Layouts, RateBasis, Rates
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
@@ -54,15 +55,23 @@ class DescribedFleet:
     makespan_s: float | None
     load_multiple: float | None
     cost_usd_per_hour: float
+    expected_cost_usd_per_hour: float | None
     power_watts: float | None
     usd_per_million_tokens: float
     losses: tuple[Loss, ...]
+    interruptions: tuple[Interruptions, ...]
 
-    def value(self, kind: ObjectiveKind) -> float:
+    @property
+    def counted_usd_per_hour(self) -> float:
+        """What it counts for: the expected cost, where interruptions count."""
+        expected = self.expected_cost_usd_per_hour
+        return self.cost_usd_per_hour if expected is None else expected
+
+    def value(self, objective: Objective) -> float:
         """The objective's value: requests/s, seconds, $/h or watts."""
-        value: float | None = getattr(self, FIGURE_OF[kind])
+        value: float | None = getattr(self, figure_of(objective))
         if value is None:
-            raise ValueError(f"{kind} has no value: checks.py lets no problem with unknown watts through")
+            raise ValueError(f"{objective.kind} has no value: checks.py lets no problem with unknown watts through")
         return value
 
 
@@ -111,8 +120,12 @@ def describe(
         makespan_s=problem.total_demand / lam_rps if problem.objective.kind == "min_makespan" else None,
         load_multiple=None if problem.objective.maximises_rate else load_multiple(replicas) * (lam_rps > 0),
         cost_usd_per_hour=cost,
+        expected_cost_usd_per_hour=(
+            counted_usd_per_hour(problem, rentals) if problem.objective.count_interruptions else None
+        ),
         power_watts=power_watts(problem, rentals, replicas),
         losses=losses,
+        interruptions=interruptions_of(problem, rentals),
         usd_per_million_tokens=cost / (_tokens_per_hour(polytope, whole_rps) / TOKENS_PER_MILLION),
     )
 
@@ -159,7 +172,7 @@ def plan_of(
 
     `optimum_value`: of which a fraction was given up.
     """
-    kind, value = problem.objective.kind, fleet.value(problem.objective.kind)
+    kind, value = problem.objective.kind, fleet.value(problem.objective)
     proven = value if optimum_value is None else optimum_value
     bound = proven if bound is None else bound
     bound = max(bound, proven, value) if kind == "max_throughput" else min(bound, proven, value)

@@ -288,8 +288,13 @@ def _rented_machines(polytope: Polytope, allocation: Allocation, pins: Iterable[
 
 
 def _machine(offer: Offer, index: int, copy: int, offer_class: OfferClass) -> _Machine:
-    gpus, price = offer_class.gpus, offer_class.price_usd_per_hour
-    return _Machine(index, copy, offer_class.pool, gpus, price, list(range(gpus)), disk_of(offer))
+    gpus = offer_class.gpus
+    return _Machine(index, copy, offer_class.pool, gpus, _price(offer, gpus), list(range(gpus)), disk_of(offer))
+
+
+def _price(offer: Offer, gpus: int) -> float:
+    """What so many of its GPUs cost per hour."""
+    return offer.price_usd_per_hour * gpus / offer.gpus if gpus != offer.gpus else offer.price_usd_per_hour
 
 
 def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machine]:
@@ -308,9 +313,9 @@ def _direct_machines(polytope: Polytope, pieces: Sequence[Piece]) -> list[_Machi
             raise PackingError(f"piece of {piece.size} GPUs in pool {supply.pools[piece.pool].name}")
         machine[1] -= piece.size
         offer = offers[machine[0]]
-        price = offer.price_usd_per_hour * piece.size / offer.gpus
-        gpus = list(range(piece.size))
-        machines.append(_Machine(machine[0], len(machines), piece.pool, piece.size, price, gpus, disk_of(offer)))
+        size, gpus = piece.size, list(range(piece.size))
+        price = _price(offer, size)
+        machines.append(_Machine(machine[0], len(machines), piece.pool, size, price, gpus, disk_of(offer)))
     return machines
 
 

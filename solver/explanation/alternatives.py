@@ -50,4 +50,4 @@ def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:
     fleet = quick_fleet(reduced, seconds) if len(reduced.candidates) else None
     if fleet is None:
         return Alternative(slug, None, None, ())
-    return Alternative(slug, fleet.value(polytope.problem.objective.kind), fleet.cost_usd_per_hour, fleet.rentals)
+    return Alternative(slug, fleet.value(polytope.problem.objective), fleet.cost_usd_per_hour, fleet.rentals)

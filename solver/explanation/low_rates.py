@@ -115,7 +115,7 @@ def stated_at_low(low: Polytope, allocation: Allocation, routing: Routing) -> Ro
     problem = low.problem
     nominal = low.at("nominal")
     fleet = describe(nominal, allocation, route(nominal, allocation), states_losses=False)
-    rps, demand, value = routing.lam * low.scale_rps, problem.total_demand, fleet.value(problem.objective.kind)
+    rps, demand, value = routing.lam * low.scale_rps, problem.total_demand, fleet.value(problem.objective)
     at_low = {"max_throughput": rps, "min_makespan": demand / rps}
     return RobustAlternative(
         value_at_low=at_low.get(problem.objective.kind, value),

@@ -36,7 +36,7 @@ def precision_alternative(problem: Problem, plan: Plan, seconds: float) -> Preci
         return None
     if found is None:
         return None
-    value = found.value(problem.objective.kind)
+    value = found.value(problem.objective)
     better = value / best - 1 if plan.objective == "max_throughput" else 1 - value / best
     if better < _LEAST_FRACTION:
         return None

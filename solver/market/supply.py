@@ -9,6 +9,7 @@ price. Three refinements keep it exact:
 - a pool with one price per GPU and nothing tied together needs no rental variables at all: its GPUs are paid
   for by the replicas that use them (`Supply.gpu_price_usd_per_hour`).
 
+Prices are what machines count for: where interruptions do, with what starts in the place of those taken away.
 Counts are clamped to what the budget and the limits could ever pay for before anything is solved: with the
 counts of the market left in, the relaxation rents fractions of machines that no plan could afford.
 """
@@ -105,7 +106,7 @@ def room_of(size: int, machine_gpus: Gpus) -> Gpus:
 
 def build_supply(problem: Problem) -> Supply:
     """Classes, couplings and direct pools of the problem's market, clamped to budget and limits."""
-    problem = replace(problem, offers=tuple(_rentable(offer) for offer in problem.offers))
+    problem = replace(problem, offers=tuple(_counted(problem, _rentable(offer)) for offer in problem.offers))
     pools, pool_of_offer = group_offers(problem)
     offers_of_pool: dict[int, list[int]] = defaultdict(list)
     for index, pool in enumerate(pool_of_offer):
@@ -178,6 +179,12 @@ def _rentable(offer: Offer) -> Offer:
     """A slice larger than what its machine can rent out now is not available."""
     larger = offer.machine_gpus is not None and offer.gpus > offer.machine_gpus and not offer.divisible
     return replace(offer, available=0) if larger else offer
+
+
+def _counted(problem: Problem, offer: Offer) -> Offer:
+    """The offer at what it counts for."""
+    starting = problem.starting_fraction(offer)
+    return replace(offer, price_usd_per_hour=offer.price_usd_per_hour * (1 + starting)) if starting else offer
 
 
 def _most_gpus(problem: Problem, offer: Offer, price_per_gpu: float) -> int:

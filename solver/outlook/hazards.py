@@ -17,6 +17,8 @@ from scipy.special import gammaln
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.outlook.lives import Lives, Slot
 
+Key = tuple[Hashable, ...]
+"""What names a cell."""
 Step = Literal["provider", "gpu", "age", "time", "host", "machine"]
 STEPS: Final[tuple[Step, ...]] = ("provider", "gpu", "age", "time", "host", "machine")
 WEIGHTS: Final = np.logspace(-1.0, 3.0, 25)  # deaths that a prior may be worth; a thousand is as good as certain
@@ -54,27 +56,23 @@ class Table:
         return len(self.slot)
 
 
-class Cells:
-    """The cells along a chain of steps, each with its rate; the first are of contract and number of GPUs alone."""
+class Nest:
+    """Rates of cells, of cells within them, and so on.
 
-    def __init__(self, lives: Lives, chain: Sequence[Step], *, kept: FloatArray | None = None) -> None:
-        """`kept`: which of the atoms are to be learnt from; None: all."""
-        self.chain = tuple(chain)
-        atoms = lives.atoms
-        chosen = slice(None) if kept is None else np.flatnonzero(kept)
-        slot, age, time = (part[chosen].tolist() for part in (atoms.slot, atoms.age, atoms.time))
-        keys = [root_of(lives.slots[s]) for s in slot]
-        hours, deaths = atoms.hours[chosen], atoms.deaths[chosen]
-        self.seen: list[dict[Hashable, tuple[float, float]]] = []
-        self.rates: list[dict[Hashable, Rate]] = []
+    `seen` and `rates` have the cells of each level by name, `weights` what a cell of a level tells those inside it.
+    """
+
+    def __init__(self, prior: Rate, keys: Sequence[Sequence[Key]], deaths: FloatArray, hours: FloatArray) -> None:
+        """`keys`: for each level, the coarsest first, which cell each entry of `deaths` and `hours` is of."""
+        self.seen: list[dict[Key, tuple[float, float]]] = []
+        self.rates: list[dict[Key, Rate]] = []
         self.weights: list[float] = []
-        found, member = _numbered(keys)
+        found, member = _numbered(keys[0])
         d, e = _summed(member, deaths, len(found)), _summed(member, hours, len(found))
-        shape, exposure = PRIOR.shape + d, PRIOR.hours + e
+        shape, exposure = prior.shape + d, prior.hours + e
         self._add(found, shape, exposure, d, e)
-        for step in self.chain:
-            keys = [(*key, part) for key, part in zip(keys, _parts(step, lives, slot, age, time), strict=True)]
-            finer, inner = _numbered(keys)
+        for own_keys in keys[1:]:
+            finer, inner = _numbered(own_keys)
             parent = np.zeros(len(finer), np.int64)
             parent[inner] = member
             d, e = _summed(inner, deaths, len(finer)), _summed(inner, hours, len(finer))
@@ -86,16 +84,30 @@ class Cells:
             self._add(finer, shape, exposure, d, e)
             member = inner
 
-    def _add(
-        self, keys: Sequence[Hashable], shape: FloatArray, hours: FloatArray, d: FloatArray, e: FloatArray
-    ) -> None:
+    def _add(self, keys: Sequence[Key], shape: FloatArray, hours: FloatArray, d: FloatArray, e: FloatArray) -> None:
         rates = zip(shape.tolist(), hours.tolist(), strict=True)
         self.rates.append({key: Rate(*rate) for key, rate in zip(keys, rates, strict=True)})
         self.seen.append(dict(zip(keys, zip(d.tolist(), e.tolist(), strict=True), strict=True)))
 
+
+class Cells(Nest):
+    """The cells along a chain of steps, each with its rate; the first are of contract and number of GPUs alone."""
+
+    def __init__(self, lives: Lives, chain: Sequence[Step], *, kept: FloatArray | None = None) -> None:
+        """`kept`: which of the atoms are to be learnt from; None: all."""
+        self.chain = tuple(chain)
+        atoms = lives.atoms
+        chosen = slice(None) if kept is None else np.flatnonzero(kept)
+        slot, age, time = (part[chosen].tolist() for part in (atoms.slot, atoms.age, atoms.time))
+        keys = [[root_of(lives.slots[s]) for s in slot]]
+        for step in self.chain:
+            parts = _parts(step, lives, slot, age, time)
+            keys.append([(*key, part) for key, part in zip(keys[-1], parts, strict=True)])
+        super().__init__(PRIOR, keys, atoms.deaths[chosen], atoms.hours[chosen])
+
     def rate(self, slot: Slot, age: int, time: int) -> Rate:
         """The rate of a slot, of this age at this time; of a cell that nothing was seen of, what its parent tells."""
-        key: tuple[Hashable, ...] = root_of(slot)
+        key = root_of(slot)
         found = self.rates[0].get(key, PRIOR)
         for depth, step in enumerate(self.chain, 1):
             key = (*key, part_of(step, slot, age, time))
@@ -104,7 +116,7 @@ class Cells:
         return found
 
 
-def root_of(slot: Slot) -> tuple[Hashable, ...]:
+def root_of(slot: Slot) -> Key:
     """What every cell keeps apart: a machine's own numbers of GPUs tell of the same cards, and are never one cell."""
     return (slot.contract, slot.gpus)
 
@@ -129,9 +141,9 @@ def _parts(step: Step, lives: Lives, slot: list[int], age: list[int], time: list
     return [own[s] for s in slot]
 
 
-def _numbered(keys: Sequence[Hashable]) -> tuple[list[Hashable], IntArray]:
+def _numbered(keys: Sequence[Key]) -> tuple[list[Key], IntArray]:
     """The distinct keys, and of each key which of them it is."""
-    numbers: dict[Hashable, int] = {}
+    numbers: dict[Key, int] = {}
     member = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     return list(numbers), member
 

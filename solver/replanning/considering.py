@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from sutler.solver.answer.describe import DescribedFleet, in_unit, plan_of
+from sutler.solver.answer.expected import counted_usd_per_hour
 from sutler.solver.answer.routing import Routing
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
@@ -80,9 +81,9 @@ class Consideration:
 class ReplanOption:
     """One thing to do. `plan` None: there is nothing to run (all is lost), or only `keep` describes it.
 
-    `carries`: the load, where there is one to carry, else everything at all; and what has to be after losses that are
-    to be survived. `is_valid`: the plan
-    holds under the problem's budget and limits, which may be other than when it was made.
+    `cost_usd_per_hour`: what it counts for, the expected cost where interruptions count. `carries`: the load, where
+    there is one to carry, else everything at all; and what has to be after losses that are to be survived.
+    `is_valid`: the plan holds under the problem's budget and limits, which may be other than when it was made.
     """
 
     kind: OptionKind
@@ -147,7 +148,7 @@ def consider(
 
 def _nothing(consideration: Consideration) -> Considered:
     """Nothing is held, nothing for rent."""
-    cost = consideration.standing.cost_usd_per_hour
+    cost = counted_usd_per_hour(consideration.problem, consideration.standing.rentals)
     keep = ReplanOption("keep", None, 0.0, 0.0, cost, False, _NO_CHANGE)
     missing = Conflict("offers", 1.0, 0.0, "machines for rent", "wait for the market, or widen the market's filter")
     return Considered((keep,), float("-inf"), searched=True, conflicts=(missing,))
@@ -231,7 +232,8 @@ class _Run:
     ) -> ReplanOption:
         standing = self.consideration.standing
         if running is None or routing is None or routing.lam <= 0:
-            return self._valued(ReplanOption(kind, None, 0.0, 0.0, standing.cost_usd_per_hour, False, _NO_CHANGE))
+            cost = counted_usd_per_hour(self.problem, standing.rentals)
+            return self._valued(ReplanOption(kind, None, 0.0, 0.0, cost, False, _NO_CHANGE))
         fleet = running.under(routing)
         plan = self._plan(fleet)
         valid = not verify(self.problem, plan, is_standing=True)
@@ -302,12 +304,12 @@ class _Run:
         """What the fleet pays per watt now; of one that costs nothing, about what a cloud asks."""
         standing = self.consideration.standing
         watts = sum((self.problem.gpus[r.gpu].tdp_watts or 0.0) * r.gpus * r.count for r in standing.rentals)
-        cost = standing.cost_usd_per_hour
+        cost = counted_usd_per_hour(self.problem, standing.rentals)
         return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
     def _option(self, kind: OptionKind, fleet: DescribedFleet, plan: Plan, change: FleetChange) -> ReplanOption:
         capacity = capacity_rps(fleet, self.problem.total_demand)
-        cost, carries = fleet.cost_usd_per_hour, self._carries(fleet)
+        cost, carries = fleet.counted_usd_per_hour, self._carries(fleet)
         return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
     def _carries(self, fleet: DescribedFleet) -> bool:

@@ -50,10 +50,6 @@ class StandingDeployment:
     kv_transfers: tuple[KvTransfer, ...] = ()
     names_used: frozenset[str] = frozenset()
 
-    @property
-    def cost_usd_per_hour(self) -> float:
-        return sum(rental.price_usd_per_hour * rental.count for rental in self.rentals)
-
     def without_idle_machines(self) -> "StandingDeployment":
         """Rentals on which nothing runs are left out; those that stay keep their order."""
         used = sorted({stage.rental for replica in self.replicas for stage in replica.stages})

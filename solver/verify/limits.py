@@ -4,16 +4,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from sutler.solver.verify.numbers import RATE_TOLERANCE, at_most
-from sutler.solver.verify.totals import cost_usd_per_hour, power_watts
+from sutler.solver.verify.totals import counted_usd_per_hour, power_watts
 from sutler.solver.verify.view import PlanView
 
 
 def broken_limits(view: PlanView) -> Iterator[str]:
     """Limits that the plan exceeds; utilisation is checked where it is recomputed (service.py)."""
     limits, budget = view.problem.limits, view.problem.budget_usd_per_hour
-    cost, watts = cost_usd_per_hour(view), power_watts(view)
+    cost, watts = counted_usd_per_hour(view), power_watts(view)
     if budget is not None and not at_most(cost, budget):
-        yield f"cost_usd_per_hour: {cost!r}, expected at most the budget {budget!r}"
+        name = "expected_cost_usd_per_hour" if view.problem.objective.count_interruptions else "cost_usd_per_hour"
+        yield f"{name}: {cost!r}, expected at most the budget {budget!r}"
     if limits.max_power_watts is not None and watts is None:
         yield f"power_watts: unknown for a rented GPU, expected at most max_power_watts {limits.max_power_watts!r}"
     elif limits.max_power_watts is not None and not at_most(watts or 0.0, limits.max_power_watts):

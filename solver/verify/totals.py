@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from sutler.solver.plan import FIGURE_OF
-from sutler.solver.problem import Problem
+from sutler.solver.plan import Rental, figure_of
+from sutler.solver.problem import Interruptions, Problem
 from sutler.solver.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from sutler.solver.verify.numbers import RATE_TOLERANCE, agrees, same
 from sutler.solver.verify.view import PlanView
@@ -15,6 +15,7 @@ def wrong_totals(view: PlanView) -> Iterator[str]:
     plan = view.plan
     expected = {
         "cost_usd_per_hour": cost_usd_per_hour(view),
+        "expected_cost_usd_per_hour": counted_usd_per_hour(view) if _counts_interruptions(view) else None,
         "power_watts": power_watts(view),
         "throughput_rps": sum(view.rates_rps.values()),
         "makespan_s": plan.value if plan.objective == "min_makespan" else None,
@@ -25,6 +26,7 @@ def wrong_totals(view: PlanView) -> Iterator[str]:
         for name, figure in expected.items()
         if not _matches(getattr(plan, name), figure)
     )
+    yield from _wrong_interruptions(view)
     yield from _wrong_value(view)
     yield from _wrong_alternative(view)
     yield from _wrong_load_multiple(view)
@@ -52,6 +54,41 @@ def _matches(value: float | None, expected: float | None) -> bool:
 
 def cost_usd_per_hour(view: PlanView) -> float:
     return sum(rental.price_usd_per_hour * rental.count for rental in view.plan.rentals)
+
+
+def counted_usd_per_hour(view: PlanView) -> float:
+    """The cost; where interruptions count, machines are paid as well while they start in place of others."""
+    problem, cost = view.problem, cost_usd_per_hour(view)
+    if not _counts_interruptions(view):
+        return cost
+    for rental in view.plan.rentals:
+        bare = (rental.price_usd_per_hour - rental.storage_usd_per_hour) * rental.count
+        rates = (rate for rate in problem.interruptions if _is_of(rate, rental))
+        times = next((rate.per_hour for rate in rates), 0.0)
+        cost += times * problem.objective.restart_s / SECONDS_PER_HOUR * bare
+    return cost
+
+
+def _counts_interruptions(view: PlanView) -> bool:
+    return view.problem.objective.count_interruptions
+
+
+def _wrong_interruptions(view: PlanView) -> Iterator[str]:
+    stated, counts = view.plan.interruptions, _counts_interruptions(view)
+    known = [rate for rate in view.problem.interruptions if counts]
+    firsts = [next((rate for rate in known if _is_of(rate, rental)), None) for rental in view.plan.rentals]
+    expected = {rate for rate in firsts if rate is not None}
+    if set(stated) != expected or len(stated) != len(expected):
+        yield f"interruptions: {stated!r}, expected those of its rentals, {sorted(expected, key=repr)!r}"
+
+
+def _is_of(rate: Interruptions, rental: Rental) -> bool:
+    """Whether a rate is that of a rental's kind."""
+    return (
+        rate.contract == rental.contract
+        and rate.provider in (None, rental.provider)
+        and rate.gpu in (None, rental.gpu)
+    )
 
 
 def power_watts(view: PlanView) -> float | None:
@@ -92,7 +129,7 @@ def _usd_per_million_tokens(view: PlanView) -> float | None:
 
 def _wrong_value(view: PlanView) -> Iterator[str]:
     plan = view.plan
-    figure = FIGURE_OF[plan.objective]
+    figure = figure_of(view.problem.objective)
     if plan.value is None or plan.value != getattr(plan, figure):
         yield f"value: {plan.value!r}, expected {figure} {getattr(plan, figure)!r}"
 

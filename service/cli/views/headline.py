@@ -24,7 +24,7 @@ def market_words(market: MarketUsed) -> str:
 
 
 def _achievement(plan: PlanDocument) -> str:
-    value = number(plan.objective.value, digits=5)
+    value, expected = number(plan.objective.value, digits=5), plan.expected_cost_usd_per_hour
     if plan.status == "infeasible":
         return "Infeasible: no plan meets every limit"
     if plan.objective.value is None:
@@ -32,7 +32,7 @@ def _achievement(plan: PlanDocument) -> str:
     return {
         "max_throughput": f"{value} requests/s at the given mix",
         "min_makespan": f"All requests done in {value} s",
-        "min_cost": f"{value} $/h carries the load",
+        "min_cost": f"{value} $/h {'carries' if expected is None else 'on average, with restarts, carries'} the load",
         "min_power": f"{value} W carry the load",
     }[plan.objective.kind]
 
@@ -67,7 +67,11 @@ def _optimum(plan: PlanDocument) -> str:
 def _money(plan: PlanDocument) -> str:
     if plan.cost_usd_per_hour is None:
         return ""
-    parts = [] if plan.objective.kind == "min_cost" else [f"{price(plan.cost_usd_per_hour)} $/h"]
+    cost, expected = f"{price(plan.cost_usd_per_hour)} $/h", plan.expected_cost_usd_per_hour
+    if expected is not None:
+        parts = [f"{cost} while nothing is taken away, {price(expected)} $/h with restarts"]
+    else:
+        parts = [] if plan.objective.kind == "min_cost" else [cost]
     traffic = sum(rental.traffic_usd_per_hour or 0.0 for rental in plan.rentals)
     if traffic >= LEAST_SHOWN_USD:
         parts.append(f"traffic {price(traffic)} $/h besides")

@@ -13,9 +13,10 @@ from sutler.service.cli.views.wording import age, contract_words, counted, price
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
-from sutler.service.market.resources import LastPollResource, OutlookPage
+from sutler.service.market.resources import InterruptionsPage, LastPollResource, OutlookPage
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
+from sutler.solver.units import SECONDS_PER_HOUR
 
 
 def poll_records(reports: Iterable[PollReport]) -> list[dict[str, Any]]:
@@ -195,6 +196,30 @@ def outlook_view(found: OutlookPage) -> Iterator[RenderableType]:
         "average, and how much longer they will be."
     )
     yield from listed("Told apart by", (f"{provider}: {cell}" for provider, cell in cells))
+
+
+def interruptions_view(found: InterruptionsPage) -> Iterator[RenderableType]:
+    """One row per kind of machine, then what the figures mean."""
+    table = table_of(
+        texts=("contract", "provider", "gpu"), numbers=("once in", "per hour", "90 %", "lost", "machine-hours")
+    )
+    for kind in found.items:
+        interval = f"{kind.low_per_hour:.2g}–{kind.high_per_hour:.2g}"
+        table.add_row(
+            contract_words(kind.contract),
+            kind.provider or "all",
+            kind.gpu or "all",
+            age(SECONDS_PER_HOUR / kind.per_hour),
+            f"{kind.per_hour:.2g}",
+            interval,
+            f"{kind.losses:,}",
+            f"{kind.machine_hours:,.0f}",
+        )
+    yield table
+    yield Text(
+        "\nHow often each machine is taken away: learnt from what deployments report to hold, within providers and "
+        "GPUs as far as they differ; without machine-hours it is assumed."
+    )
 
 
 def provider_records(reports: Iterable[ProviderReport]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.cli.views.wording import (
+    age,
     constraint_words,
     contract_words,
     engine_words,
@@ -36,6 +37,7 @@ from sutler.service.documents.plan import (
     KvTransferDocument,
     LossDocument,
     PlanDocument,
+    PlannedInterruptions,
     PrecisionAlternativeDocument,
     RentalDocument,
     ReplicaDocument,
@@ -45,6 +47,7 @@ from sutler.service.documents.plan import (
     UnfitOffer,
     ValidationDocument,
 )
+from sutler.solver.units import SECONDS_PER_HOUR
 
 MOST_MATRIX_COLUMNS = 8  # with the width below: what fits beside the names of workloads into 100 columns
 MOST_MATRIX_WIDTH = 70
@@ -92,6 +95,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         if survived:
             yield from section("If it is lost, routed anew", losses_table(survived, names))
         yield from listed("If something is lost", _worst_losses(plan.losses))
+        yield from listed("How often machines are taken away", map(_interruption_words, plan.interruptions))
     yield from listed("What limits it (at the margin of the relaxed plan)", _bindings(plan))
     others = [alternative for alternative in plan.alternatives if alternative.without != WITHOUT_RESILIENCE]
     otherwise: list[RenderableType] = [_alternatives(plan, others)] if others else []
@@ -110,6 +114,18 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from section("Left out as unfit (market.filter.fit)", unfit_table(plan.market.fit))
     yield from listed("Warnings", plan.warnings)
     yield from listed("Notes", plan.notes)
+
+
+def _interruption_words(kind: PlannedInterruptions) -> str:
+    where = kind.provider and f"at {kind.provider}"
+    machines = " ".join(filter(None, (contract_words(kind.contract), kind.gpu, where)))
+    rate = "never" if not kind.per_hour else f"once in {age(SECONDS_PER_HOUR / kind.per_hour)} each"
+    if kind.basis == "stated":
+        return f"{machines}: {rate}, as stated"
+    interval = f"{kind.low_per_hour:.2g} to {kind.high_per_hour:.2g} an hour"
+    if kind.basis == "assumed":
+        return f"{machines}: {rate} is assumed ({interval}): none was held yet; market.interruptions can state it"
+    return f"{machines}: {rate} ({interval}; {kind.losses:,} lost in {kind.machine_hours:,.0f} machine-hours)"
 
 
 def group_replicas(

@@ -220,7 +220,11 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
         )
         names = {model.name for model in problem.models}
         derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
-        return replace(found, problem=replace(found.problem, derated=(*found.problem.derated, *derated)))
+        objective = found.problem.objective
+        if problem.objective.restart_s is None:
+            objective = replace(objective, restart_s=_lead_s(facts))
+        derated = (*found.problem.derated, *derated)
+        return replace(found, problem=replace(found.problem, derated=derated, objective=objective))
 
     try:
         return translated(document), ""

@@ -12,6 +12,7 @@ from typing import Final
 
 from sutler.service.deployments.replanning.facts import OfferKey, key_of
 from sutler.service.deployments.replanning.standing_machines import Assessed, Storage
+from sutler.solver.answer.expected import counted_usd_per_hour
 from sutler.solver.plan import Plan, Rental, Replica
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.replanning import holding_key
@@ -113,12 +114,20 @@ def _priced(plan: Plan, rentals: tuple[Rental, ...], problem: Problem, *, cheape
     cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
     ratio = cost / plan.cost_usd_per_hour if plan.cost_usd_per_hour else 1.0
     tokens = None if plan.usd_per_million_tokens is None else plan.usd_per_million_tokens * ratio
-    priced = replace(plan, rentals=rentals, cost_usd_per_hour=cost, usd_per_million_tokens=tokens)
+    counted = counted_usd_per_hour(problem, rentals)
+    expected = counted if problem.objective.count_interruptions else None
+    priced = replace(
+        plan,
+        rentals=rentals,
+        cost_usd_per_hour=cost,
+        expected_cost_usd_per_hour=expected,
+        usd_per_million_tokens=tokens,
+    )
     if plan.objective != "min_cost":
         return priced
     if plan.bound is None:
-        return replace(priced, value=cost)
+        return replace(priced, value=counted)
     bound = plan.bound * cheapest
-    gap = (cost - bound) / cost if cost else 0.0
-    proven = replace(priced, value=cost, bound=bound, relative_gap=gap)
+    gap = (counted - bound) / counted if counted else 0.0
+    proven = replace(priced, value=counted, bound=bound, relative_gap=gap)
     return proven if gap <= problem.options.relative_gap + SAME else replace(proven, status="feasible")

@@ -31,6 +31,7 @@ from sutler.service.deployments.watch_schema import Feed, Status
 from sutler.service.documents.fields import finite
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.to_problem import Translation
+from sutler.solver.answer.expected import counted_usd_per_hour
 from sutler.solver.plan import Conflict, Plan
 from sutler.solver.replanning import Consideration, Considered, OptionKind, ReplanOption, holdings_of
 
@@ -372,8 +373,9 @@ def _until(places: Sequence[Avoided]) -> str:
 
 def _is_beyond_budget(plan: Plan, prepared: PreparedLook) -> bool:
     """Whether the plan costs more than the problem allows, at today's prices."""
-    budget, cost = prepared.translation.problem.budget_usd_per_hour, plan.cost_usd_per_hour
-    return budget is not None and cost is not None and cost > budget * (1 + CENT)
+    problem = prepared.translation.problem
+    budget, cost = problem.budget_usd_per_hour, counted_usd_per_hour(problem, plan.rentals)
+    return budget is not None and cost > budget * (1 + CENT)
 
 
 def _of_dearer_offers(prepared: PreparedLook) -> Iterable[str]:
