@@ -14,14 +14,16 @@ from sutler.solver.outlook.interruptions import LearntRate, Rented, learnt
 
 INCIDENT_S: Final = 300.0  # chosen: consumers report within minutes, and what is lost at once is seen by several
 _RENTED: Final = text("""
-    SELECT l.provider, l.contract, l.gpu,
-           coalesce(sum(l.count * greatest(extract(epoch FROM
-               least(coalesce(l.ended_at, w.holdings_at, l.began_at), :now) - l.began_at), 0)), 0)::float8 / 3600
-               AS machine_hours,
-           coalesce(sum(l.count) FILTER (WHERE l.is_lost AND l.ended_at <= :now), 0)::int AS losses
-    FROM rental_life l LEFT JOIN watch w ON w.deployment_id = l.deployment_id
-    WHERE l.began_at <= :now
-    GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    WITH held AS (
+        SELECT l.*, greatest(extract(epoch FROM
+            least(coalesce(l.ended_at, w.holdings_at, l.began_at), :now) - l.began_at), 0)::float8 / 3600 AS hours
+        FROM rental_life l LEFT JOIN watch w ON w.deployment_id = l.deployment_id
+        WHERE l.began_at <= :now
+    )
+    SELECT provider, contract, gpu, sum(count * hours) AS machine_hours,
+           coalesce(sum(count) FILTER (WHERE is_lost AND ended_at <= :now), 0)::int AS losses,
+           coalesce(sum(count * count * hours) / nullif(sum(count * hours), 0), 1) AS fleet
+    FROM held GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """)
 _INCIDENTS: Final = text("""
     SELECT contract, sum(count)::int AS size FROM rental_life

@@ -2,8 +2,9 @@
 
 Machines of a contract go at a rate per hour, those of a provider and of a GPU type at rates of their own as far as
 they tell them apart (hazards.py). Machines are lost together: where incidents took several, what was seen says less
-about the rate than so many machines apart would, by the mean size of the incident that a lost machine was in. The
-rate stays what was seen; deaths and hours count for that much less against the prior, and the interval is wider.
+about the rate than so many machines apart would, by the mean size of the incident that a lost machine was in. Before
+one was seen, it is taken to go with all of its fleet. The rate stays what was seen; deaths and hours count for that
+much less against the prior, and the interval is wider.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +28,15 @@ PRIORS: Final[Mapping[str, Rate]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """For how many hours machines of a kind were held, and how many of them were lost."""
+    """For how many hours machines of a kind were held, and how many of them were lost; `fleet`: how many were held
+    together, on the mean of these hours."""
 
     provider: str
     contract: str
     gpu: str
     machine_hours: float
     losses: int
+    fleet: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def learnt(kinds: Sequence[Rented], incidents: Mapping[str, Sequence[int]]) -> t
     found: list[LearntRate] = []
     for contract, prior in PRIORS.items():
         own = [kind for kind in kinds if kind.contract == contract and kind.machine_hours > 0]
-        together = _size(incidents.get(contract, ()))
+        together = _size(incidents.get(contract, ()), own)
         losses, hours = np.array([kind.losses for kind in own]), np.array([kind.machine_hours for kind in own])
         keys = ([()] * len(own), [(kind.provider,) for kind in own], [(kind.provider, kind.gpu) for kind in own])
         nest = Nest(prior, keys, losses / together, hours / together)
@@ -79,9 +82,11 @@ class _Level(NamedTuple):
     seen: Mapping[Key, tuple[float, float]]
 
 
-def _size(incidents: Sequence[int]) -> float:
-    """The mean size of the incident that a lost machine was in."""
-    return sum(size * size for size in incidents) / sum(incidents) if incidents else 1.0
+def _size(incidents: Sequence[int], kinds: Sequence[Rented]) -> float:
+    """The mean size of the incident that a lost machine was in; one, of which nothing is known, took its fleet."""
+    hours = sum(kind.machine_hours for kind in kinds)
+    fleet = sum(kind.machine_hours * kind.fleet for kind in kinds) / hours if hours else 1.0
+    return (sum(size * size for size in incidents) + fleet) / (sum(incidents) + 1)
 
 
 def _learnt(contract: str, key: tuple[str, ...], rate: Rate, losses: float, hours: float) -> LearntRate:

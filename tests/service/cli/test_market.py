@@ -275,6 +275,16 @@ def test_the_outlook_is_of_what_was_watched(cloud: FakeCloud) -> None:
     assert sutler("market", "outlook", "--for", "soon").exit_code == 2
 
 
+def test_without_holdings_interruptions_are_those_that_are_assumed() -> None:
+    page = json.loads(sutler("market", "interruptions", "--contract", "spot", "--json").stdout)
+    (kind,) = page["items"]
+    assert (kind["contract"], kind["provider"], kind["machine_hours"]) == ("interruptible", None, 0)
+    table = sutler("market", "interruptions")
+    assert table.exit_code == 0
+    assert "24 hours" in table.stdout
+    assert sutler("market", "interruptions", "h1000").exit_code == 2
+
+
 def test_a_plan_on_the_store_says_how_likely_its_offers_are_there(cloud: FakeCloud) -> None:
     polled("vastai")
     polled("vastai")

@@ -23,6 +23,7 @@ from sutler.service.translation.stored_market import StoredMarket
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import to_problem
 from sutler.solver import solve
+from sutler.solver.outlook.interruptions import LearntRate
 from sutler.solver.plan import Rental
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import FleetChange, OptionKind, ReplanOption
@@ -110,14 +111,14 @@ def a_problem(
     return validate(ProblemDocument, given)
 
 
-def seen_at(offers: Sequence[OfferDocument], at: datetime) -> SeenMarket:
+def seen_at(offers: Sequence[OfferDocument], at: datetime, interruptions: tuple[LearntRate, ...] = ()) -> SeenMarket:
     """A market that was polled now."""
     offers = tuple(offer.model_copy(update={"observed_at": offer.observed_at or at}) for offer in offers)
     last_seen: dict[str, datetime] = {}
     for offer in offers:
         seen = offer.observed_at or at
         last_seen[offer.provider] = max(seen, last_seen.get(offer.provider, seen))
-    return SeenMarket(StoredMarket(at, offers, last_seen))
+    return SeenMarket(StoredMarket(at, offers, last_seen, interruptions=interruptions))
 
 
 def a_plan(

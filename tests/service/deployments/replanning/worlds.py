@@ -22,6 +22,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.from_plan import issue_plan
+from sutler.solver.outlook.interruptions import LearntRate
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import HoldingKey, consider
 from tests.service.deployments.replanning.builders import (
@@ -64,6 +65,7 @@ class World:
         self.version = 1
         self.polled_at = self.now
         self.losses: tuple[Loss, ...] = ()
+        self.interruptions: tuple[LearntRate, ...] = ()
         self._known: dict[OfferKey, Offer] = {}
         self._history: list[tuple[datetime, tuple[OfferDocument, ...]]] = [
             (self.now - timedelta(days=1), self.offers)
@@ -108,7 +110,7 @@ class World:
             holdings_at=self.holdings_at,
             held_before=dict(self.held_before),
             traffic=self.traffic,
-            market=seen_at(self.offers, self.polled_at),
+            market=seen_at(self.offers, self.polled_at, self.interruptions),
             settled=self.settled(),
             known=self._known,
             market_version=self.version,
