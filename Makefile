@@ -18,8 +18,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	outlook-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench papers accuracy docs picture \
-	export-check extras-check install lock readme clean check-data \
+	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
+	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench                 how fast the planner is, against binary search and a plain MILP (ARGS=...)"
 	@echo "make market-bench          how fast polls land and the market is read, with 30 days of history (7 GB of disk)"
 	@echo "make outlook-bench         whether stated chances to find offers come true on the played market (5 minutes)"
+	@echo "make preemption-bench      mass preemptions of spot machines, beside SkyServe's SpotHedge (10 minutes)"
 	@echo "make lead-bench            capacity for traffic that climbs, beside a plain autoscaler (20 minutes)"
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
@@ -80,6 +81,9 @@ market-bench: $(STAMP)
 
 outlook-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.outlook $(ARGS)
+
+preemption-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.preemption $(ARGS)
 
 lead-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.lead_time $(ARGS)

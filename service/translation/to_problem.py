@@ -133,11 +133,11 @@ def _estimates(document: ProblemDocument) -> Estimates:
 
 
 def _objective(document: ProblemDocument, models: Iterable[ServedModel]) -> Objective:
-    restart_s = document.objective.restart_s
-    if restart_s is None:
+    counts, restart_s = document.objective.count_interruptions, document.objective.restart_s
+    if counts and restart_s is None:
         largest_gb = max((checkpoint_gb(m.spec, p) for m in models if m.spec for p in m.precisions), default=0.0)
         restart_s = USUAL_STARTUP_S + largest_gb / USUAL_DOWNLOAD_GB_PER_S
-    return mapped(Objective, document.objective, restart_s=restart_s)
+    return mapped(Objective, document.objective, restart_s=(restart_s or 0.0) if counts else 0.0)
 
 
 def _limits(document: ProblemDocument, market: FilteredMarket, notes: list[str]) -> Limits:

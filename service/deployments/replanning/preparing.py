@@ -46,7 +46,8 @@ class PreparedLook:
     call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
     has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty. `absent`:
     what the next look has to know of machines that are not for rent any more. `avoided`: where machines were lost of
-    late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same.
+    late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same; `reserve`:
+    what is to be survived is, as far as the problem asks for it.
     """
 
     facts: Facts
@@ -63,6 +64,7 @@ class PreparedLook:
     avoided: tuple[Avoided, ...] = ()
     left_out: int = 0
     anywhere: bool = False
+    reserve: bool = True
 
     @property
     def question(self) -> Consideration:
@@ -71,9 +73,11 @@ class PreparedLook:
         return self.consideration
 
 
-def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False) -> PreparedLook:
+def prepare(
+    facts: Facts, *, whole_market: bool = False, anywhere: bool = False, reserve: bool = True
+) -> PreparedLook:
     """What has moved, and what to consider; with `whole_market` on offers that have not settled, too; `anywhere`:
-    also where machines were lost of late.
+    also where machines were lost of late; without `reserve` nothing is kept for losses.
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
@@ -88,6 +92,8 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
+    if not reserve:
+        translation = _without_reserve(translation)
     stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)
     places = avoided(facts.losses, facts.now, first_s=facts.policy.avoid_lost_s)
     shunned = set() if anywhere else _shunned(places, translation, stated)
@@ -147,7 +153,13 @@ def prepare(facts: Facts, *, whole_market: bool = False, anywhere: bool = False)
         places,
         len(shunned),
         anywhere,
+        reserve,
     )
+
+
+def _without_reserve(translation: Translation) -> Translation:
+    problem = translation.problem
+    return replace(translation, problem=replace(problem, resilience=replace(problem.resilience, survive=())))
 
 
 def _lead_s(facts: Facts) -> float:
@@ -221,7 +233,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
         names = {model.name for model in problem.models}
         derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
         objective = found.problem.objective
-        if problem.objective.restart_s is None:
+        if objective.count_interruptions and problem.objective.restart_s is None:
             objective = replace(objective, restart_s=_lead_s(facts))
         derated = (*found.problem.derated, *derated)
         return replace(found, problem=replace(found.problem, derated=derated, objective=objective))

@@ -355,6 +355,8 @@ def _beyond_budget(plan: Plan | None, prepared: PreparedLook) -> Iterable[str]:
 
 
 def _avoided(prepared: PreparedLook) -> Iterable[str]:
+    if not prepared.reserve:
+        yield "No reserve for losses is kept until machines may be rented again where they were lost."
     if prepared.left_out:
         yield f"{prepared.left_out} offers do not count, since machines were lost there: {_until(prepared.avoided)}."
     elif prepared.anywhere:
@@ -400,12 +402,14 @@ def first_step(facts: Facts) -> PreparedLook | Verdict:
 
 
 def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:
-    """The verdict; where what has settled does not carry the load, first the same on all of the market, and then also
-    where machines were lost of late."""
+    """The verdict; where what has settled does not carry the load, first the same on all of the market, then without
+    a reserve for losses, which is none where machines were just lost, and then also there."""
     if any(option.carries and option.is_valid for option in considered.options):
         return conclude(prepared, considered)
     if not prepared.is_whole:
         return prepare(prepared.facts, whole_market=True)
+    if prepared.left_out and prepared.translation.problem.resilience.survive:
+        return prepare(prepared.facts, whole_market=True, reserve=False)
     if prepared.left_out:
         return prepare(prepared.facts, whole_market=True, anywhere=True)
     return conclude(prepared, considered)

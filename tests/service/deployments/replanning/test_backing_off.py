@@ -65,6 +65,25 @@ def test_it_says_why_an_offer_does_not_count_and_until_when() -> None:
     )
 
 
+def test_a_reserve_is_not_kept_where_machines_were_just_lost() -> None:
+    """Two providers: without the one that failed, what is to be survived cannot be, and the load is carried."""
+    problem = a_problem(
+        market={"filter": {"contracts": ["on_demand", "interruptible"]}},
+        resilience={"survive": "provider", "load_fraction": 0.5},
+    )
+    world = a_world(SPOT, DEAR, problem=problem, policy=BACK_OFF)
+    both = machines(world)
+    assert both.keys() == {"acme/spot", "bolt/dear"}
+    preempted(world)
+    assert machines(world).keys() == {"bolt/dear"}
+    assert (
+        "No reserve for losses is kept until machines may be rented again where they were lost." in world.plan.notes
+    )
+    assert FIRST_S - 1 <= seconds_without_spot(world, at_most_s=2 * FIRST_S) <= FIRST_S + 2 * POLL_S
+    world.lives(20)
+    assert machines(world) == both
+
+
 def test_where_nothing_else_carries_the_load_it_is_rented_there_again_and_says_so() -> None:
     world = a_fleet_of_spot(an_offer("dear", available=1, price_usd_per_hour=2.4))
     preempted(world)
