@@ -25,6 +25,7 @@ InterruptionsBasis = Literal["stated", "seen", "assumed"]
 LossKind = Literal["provider", "place", "machine", "interruptible"]
 """What may be lost at once: all that one provider rents out, all of it in one region, one machine, or everything that
 is interruptible."""
+LeastReplicas = Literal["min_replicas", "min_on_demand_replicas"]
 EngineName = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
 """What serves a model, which decides the layouts that exist (candidates/engines.py); `any-layout` runs whatever can
 be drawn."""
@@ -92,7 +93,8 @@ class ServedModel:
     `max_context_tokens`: that servers accept and the KV cache of every replica holds at least once; None: twice what
     the longest workload needs, rounded up.
     `more_precisions`: at which replicas may run besides `precision`, as (weights, KV cache).
-    `min_replicas`: that answer, whole requests or as decode replicas, at least.
+    `min_replicas`: that answer, whole requests or as decode replicas, at least; `min_on_demand_replicas`: of those on
+    machines none of which is interruptible.
     """
 
     name: str
@@ -108,6 +110,21 @@ class ServedModel:
     max_context_tokens: int | None = None
     more_precisions: tuple[tuple[Precision, Precision], ...] = ()
     min_replicas: int = 1
+    min_on_demand_replicas: int = 0
+
+    @property
+    def least_replicas(self) -> "dict[LeastReplicas, int]":
+        """What asks for more replicas than the load may need, by the field that does."""
+        asked: dict[LeastReplicas, int] = {}
+        if self.min_replicas > 1:
+            asked["min_replicas"] = self.min_replicas
+        if self.min_on_demand_replicas:
+            asked["min_on_demand_replicas"] = self.min_on_demand_replicas
+        return asked
+
+    def without_least_replicas(self) -> "ServedModel":
+        """The model of which no number of replicas is asked for."""
+        return replace(self, min_replicas=1, min_on_demand_replicas=0)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
@@ -344,7 +361,7 @@ class Problem:
     @property
     def keeps_reserve(self) -> bool:
         """Whether replicas may be rented that serve nothing as long as all goes well."""
-        return bool(self.resilience.survive) or any(model.min_replicas > 1 for model in self.models)
+        return bool(self.resilience.survive) or any(model.least_replicas for model in self.models)
 
     def interruptions_of(self, one: OfKind) -> Interruptions | None:
         """How often a machine is taken away, where that counts."""

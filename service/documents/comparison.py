@@ -11,7 +11,7 @@ from sutler.service.documents.fields import Document, Timestamp
 from sutler.service.documents.plan import ConflictDocument, MarketUsed, ObjectiveResult
 
 ObjectiveUnit = Literal["rps", "seconds", "usd_per_hour", "watts"]
-FamilyName = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy"]
+FamilyName = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy", "hedged"]
 ComparedStatus = Literal["optimal", "feasible", "infeasible", "unknown", "not_applicable", "rejected"]
 Swept = Literal["budget_usd_per_hour", "rate_rps"]
 

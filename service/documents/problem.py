@@ -100,11 +100,19 @@ def _reserve_rules(problem: ProblemDocument) -> Iterator[FieldProblem]:
     """What does not go with replicas that idle until something is lost."""
     survive = problem.resilience.survive
     yield from _named_twice("resilience.survive", survive, "loss")
-    several = next((i for i, model in enumerate(problem.models) if model.min_replicas > 1), None)
+    several = next(
+        (
+            (f"models[{i}].{name}", str(getattr(model, name)))
+            for i, model in enumerate(problem.models)
+            for name, usual in (("min_replicas", 1), ("min_on_demand_replicas", 0))
+            if getattr(model, name) > usual
+        ),
+        None,
+    )
     if survive:
         at, shown = "resilience.survive", ", ".join(survive)
     elif several is not None:
-        at, shown = f"models[{several}].min_replicas", str(problem.models[several].min_replicas)
+        at, shown = several
     else:
         return
     if survive and problem.objective.kind == "min_makespan":

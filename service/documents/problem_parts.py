@@ -237,6 +237,8 @@ class ModelDocument(Document):
     `limits.max_utilisation_fraction` allow."""
     min_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Replicas that answer its requests, at least; where prompts run apart, those that decode."""
+    min_on_demand_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """How many of them stand on machines that are not interruptible, at least: what is left when all spot is gone."""
 
     @property
     def precisions(self) -> tuple[PrecisionName, ...]:

@@ -17,7 +17,7 @@ _HALVINGS = 7  # a search each: they find a fraction to within a 128th
 def without_conditions(problem: Problem) -> Problem:
     """The problem with none of them."""
     limits = replace(problem.limits, max_share_per_contract_fraction={})
-    models = tuple(replace(model, min_replicas=1) for model in problem.models)
+    models = tuple(model.without_least_replicas() for model in problem.models)
     return replace(problem, resilience=Resilience(), limits=limits, models=models)
 
 
@@ -28,7 +28,7 @@ def failed_conditions(problem: Problem, has_fleet: HasFleet, seconds_left: Secon
     found = []
     for name, stated in alone or each:
         low, high = (0.0, stated) if name.startswith("resilience") else (stated, 1.0)
-        for _ in range(_HALVINGS if alone and not name.startswith("limit/min_replicas") else 0):
+        for _ in range(_HALVINGS if alone and not name.startswith("limit/min_") else 0):
             if seconds_left() <= 0:
                 break
             middle = (low + high) / 2
@@ -48,8 +48,8 @@ def _conditions(problem: Problem) -> Iterator[tuple[str, float]]:
     for contract, share in problem.limits.max_share_per_contract_fraction.items():
         yield f"limit/max_share_per_contract_fraction/{contract}", share
     for model in problem.models:
-        if model.min_replicas > 1:
-            yield f"limit/min_replicas/{model.name}", float(model.min_replicas)
+        for field, least in model.least_replicas.items():
+            yield f"limit/{field}/{model.name}", float(least)
 
 
 def _given_up(problem: Problem, condition: tuple[str, float]) -> Problem:
@@ -64,8 +64,8 @@ def _with(problem: Problem, name: str, value: float) -> Problem:
         survive = problem.resilience.survive if value > 0 else ()
         return replace(problem, resilience=replace(problem.resilience, survive=survive, load_fraction=value))
     limit, _, key = key.partition("/")
-    if limit == "min_replicas":
-        models = (replace(m, min_replicas=int(value)) if m.name == key else m for m in problem.models)
+    if limit.startswith("min_"):  # given up as a whole
+        models = (m.without_least_replicas() if m.name == key else m for m in problem.models)
         return replace(problem, models=tuple(models))
     stated = problem.limits.max_share_per_contract_fraction
     shares = {contract: value if contract == key else share for contract, share in stated.items()}
@@ -82,9 +82,10 @@ def _conflict(problem: Problem, name: str, stated: float, enough: float) -> Conf
         )
         return Conflict(name, stated, enough, "fraction", remedy)
     field = name.removeprefix("limit/").split("/")[0]
-    if field == "min_replicas":
+    if field.startswith("min_"):
         model = name.rpartition("/")[2]
-        remedy = f"there is no room for so many replicas of {model}: lower models[].min_replicas, or add offers"
-        return Conflict(name, stated, 1.0, "replicas", remedy)
+        which, least = ("", 1.0) if field == "min_replicas" else (" on machines that are not interruptible", 0.0)
+        remedy = f"there is no room for so many replicas of {model}{which}: lower models[].{field}, or add offers"
+        return Conflict(name, stated, least, "replicas", remedy)
     remedy = f"no plan keeps to this share: raise limits.{field}, or add offers of other contracts"
     return Conflict(name, enough, stated, "fraction", remedy)

@@ -145,7 +145,7 @@ def _stated_limit(problem: Problem, row: str) -> float | None:
     if not row.startswith("limit/"):
         return None
     kind, _, key = row.removeprefix("limit/").partition("/")
-    if kind == "min_replicas":
+    if kind in ("min_replicas", "min_on_demand_replicas"):
         return None
     by_key = getattr(problem.limits, kind)
     stated: float | None = by_key[key] if key else by_key

@@ -60,8 +60,8 @@ def _with_limit(problem: Problem, name: str, needed: float) -> Problem:
         return _with_models(problem, lambda model: _with_seconds(model, owner, limit, needed))
     if kind == "slo_split":
         return _with_models(problem, lambda m: replace(m, prefill_share_fraction=needed) if m.name == key else m)
-    if kind == "min_replicas":
-        return _with_models(problem, lambda m: replace(m, min_replicas=1) if m.name == key else m)
+    if kind in ("min_replicas", "min_on_demand_replicas"):
+        return _with_models(problem, lambda m: m.without_least_replicas() if m.name == key else m)
     limits = problem.limits
     value = needed if kind.endswith("_fraction") else _whole(needed)
     raised: dict[str, Any] = {kind: {**getattr(limits, kind), key: value} if key else needed}

@@ -151,7 +151,7 @@ def minimise(
 def bare_of(polytope: Polytope) -> Polytope:
     """The same rows with nothing to survive; least numbers of replicas stay."""
     problem = replace(polytope.problem, resilience=Resilience())
-    models = tuple(replace(model, min_replicas=1) for model in problem.models)
+    models = tuple(model.without_least_replicas() for model in problem.models)
     losses = replace(polytope.losses, names=(), stands=polytope.losses.stands[:0], of_any_machine=False)
     return replace(polytope, problem=replace(problem, models=models), losses=losses)
 

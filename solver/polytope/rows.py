@@ -372,10 +372,13 @@ def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr
 
 def _add_least_replicas(rows: _Rows, problem: Problem, supply: Supply, candidates: Candidates) -> None:
     nothing = np.zeros(len(supply.classes))
+    is_taken = np.array([pool.contract == "interruptible" for pool in supply.pools] + [False])
     for number, model in enumerate(problem.models):
-        if model.min_replicas > 1:
+        for field, least in model.least_replicas.items():
             answers = (candidates.model == number) & (candidates.role != PREFILL)
-            rows.add(f"limit/min_replicas/{model.name}", -answers.astype(np.float64), nothing, -model.min_replicas)
+            if field == "min_on_demand_replicas":
+                answers &= ~is_taken[candidates.pool].any(axis=1)
+            rows.add(f"limit/{field}/{model.name}", -answers.astype(np.float64), nothing, -least)
 
 
 def _supply_curves(problem: Problem, supply: Supply) -> IntArray:

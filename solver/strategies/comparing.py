@@ -12,7 +12,7 @@ from sutler.solver.plan import Plan
 from sutler.solver.problem import Disaggregation, Problem, Search
 from sutler.solver.progress import SecondsLeft
 
-Family = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy"]
+Family = Literal["sutler", "homogeneous", "ablation", "aggregated", "disaggregated", "greedy", "hedged"]
 
 
 _WAYS: Final[dict[Disaggregation, frozenset[str]]] = {
@@ -86,3 +86,9 @@ def engines_beyond(own: Problem, callers: Problem) -> tuple[str, ...]:
     pairs = zip(own.models, callers.models, strict=True)
     is_freer = any(mine.engine == ANY_LAYOUT != theirs.engine for mine, theirs in pairs)
     return (f"engine: {ANY_LAYOUT}",) if is_freer else ()
+
+
+def reserve_beyond(own: Problem, callers: Problem) -> tuple[str, ...]:
+    """What the caller wants to be survived and a strategy does not plan for."""
+    survived = {*own.resilience.survive} >= {*callers.resilience.survive}
+    return () if survived else ("resilience.survive: []",)

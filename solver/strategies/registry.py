@@ -25,6 +25,7 @@ from sutler.solver.strategies import (
     melange,
     round_robin,
     splitwise,
+    spot_hedge,
     uniform_deployment,
 )
 from sutler.solver.strategies.comparing import (
@@ -33,6 +34,7 @@ from sutler.solver.strategies.comparing import (
     Strategy,
     StrategyPlan,
     engines_beyond,
+    reserve_beyond,
     settings_beyond,
 )
 from sutler.solver.strategies.straight_line import solved
@@ -98,6 +100,13 @@ def strategies_of(problem: Problem) -> tuple[Strategy, ...]:
         Strategy("melange", "slices of workloads packed onto GPU types", "aggregated", _MELANGE, melange.plan),
         Strategy(
             "greedy-cheapest", "the best value that fits, again and again", "greedy", "autoscalers", greedy.plan
+        ),
+        Strategy(
+            "spot-hedge",
+            "interruptible replicas of one GPU type, two more than needed, over all places",
+            "hedged",
+            "SkyServe, arXiv 2411.01438, section 4",
+            spot_hedge.plan,
         ),
         *combos,
         *designs,
@@ -176,7 +185,8 @@ def _ran(strategy: Strategy, problem: Problem, clock: Clock) -> Ran:
     seconds = clock() - started
     violations = verify(planned.problem, planned.plan)
     own = planned.problem
-    beyond = (*engines_beyond(own, problem), *settings_beyond(own.search, problem.search))
+    search = settings_beyond(own.search, problem.search)
+    beyond = (*engines_beyond(own, problem), *search, *reserve_beyond(own, problem))
     return Ran(strategy, planned, None, seconds, violations, beyond=beyond)
 
 

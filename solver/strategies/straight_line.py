@@ -181,7 +181,7 @@ def refuse_conditions(problem: Problem) -> None:
     if problem.limits.max_share_per_contract_fraction:
         raise NotApplicableError("routes by a rule that knows no contracts: unset max_share_per_contract_fraction")
     if problem.keeps_reserve:
-        raise NotApplicableError("keeps no reserve: unset resilience.survive and models[].min_replicas")
+        raise NotApplicableError("keeps no reserve: unset resilience.survive and the least numbers of replicas")
 
 
 def raised_until_carried(

@@ -65,8 +65,14 @@ def _lopsided(view: PlanView) -> Iterator[str]:
 
 def _too_few(view: PlanView) -> Iterator[str]:
     """Models with fewer replicas than they are to have."""
-    answering = Counter(replica.model for replica in view.plan.replicas if replica.role != "prefill")
-    for model in view.problem.models:
-        if answering[model.name] < model.min_replicas and not view.is_standing:
-            least = f"expected at least min_replicas {model.min_replicas}"
-            yield f"replicas: {answering[model.name]} of {model.name!r}, {least}"
+    answering = [replica for replica in view.plan.replicas if replica.role != "prefill"]
+    contracts = {r.id: {view.plan.rentals[stage.rental].contract for stage in r.stages} for r in answering}
+    everywhere = Counter(r.model for r in answering)
+    on_demand = Counter(r.model for r in answering if "interruptible" not in contracts[r.id])
+    for model in view.problem.models if not view.is_standing else ():
+        for name, found, least in (
+            ("min_replicas", everywhere[model.name], model.min_replicas),
+            ("min_on_demand_replicas", on_demand[model.name], model.min_on_demand_replicas),
+        ):
+            if found < least:
+                yield f"replicas: {found} of {model.name!r}, expected at least {name} {least}"

@@ -133,6 +133,39 @@ def test_a_model_has_its_least_number_of_replicas() -> None:
     assert verify(replace(problem, models=(replace(problem.models[0], min_replicas=4),)), plan) != ()
 
 
+def spot_and_sure(least: int, *, sure: int = 9) -> Problem:
+    """Two replicas carry the load; interruptible a cost 1, the same on demand 3 $/h."""
+    model = replace(a_model(a_workload("w1", demand=10.0)), min_on_demand_replicas=least)
+    offers = [
+        an_offer("a", price=1.0, available=9, contract="interruptible", offer_id="spot"),
+        an_offer("a", price=3.0, available=sure, offer_id="sure"),
+    ]
+    return a_problem(offers=offers, rows=[measured("a", {"w1": 5.0})], objective="min_cost", models=[model])
+
+
+@pytest.mark.parametrize(("least", "usd"), [(0, 2.0), (1, 4.0), (2, 6.0), (3, 9.0)])
+def test_a_floor_of_replicas_stands_on_machines_that_nobody_takes_away(least: int, usd: float) -> None:
+    problem = spot_and_sure(least)
+    plan = solve(problem)
+    assert (plan.status, plan.value) == ("optimal", about(usd))
+    sure = sum(rental.count for rental in plan.rentals if rental.offer_id == "sure")
+    assert sure == least
+    higher = replace(problem, models=(replace(problem.models[0], min_on_demand_replicas=least + 1),))
+    assert verify(higher, plan) == (
+        f"replicas: {least} of 'chat', expected at least min_on_demand_replicas {least + 1}",
+    )
+
+
+def test_a_floor_that_there_is_no_room_for_is_named() -> None:
+    (conflict,) = solve(spot_and_sure(3, sure=2)).conflicts
+    assert (conflict.constraint, conflict.needed, conflict.available) == (
+        "limit/min_on_demand_replicas/chat",
+        3.0,
+        0.0,
+    )
+    assert "not interruptible" in conflict.remedy
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
 @for_each("seed", range(18), quick=2)

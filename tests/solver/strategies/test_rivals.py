@@ -8,10 +8,11 @@ import pytest
 from sutler.solver import planner
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.rows import Polytope
-from sutler.solver.problem import ObjectiveKind, Problem, Search
+from sutler.solver.problem import ObjectiveKind, Problem, Resilience, Search
 from sutler.solver.progress import SecondsLeft
-from sutler.solver.strategies import greedy, hexgen, melange, round_robin, uniform_deployment
+from sutler.solver.strategies import greedy, hexgen, melange, round_robin, spot_hedge, uniform_deployment
 from sutler.solver.strategies.comparing import NotApplicableError, StrategyPlan
+from sutler.solver.strategies.registry import compare
 from sutler.solver.verify import verify
 from tests.builders import (
     a_model,
@@ -218,6 +219,49 @@ def test_greedy_counts_watts_where_power_is_the_objective() -> None:
         rows=[measured("a", {"w1": 2.0}), measured("b", {"w1": 3.0})],
     )
     assert _verified(greedy.plan(problem, plenty_of_time)).value == about(800.0)
+
+
+def spot_in_places(available: int, *, objective: ObjectiveKind = "min_cost") -> Problem:
+    """Three places with interruptible cards of 5 requests/s at 1, 1.1 and 1.2 $/h, and the same on demand for 3."""
+    places = [
+        an_offer("a", price=price, available=available, contract="interruptible", region=region, offer_id=region)
+        for region, price in (("east", 1.0), ("north", 1.1), ("west", 1.2))
+    ]
+    return a_problem(
+        objective=objective,
+        models=[a_model(a_workload("w", demand=20.0))],
+        offers=[*places, an_offer("a", price=3.0, available=9, offer_id="sure")],
+        rows=[measured("a", {"w": 5.0})],
+        budget_usd_per_hour=None if objective == "min_cost" else 9.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "rented"),
+    [
+        (9, {"east": 2, "north": 2, "west": 2}),
+        (1, {"east": 1, "north": 1, "west": 1, "sure": 3}),
+    ],
+)
+def test_spot_hedge_has_two_replicas_to_spare_over_all_places_and_fills_up_on_demand(
+    available: int, rented: dict[str, int]
+) -> None:
+    plan = _verified(spot_hedge.plan(spot_in_places(available), plenty_of_time))
+    assert {rental.offer_id: rental.count for rental in plan.rentals} == rented
+
+
+def test_spot_hedge_needs_a_load_and_interruptible_machines() -> None:
+    with pytest.raises(NotApplicableError, match="use min_cost"):
+        spot_hedge.plan(spot_in_places(9, objective="max_throughput"), plenty_of_time)
+    sure = spot_in_places(9).offers[-1:]
+    with pytest.raises(NotApplicableError, match="interruptible"):
+        spot_hedge.plan(replace(spot_in_places(9), offers=sure), plenty_of_time)
+
+
+def test_spot_hedge_is_told_apart_from_a_plan_that_has_to_survive() -> None:
+    problem = replace(spot_in_places(9), resilience=Resilience(("place",), 0.9))
+    ours, hedge = compare(problem, names=["spot-hedge"])
+    assert (ours.beyond, hedge.beyond) == ((), ("resilience.survive: []",))
 
 
 def test_uniform_deployment_has_one_degree_and_no_pipelines() -> None:
