@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.replanning.load import carries_load, stated_work
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Taken
@@ -91,6 +92,20 @@ class Facts:
 
     @property
     def cooling_until(self) -> datetime | None:
-        """Until when nothing is changed for money; None: it may be."""
-        until = self.issued_at + timedelta(seconds=self.policy.cooldown_s)
+        """Until when nothing is changed for money; None: it may be. What was ordered for a climb that goes on no more
+        is withdrawn after a window."""
+        cooldown_s = self.policy.cooldown_s
+        if self._was_for_a_climb:
+            cooldown_s = min(cooldown_s, self.policy.window_s)
+        until = self.issued_at + timedelta(seconds=cooldown_s)
         return until if self.issued_at <= self.now < until and not self.is_asked else None
+
+    @property
+    def _was_for_a_climb(self) -> bool:
+        """Whether the plan is for more than was ever seen, and nothing climbs."""
+        if self.policy.lead_quantile is None or not carries_load(self.planned):
+            return False
+        known = [(model, self.traffic.get(model.name)) for model in self.planned.models]
+        live = [(model, seen) for model, seen in known if seen is not None and seen.state == "live"]
+        beyond = (seen.peak_work * (1 + self.policy.rate_drift_fraction) < stated_work(model) for model, seen in live)
+        return all(seen.trend is None for _, seen in live) and any(beyond)

@@ -55,6 +55,22 @@ def test_a_climb_that_rates_so_far_do_not_show_is_told_as_such() -> None:
     assert world.revisions
 
 
+def test_what_was_ordered_for_a_climb_that_has_ended_is_withdrawn_within_the_cool_down() -> None:
+    """2 % every 5 s for four minutes, then as it is: what was ordered for the six and a half to come goes."""
+    world = climbed(240.0, cooldown_s=3600.0)
+    world.look()
+    ordered = machines(world)["acme/large"]
+    for number in range(1, 13):
+        seconds = 240.0 + number * 30.0
+        world.now = START + timedelta(seconds=seconds)
+        world.poll()
+        told = reports(lambda t_s: 200.0 * 1.02 ** (min(240.0, max(0.0, t_s)) / 5), until_s=seconds)
+        world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
+        world.look()
+    needed = 200.0 * 1.02**48 * 1.2 / 20.0
+    assert needed <= machines(world)["acme/large"] <= needed * 1.1 < ordered / 2
+
+
 def test_without_a_quantile_what_is_there_is_planned_for() -> None:
     world = climbed(60.0, lead_quantile=None)
     assert world.look().drifts == ()
