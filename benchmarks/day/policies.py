@@ -80,7 +80,7 @@ def _replacements(leases: Iterable[Lease], offers: Sequence[ForRent]) -> list[Le
     taken: list[Rented] = []
     found: list[Lease | None] = []
     for lease in leases:
-        fitting = [(_lease_of(each, lease.gpus), each) for each in left_over(offers, taken) if _is_like(each, lease)]
+        fitting = [(lease_of(each, lease.gpus), each) for each in left_over(offers, taken) if is_like(each, lease)]
         new, offer = min(fitting, key=lambda pair: pair[0].price_usd_per_hour, default=(None, None))
         found.append(new)
         if offer is not None:
@@ -88,13 +88,15 @@ def _replacements(leases: Iterable[Lease], offers: Sequence[ForRent]) -> list[Le
     return found
 
 
-def _is_like(each: ForRent, lease: Lease) -> bool:
+def is_like(each: ForRent, lease: Lease) -> bool:
+    """Whether an offer is of a machine as large, of the same GPUs under the same contract."""
     offer = each.offer
     fits = offer.gpus >= lease.gpus if offer.divisible else offer.gpus == lease.gpus
     return offer.gpu == lease.gpu and offer.contract == lease.contract and fits
 
 
-def _lease_of(each: ForRent, gpus: int) -> Lease:
+def lease_of(each: ForRent, gpus: int) -> Lease:
+    """So many GPUs of an offer."""
     offer = each.offer
     price = offer.price_usd_per_hour * gpus / offer.gpus
     return Lease(each.provider, offer.offer_id, offer.contract, offer.gpu, gpus, price)
