@@ -1,41 +1,50 @@
-"""All ways through the day of one market seed, each as figures; what the report is made of.
+"""All ways through the day of one seed, each as figures; what the report is made of.
 
-Never replanning is given hindsight: its first fleet is planned for that multiple of the day's mean traffic at which
-it serves as many requests over the day as sutler did, found by bisection: cost is compared at equal served requests.
+Two rivals are given hindsight, so that cost is compared at equal served requests. Never replanning: its first fleet is
+planned for that multiple of the day's mean traffic at which it serves as many requests as sutler did. The autoscaler:
+it begins with sutler's first plan and has the headroom with which it serves as many, and once more that with which it
+costs as much. All are found by bisection.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
 
+from benchmarks.day.autoscaler import Autoscaler
 from benchmarks.day.fleet import Fleet
 from benchmarks.day.market import MACHINES, DayMarket, left_over
-from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, weights_gb
+from benchmarks.day.planning import GPUS, STARTS, Planner, speeds_of, truth, weights_gb
 from benchmarks.day.policies import NeverReplan, Policy, ReplanAlways
 from benchmarks.day.simulation import Outcome, Setting, live, oracle, outcome_of
-from benchmarks.day.traffic import DAY_S, day_of, read_trace
+from benchmarks.day.traffic import DAY_S, day_of, read_traces, shaped
 from benchmarks.day.world import Terms
 from sutler.service.deployments.schemas import PolicyDocument
 
-PolicyName = Literal["sutler", "never", "always", "oracle"]
-NAMES: Final[tuple[PolicyName, ...]] = ("sutler", "never", "always", "oracle")
+PolicyName = Literal["sutler", "autoscaler", "never", "always", "oracle"]
+NAMES: Final[tuple[PolicyName, ...]] = ("sutler", "autoscaler", "never", "always", "oracle")
 MEAN_RPS: Final = 28.0
 """Requests/s on average: the fleets have some 5 to 20 GPUs."""
 ORACLE_STEP_S: Final = 900.0
 QUICK_LENGTH_S: Final = 2 * 3600.0
 _MULTIPLES: Final = tuple(round(0.6 + 0.04 * step, 2) for step in range(86))
+_HEADROOMS: Final = tuple(round(0.02 * step, 2) for step in range(151))
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One seed. `multiple`: of the mean traffic, for which never replanning had to plan; `is_enough`: it sufficed."""
+    """One seed. `multiple`: of the mean traffic, for which never replanning had to plan; `headroom_fraction`: that of
+    the autoscaler; `are_enough`: which of the two served as much as sutler. `as_dear`: the autoscaler at sutler's
+    cost. `autoscaled`: every day of the autoscaler that was lived, by headroom."""
 
     seed: int
     multiple: float
-    is_enough: bool
+    headroom_fraction: float
+    are_enough: frozenset[PolicyName]
     outcomes: dict[PolicyName, Outcome]
+    as_dear: Outcome
+    autoscaled: dict[float, Outcome]
 
 
 PolicyMaker = Callable[[Setting, PolicyDocument], tuple[Policy, Fleet]]
@@ -44,7 +53,7 @@ PolicyMaker = Callable[[Setting, PolicyDocument], tuple[Policy, Fleet]]
 
 def setting_of(seed: int, policy: PolicyDocument, *, length_s: float = DAY_S, machines: int = MACHINES) -> Setting:
     """The world of a seed. Raises FileNotFoundError without the traces."""
-    day = day_of(read_trace(), mean_rps=MEAN_RPS, seed=seed)
+    day = day_of(shaped(*read_traces(), seed=seed), mean_rps=MEAN_RPS, seed=seed)
     market = DayMarket(seed, starts_s=STARTS.timestamp(), gpus=GPUS, machines=machines)
     planner, some = Planner(day.buckets), market.offers(0.0)
     terms = Terms(
@@ -56,61 +65,76 @@ def setting_of(seed: int, policy: PolicyDocument, *, length_s: float = DAY_S, ma
         weights_gb=weights_gb(),
         utilisation_fraction=1.0,
     )
-    return Setting(market, day, planner, speeds_of(planner, some), terms, length_s=length_s)
+    return Setting(market, day, planner, speeds_of(planner, some, truth(seed)), terms, length_s=length_s)
 
 
 def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Callable[[str], None]) -> Compared:
-    """The four ways through the day of a seed."""
+    """All ways through the day of a seed."""
     document = PolicyDocument()
     setting = setting_of(seed, document, length_s=length_s)
-    fleets = _Fleets(setting)
     policy, first = make(setting, document)
     tell(f"seed {seed}: sutler")
     sutler = live(setting, policy, first)
+    tell(f"seed {seed}: autoscaler")
+    autoscaled = _Days(_HEADROOMS, lambda headroom: live(setting, Autoscaler(first, setting.speeds, headroom), first))
+    headroom, autoscaler = autoscaled.least(lambda day: day.served >= sutler.served)
+    _, as_dear = autoscaled.least(lambda day: day.usd >= sutler.usd)
+    tell(f"seed {seed}: never")
+    multiple, never = _Days(_MULTIPLES, lambda multiple: _never(setting, multiple)).least(
+        lambda day: day.served >= sutler.served
+    )
     tell(f"seed {seed}: always")
     always = live(setting, ReplanAlways(setting.planner, document.window_s), first)
-    tell(f"seed {seed}: never")
-    multiple, never = fleets.serving(sutler.served)
     tell(f"seed {seed}: oracle")
     spans = oracle(setting, step_s=ORACLE_STEP_S)
     bound = outcome_of(spans, revisions=0, started=0, stopped=0, lost=0, gpus=float("nan"))
-    outcomes: dict[PolicyName, Outcome] = {"sutler": sutler, "never": never, "always": always, "oracle": bound}
-    return Compared(seed, multiple, never.served >= sutler.served, outcomes)
+    outcomes: dict[PolicyName, Outcome] = {
+        "sutler": sutler,
+        "autoscaler": autoscaler,
+        "never": never,
+        "always": always,
+        "oracle": bound,
+    }
+    enough = frozenset(name for name, outcome in outcomes.items() if outcome.served >= sutler.served)
+    lived = {level: day for level, day in autoscaled.lived.items() if day is not None}
+    return Compared(seed, multiple, headroom, enough, outcomes, as_dear, lived)
 
 
 @dataclass(slots=True)
-class _Fleets:
-    """Days without replanning, by the multiple of the mean traffic that their fleet was planned for."""
+class _Days:
+    """Days that differ by one level; None: the market has no fleet for it."""
 
-    setting: Setting
-    _lived: dict[int, Outcome | None] = field(default_factory=dict)
+    levels: Sequence[float]
+    day_at: Callable[[float], Outcome | None]
+    lived: dict[float, Outcome | None] = field(default_factory=dict)
 
-    def serving(self, requests: float) -> tuple[float, Outcome]:
-        """The smallest multiple whose day serves that much; without one, the largest that the market has."""
-        low, high = 0, len(_MULTIPLES) - 1
+    def least(self, is_enough: Callable[[Outcome], bool]) -> tuple[float, Outcome]:
+        """The smallest level whose day is enough; without one, the largest that the market has."""
+        low, high = 0, len(self.levels) - 1
         while self._day(high) is None and high > 0:
             high = high * 3 // 4
         while low < high:
             middle = (low + high) // 2
             found = self._day(middle)
-            if found is not None and found.served >= requests:
+            if found is not None and is_enough(found):
                 high = middle
             else:
                 low = middle + 1
         outcome = self._day(high)
         if outcome is None:
             raise ValueError("the market has no fleet even for a part of the mean traffic: take more machines")
-        return _MULTIPLES[high], outcome
+        return self.levels[high], outcome
 
     def _day(self, step: int) -> Outcome | None:
-        if step not in self._lived:
-            fleet = self._planned(_MULTIPLES[step])
-            self._lived[step] = None if fleet is None else live(self.setting, NeverReplan(fleet), fleet)
-        return self._lived[step]
+        level = self.levels[step]
+        if level not in self.lived:
+            self.lived[level] = self.day_at(level)
+        return self.lived[level]
 
-    def _planned(self, multiple: float) -> Fleet | None:
-        setting = self.setting
-        rates = multiple * np.array([bucket.rate_rps for bucket in setting.planner.buckets])
-        offers = left_over(setting.market.offers(0.0), ())
-        problem = setting.planner.problem(rates, offers, 0.0, headroom_fraction=0.0)
-        return setting.planner.fleet(problem)
+
+def _never(setting: Setting, multiple: float) -> Outcome | None:
+    rates = multiple * np.array([bucket.rate_rps for bucket in setting.planner.buckets])
+    offers = left_over(setting.market.offers(0.0), ())
+    problem = setting.planner.problem(rates, offers, 0.0, headroom_fraction=0.0)
+    fleet = setting.planner.fleet(problem)
+    return None if fleet is None else live(setting, NeverReplan(fleet), fleet)

@@ -1,17 +1,16 @@
-"""What the fake clouds say at an instant of the simulated day, and which machines fail when.
+"""What the fake clouds say at an instant of the simulated day, without the machines that are lost (losses.py).
 
 The two marketplaces that name their machines are asked: Vast.ai (overlapping slices of hosts) and Lium (nodes). They
 are asked without a server in between; what they answer is read by the adapters that poll the real ones.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
+from benchmarks.day.losses import MachineKey, is_away, lost_at
 from sutler.adapters import lium, vastai
 from sutler.adapters.base import USUAL_PRICE_BAND, Contract, Offer
 from sutler.adapters.fake.clouds.cloud import MarketInstant
@@ -21,23 +20,18 @@ from sutler.adapters.fake.clouds.vastai import CLOUD as VASTAI
 from sutler.adapters.fake.clouds.vastai import SEARCH_PATH
 from sutler.adapters.fake.market import MachineState, Market
 from sutler.adapters.fake.wire import Request
-from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, SearchAnswer
+from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, SEARCH_TYPES, SearchAnswer, SearchedContract
 
-DAY_S: Final = 86_400.0
 MACHINES: Final = 320
-# A share of the machines fails once within the day, at a moment of its own, and is gone for an hour.
-FAILING_FRACTION: Final = 0.15
-DOWN_S: Final = 3600.0
+CONTRACTS: Final[tuple[SearchedContract, ...]] = ("on_demand", "interruptible")
 _SEARCH: Final = {
     "rentable": {"eq": True},
     "rented": {"eq": False},
     "verified": {"eq": True},
-    "type": "on-demand",
     "limit": 3000,
     "allocated_storage": ALLOCATED_STORAGE_GB,
 }
 
-MachineKey = tuple[str, str]
 OfferKey = tuple[str, str, Contract]
 
 
@@ -78,7 +72,7 @@ class DayMarket:
         self._asked: dict[float, tuple[ForRent, ...]] = {}
 
     def offers(self, at_s: float) -> tuple[ForRent, ...]:
-        """What is for rent on demand `at_s` seconds into the day, without machines that are down."""
+        """What is for rent `at_s` seconds into the day."""
         if at_s not in self._asked:
             self._asked[at_s] = self._told(at_s)
         return self._asked[at_s]
@@ -87,24 +81,15 @@ class DayMarket:
         now_s = self.starts_s + at_s
         view = MarketInstant(self._market, now_s, now_s)
         found = (*_vastai(view), *_lium(view))
-        wanted = (each for each in found if each.offer.gpu in self._gpus and each.offer.contract == "on_demand")
-        return tuple(each for each in wanted if not self.is_down(each.machine, at_s))
+        wanted = (each for each in found if each.offer.gpu in self._gpus and each.offer.contract in CONTRACTS)
+        return tuple(each for each in wanted if not self._is_away(each, at_s))
 
-    def fails_at(self, machine: MachineKey) -> float | None:
-        """The seconds into the day at which this machine is lost, if it is."""
-        return fails_at(self.seed, machine)
+    def lost_at(self, rented: ForRent, since_s: float) -> float:
+        """The seconds into the day at which what is rented since then is lost; infinite if it never is."""
+        return lost_at(self.seed, rented.machine, rented.offer.contract, since_s)
 
-    def is_down(self, machine: MachineKey, at_s: float) -> bool:
-        failed_s = self.fails_at(machine)
-        return failed_s is not None and failed_s <= at_s < failed_s + DOWN_S
-
-
-@lru_cache(maxsize=100_000)
-def fails_at(seed: int, machine: MachineKey) -> float | None:
-    """Drawn from seed and name alone, so that every policy meets the same failures."""
-    digest = hashlib.blake2b(f"{seed}/{machine[0]}/{machine[1]}".encode(), digest_size=16).digest()
-    drawn, moment = (int.from_bytes(half) / 2**64 for half in (digest[:8], digest[8:]))
-    return moment * DAY_S if drawn < FAILING_FRACTION else None
+    def _is_away(self, each: ForRent, at_s: float) -> bool:
+        return is_away(self.seed, each.machine, each.offer.contract, at_s)
 
 
 def left_over(offers: Iterable[ForRent], rented: Sequence[Rented]) -> tuple[ForRent, ...]:
@@ -162,11 +147,15 @@ class _OfTypes(Market):
 
 
 def _vastai(view: MarketInstant) -> Iterator[ForRent]:
-    request = Request("POST", SEARCH_PATH, {}, {}, json.dumps(_SEARCH).encode())
-    answer = json.loads(VASTAI.routes["POST", SEARCH_PATH](request, view).body)
-    search = SearchAnswer("on_demand", tuple(answer["offers"]), is_cut=False)
-    for offer in vastai.parse((search,), price_band=USUAL_PRICE_BAND, now_s=view.at_s).offers:
+    searches = tuple(SearchAnswer(contract, _searched(view, contract), is_cut=False) for contract in CONTRACTS)
+    for offer in vastai.parse(searches, price_band=USUAL_PRICE_BAND, now_s=view.at_s).offers:
         yield ForRent("vastai", offer)
+
+
+def _searched(view: MarketInstant, contract: SearchedContract) -> tuple[Any, ...]:
+    body = json.dumps({**_SEARCH, "type": SEARCH_TYPES[contract]}).encode()
+    answer = VASTAI.routes["POST", SEARCH_PATH](Request("POST", SEARCH_PATH, {}, {}, body), view)
+    return tuple(json.loads(answer.body)["offers"])
 
 
 def _lium(view: MarketInstant) -> Iterator[ForRent]:

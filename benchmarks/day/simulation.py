@@ -62,7 +62,7 @@ class Outcome:
 
 def live(setting: Setting, policy: Policy, first: Fleet) -> Outcome:
     """The day under a policy that begins with this fleet."""
-    world = World(setting.terms, setting.speeds, setting.market.fails_at)
+    world = World(setting.terms, setting.speeds, setting.market.lost_at)
     world.begin(first, setting.market.offers(0.0))
     revisions, gpu_hours = 0, 0.0
     slice_s = setting.day.slice_s

@@ -7,7 +7,7 @@ hour minute by minute, the market with what of it has settled, and the memory of
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from benchmarks.day.policies import Sight
 from benchmarks.day.simulation import POLL_S, Setting
 from benchmarks.day.traffic import Day
 from benchmarks.day.world import Machine
+from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, Settled
 from sutler.service.deployments.replanning.memory import Memory
@@ -60,6 +61,8 @@ class SutlerPolicy:
     reasons: list[tuple[float, str]] = field(default_factory=list)
     looks: Counter[str] = field(default_factory=Counter)
     held_before: dict[HoldingKey, int] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
+    _held: tuple[Machine, ...] = ()
 
     def decide(self, sight: Sight) -> Fleet | None:
         facts = self._facts(sight)
@@ -91,6 +94,8 @@ class SutlerPolicy:
         holdings = tuple(_holdings(sight.rented))
         for each in reported(holdings):
             self.held_before[each.key] = max(each.count, self.held_before.get(each.key, 0))
+        self.losses += tuple(_loss(machine, now) for machine in self._held if machine.is_lost)
+        self._held = sight.rented
         return Facts(
             problem=self.problem,
             planned=self.planned,
@@ -108,6 +113,7 @@ class SutlerPolicy:
             market_version=self._market_version(sight.at_s),
             memory=self.memory,
             now=now,
+            losses=self.losses,
         )
 
     def _traffic(self, sight: Sight) -> ModelTraffic:
@@ -174,6 +180,12 @@ def _holdings(rented: Iterable[Machine]) -> Iterator[HoldingDocument]:
             price_usd_per_hour=lease.price_usd_per_hour,
             contract=lease.contract,
         )
+
+
+def _loss(machine: Machine, now: datetime) -> Loss:
+    lease, offer = machine.lease, machine.rented.offer
+    where = offer.machine_id, offer.host_id, offer.region
+    return Loss(lease.provider, lease.offer_id, lease.contract, lease.gpu, *where, at=now, count=1)
 
 
 def _fields(rented: ForRent) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""A day of requests from the Azure traces: an hour of two services, stretched to a day, resampled from a seed.
+"""A day of requests from the Azure traces: an hour of two services, made a day of another shape by every seed.
 
-The traces (github.com/Azure/AzurePublicDataset, AzureLLMInferenceTrace_{conv,code}.csv) cover the same hour. By the
-same factor they are stretched and keep their shape: chats swing between 4 and 8 requests/s and back, code completion
-jumps between nothing and 10. One model serves both, as a small team with one fleet has it: load and mix change
-independently of each other. Every request of the trace becomes a Poisson number of requests, each at a time of its
+The traces (github.com/Azure/AzurePublicDataset, AzureLLMInferenceTrace_{conv,code}.csv) cover the same hour: chats
+swing between 4 and 8 requests/s and back, code completion jumps between nothing and 10. One model serves both, as a
+small team with one fleet has it. A seed says where in its hour each service begins, whether it runs backwards, how
+often its hour is in the day (one to three times, so that it swings as much faster), and which part of the requests is
+code: load and mix change independently of each other. Every request of the trace becomes a Poisson number of requests, each at a time of its
 own within `BLUR_S` of the stretched one: as it were the traffic of the minute of the trace around it. Without that
 the bursts of single seconds would become bursts of minutes. All requests of a bucket have its mean lengths.
 """
@@ -22,6 +23,8 @@ TRACES: Final = Path(__file__).parents[3] / "shared" / "data" / "traces"
 FILES: Final = ("AzureLLMInferenceTrace_conv.csv", "AzureLLMInferenceTrace_code.csv")
 DAY_S: Final = 86_400.0
 BLUR_S: Final = 720.0
+MOST_REPEATS: Final = 3
+CODE_FRACTIONS: Final = (0.1, 0.6)
 _PARTS: Final = 3  # of the input lengths, and of the output lengths
 
 FloatArray = NDArray[np.float64]
@@ -74,10 +77,42 @@ def are_there(folder: Path = TRACES) -> bool:
     return all((folder / name).is_file() for name in FILES)
 
 
-def read_trace(folder: Path = TRACES) -> Trace:
-    """Both services as one. Raises FileNotFoundError where a trace is missing."""
-    rows = np.array(sorted(row for name in FILES for row in _rows(folder / name)), dtype=np.float64)
-    return Trace(rows[:, 0] - rows[0, 0], rows[:, 1], rows[:, 2])
+def read_traces(folder: Path = TRACES) -> tuple[Trace, Trace]:
+    """The chats and the code. Raises FileNotFoundError where a trace is missing."""
+    chats, code = (_trace(folder / name) for name in FILES)
+    return chats, code
+
+
+def shaped(chats: Trace, code: Trace, *, seed: int) -> Trace:
+    """Both as one trace, as long as the longer of them."""
+    draw = np.random.default_rng([seed, 1])
+    length_s = max(chats.length_s, code.length_s)
+    services = [_turned(service, length_s, draw) for service in (chats, code)]
+    fraction = draw.uniform(*CODE_FRACTIONS)
+    # Of the service of which there are too many, requests are left out at random.
+    most = min(len(services[0].at_s) / (1 - fraction), len(services[1].at_s) / fraction)
+    kept = [
+        _thinned(service, part * most / len(service.at_s), draw)
+        for service, part in zip(services, (1 - fraction, fraction), strict=True)
+    ]
+    at_s, inputs, outputs = (
+        np.concatenate([getattr(service, name) for service in kept]) for name in Trace.__slots__
+    )
+    order = np.argsort(at_s, kind="stable")
+    return Trace(at_s[order], inputs[order], outputs[order])
+
+
+def _turned(trace: Trace, length_s: float, draw: np.random.Generator) -> Trace:
+    repeats, backwards, first = int(draw.integers(1, MOST_REPEATS + 1)), draw.random() < 0.5, draw.random()
+    at_s = trace.length_s - trace.at_s if backwards else trace.at_s
+    at_s = (at_s / trace.length_s + first) % 1.0
+    again = np.concatenate([at_s + number for number in range(repeats)]) / repeats
+    return Trace(again * length_s, np.tile(trace.input_tokens, repeats), np.tile(trace.output_tokens, repeats))
+
+
+def _thinned(trace: Trace, fraction: float, draw: np.random.Generator) -> Trace:
+    kept = draw.random(len(trace.at_s)) < fraction
+    return Trace(trace.at_s[kept], trace.input_tokens[kept], trace.output_tokens[kept])
 
 
 def day_of(trace: Trace, *, mean_rps: float, seed: int, slice_s: float = 60.0) -> Day:
@@ -114,6 +149,11 @@ def bucketed(trace: Trace, *, mean_rps: float) -> tuple[tuple[Bucket, ...], IntA
 def _thirds(tokens: FloatArray) -> IntArray:
     cuts = np.quantile(tokens, np.arange(1, _PARTS) / _PARTS, method="inverted_cdf")
     return np.searchsorted(cuts, tokens, side="left").astype(np.int64)
+
+
+def _trace(path: Path) -> Trace:
+    rows = np.array(sorted(_rows(path)), dtype=np.float64)
+    return Trace(rows[:, 0] - rows[0, 0], rows[:, 1], rows[:, 2])
 
 
 def _rows(path: Path) -> Iterator[tuple[float, float, float]]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.day.fleet import Fleet, Lease
-from benchmarks.day.market import ForRent, MachineKey, OfferKey, Rented
+from benchmarks.day.market import ForRent, OfferKey, Rented
 from benchmarks.day.serving import serve
 
 FloatArray = NDArray[np.float64]
@@ -102,11 +102,11 @@ class Span:
 
 @dataclass(slots=True)
 class World:
-    """`fails_at`: the moment at which a machine is lost, if it is."""
+    """`lost_at`: the moment at which what is rented since a moment is lost; infinite if it never is."""
 
     terms: Terms
     speeds: Speeds
-    fails_at: Callable[[MachineKey], float | None]
+    lost_at: Callable[[ForRent, float], float]
     now_s: float = 0.0
     machines: list[Machine] = field(default_factory=list)
     running: tuple[Running, ...] = ()
@@ -157,17 +157,13 @@ class World:
         for machine in self.machines:
             if machine.ends_s > self.now_s:
                 yield from (machine.serves_s, machine.released_s, machine.ends_s)
-                yield self._fails_s(machine)
+                yield self.lost_at(machine.rented, machine.ordered_s)
         for engine in self.running:
             yield engine.serves_s
 
-    def _fails_s(self, machine: Machine) -> float:
-        at_s = self.fails_at(machine.rented.machine)
-        return at_s if at_s is not None and at_s > machine.ordered_s else math.inf
-
     def _lose(self) -> None:
         for machine in self.machines:
-            if machine.ends_s > self.now_s and self._fails_s(machine) <= self.now_s:
+            if machine.ends_s > self.now_s and self.lost_at(machine.rented, machine.ordered_s) <= self.now_s:
                 self.lost += machine.released_s > self.now_s
                 machine.is_lost, machine.ends_s = True, self.now_s
         if self.change is not None:
