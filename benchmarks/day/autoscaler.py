@@ -117,7 +117,5 @@ def _fleet(units: Sequence[_Unit]) -> Fleet:
     total = rps.sum(axis=0)
     shares = np.divide(rps, total, out=np.zeros_like(rps), where=total > 0)
     owners = [(number, size) for number, unit in enumerate(units) for size in unit.tensor_parallel]
-    engines = (
-        Engine(number, size, tuple(own.tolist())) for (number, size), own in zip(owners, shares, strict=True)
-    )
+    engines = (Engine(number, size, tuple(own.tolist())) for (number, size), own in zip(owners, shares, strict=True))
     return Fleet(tuple(unit.lease for unit in units), tuple(engines))

@@ -22,7 +22,7 @@ from sutler.adapters.fake.market import MachineState, Market
 from sutler.adapters.fake.wire import Request
 from sutler.adapters.vastai_searches import ALLOCATED_STORAGE_GB, SEARCH_TYPES, SearchAnswer, SearchedContract
 
-MACHINES: Final = 320
+MACHINES: Final = 200
 CONTRACTS: Final[tuple[SearchedContract, ...]] = ("on_demand", "interruptible")
 _SEARCH: Final = {
     "rentable": {"eq": True},

@@ -71,8 +71,8 @@ class Planner:
     """Plans for these buckets. `relative_gap` and time limit are those of the simulation, not of the product."""
 
     buckets: tuple[Bucket, ...]
-    relative_gap: float = 0.01
-    time_limit_s: float = 10.0
+    relative_gap: float = 0.02
+    time_limit_s: float = 5.0
 
     @property
     def names(self) -> tuple[str, ...]:

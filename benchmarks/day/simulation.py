@@ -13,7 +13,7 @@ from benchmarks.day.policies import Policy, Sight
 from benchmarks.day.traffic import DAY_S, Day
 from benchmarks.day.world import HOUR_S, Span, Speeds, Terms, World
 
-POLL_S: Final = 120.0
+POLL_S: Final = 300.0
 UNDER_FRACTION: Final = 0.01
 """A fleet is under capacity while more than this share of what arrives is not served."""
 

@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from benchmarks.day.fleet import Fleet, fleet_of
+from benchmarks.day.losses import PROVIDERS
 from benchmarks.day.market import ForRent, left_over
 from benchmarks.day.planning import NAME, Planner, document_of, instant
 from benchmarks.day.policies import Sight
@@ -90,7 +91,7 @@ class SutlerPolicy:
     def _facts(self, sight: Sight) -> Facts:
         offers = tuple(document_of(each) for each in sight.offers)
         now = instant(sight.at_s)
-        seen = {offer.provider: now for offer in offers}
+        seen = dict.fromkeys(PROVIDERS, now)  # that fails answers, and has nothing
         holdings = tuple(_holdings(sight.rented))
         for each in reported(holdings):
             self.held_before[each.key] = max(each.count, self.held_before.get(each.key, 0))

@@ -25,7 +25,7 @@ DAY_S: Final = 86_400.0
 BLUR_S: Final = 720.0
 MOST_REPEATS: Final = 3
 CODE_FRACTIONS: Final = (0.1, 0.6)
-_PARTS: Final = 3  # of the input lengths, and of the output lengths
+_PARTS: Final = 2  # of the input lengths, and of the output lengths
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -95,9 +95,7 @@ def shaped(chats: Trace, code: Trace, *, seed: int) -> Trace:
         _thinned(service, part * most / len(service.at_s), draw)
         for service, part in zip(services, (1 - fraction, fraction), strict=True)
     ]
-    at_s, inputs, outputs = (
-        np.concatenate([getattr(service, name) for service in kept]) for name in Trace.__slots__
-    )
+    at_s, inputs, outputs = (np.concatenate([getattr(service, name) for service in kept]) for name in Trace.__slots__)
     order = np.argsort(at_s, kind="stable")
     return Trace(at_s[order], inputs[order], outputs[order])
 
@@ -131,7 +129,7 @@ def day_of(trace: Trace, *, mean_rps: float, seed: int, slice_s: float = 60.0) -
 
 
 def bucketed(trace: Trace, *, mean_rps: float) -> tuple[tuple[Bucket, ...], IntArray]:
-    """Nine buckets, as service/documents/traces.py divides such a trace, and the one of each request."""
+    """Four buckets, as service/documents/traces.py divides such a trace, and the one of each request."""
     inputs, outputs = _thirds(trace.input_tokens), _thirds(trace.output_tokens)
     cells, bucket_of = np.unique(inputs * _PARTS + outputs, return_inverse=True)
     buckets = tuple(

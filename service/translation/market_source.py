@@ -74,19 +74,21 @@ def read_market(
     now: datetime,
     fitness: Fitness,
     store: MarketStore | None = None,
+    may_be_empty: bool = False,
 ) -> FilteredMarket:
     """The filtered market that a problem names; paths are relative to `folder` (None: paths are refused).
 
-    Raises NoMarketDataError when there is nothing to plan with, DocumentError when the snapshot is wrong.
+    Raises NoMarketDataError when there is nothing to plan with, unless it `may_be_empty`; DocumentError when the
+    snapshot is wrong.
     """
     if source.offers is not None:
         path, snapshot = _snapshot(source.offers, folder)
-        return _filtered(path, snapshot, source, now, fitness)
+        return _filtered(path, snapshot, source, now, fitness, may_be_empty=may_be_empty)
     if store is None:
         remedy = "name a snapshot file in market.offers, or give a whole snapshot there (`sutler schema market`)"
         raise NoMarketDataError("market.offers: no offers are named", remedy)
     market = store.polled(source.filter.providers) if source.live else store.stored()
-    return _of_store(market, source, now, fitness)
+    return _of_store(market, source, now, fitness, may_be_empty=may_be_empty)
 
 
 def resolve_path(text: str, folder: Path | None, *, field: str) -> Path:
@@ -113,16 +115,27 @@ def _snapshot(offers: str | MarketDocument, folder: Path | None) -> tuple[str, M
         raise DocumentError(FieldProblem(prefix + p.field, p.value, p.remedy) for p in error.problems) from None
 
 
-def _of_store(market: StoredMarket, source: MarketSourceDocument, now: datetime, fitness: Fitness) -> FilteredMarket:
+def _of_store(
+    market: StoredMarket, source: MarketSourceDocument, now: datetime, fitness: Fitness, *, may_be_empty: bool
+) -> FilteredMarket:
     """Filters the store's market; what is stale has a default here. List prices only tell what stated stock costs."""
-    if not source.stock and all(offer.availability_basis == "list" for offer in market.offers):
+    if not may_be_empty and not source.stock and all(offer.availability_basis == "list" for offer in market.offers):
         known = ", ".join(market.last_seen) or "none of the providers"
         reason = f"market: the store has no offers ({known} answered so far)"
         raise NoMarketDataError(reason, "run `sutler market poll`, or name a snapshot file in market.offers")
     wanted = source.filter.model_copy(update={"max_age_s": source.filter.max_age_s or STORE_MAX_AGE_S})
     source = source.model_copy(update={"filter": wanted})
     now = max(now, market.taken_at)
-    view = _filtered("store: ", market, source, now, fitness, with_list_prices=False, taken=market.taken)
+    view = _filtered(
+        "store: ",
+        market,
+        source,
+        now,
+        fitness,
+        may_be_empty=may_be_empty,
+        with_list_prices=False,
+        taken=market.taken,
+    )
     polled = [offer.observed_at or market.taken_at for _, offer in view.offers if not _is_stated(offer)]
     notes = (*view.notes, *_taken_note(market.taken))
     taken_at = min(polled, default=market.taken_at)
@@ -136,6 +149,7 @@ def _filtered(
     now: datetime,
     fitness: Fitness,
     *,
+    may_be_empty: bool,
     with_list_prices: bool = True,
     taken: int = 0,
 ) -> FilteredMarket:
@@ -161,7 +175,7 @@ def _filtered(
             kept.append((position, offer))
         else:
             dropped[reason] += 1
-    if not kept:
+    if not kept and not may_be_empty:
         raise _nothing_left(snapshot, dropped, now, taken)
     ages = _Ages(snapshot.taken_at, now)
     used = [offer for _, offer in kept]

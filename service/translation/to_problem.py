@@ -69,20 +69,24 @@ def to_problem(
     store: MarketStore | None = None,
     rented_gpus: Collection[str] = (),
     rented_offers: Collection[OfferKey] = (),
+    may_be_empty: bool = False,
 ) -> Translation:
     """The solver's problem; paths are relative to `folder` (None: paths are refused).
 
     `rented_gpus`: GPUs that it must know although none of them may be for rent. `rented_offers`: what a plan that
     stands rents, which is not asked again whether it is fit.
 
-    Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers.
+    Raises DocumentError and UnknownNameError for fields that are wrong, NoMarketDataError without offers, unless the
+    market `may_be_empty`.
     """
     notes: list[str] = []
     gpus, calibration = GpuChoice(document), _calibration(document)
     models = _models(document, gpus, folder, notes)
     rules = rules_of(document.market.filter.fit)
     fitness = Fitness(rules, needs_of(models), gpus.known, now, frozenset(rented_offers))
-    market = read_market(document.market, folder=folder, now=now, fitness=fitness, store=store)
+    market = read_market(
+        document.market, folder=folder, now=now, fitness=fitness, store=store, may_be_empty=may_be_empty
+    )
     problem = Problem(
         objective=_objective(document, models),
         models=models,

@@ -170,6 +170,12 @@ def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]
         yield Conflict("limit/max_share_per_provider_fraction", share, stated, "fraction", remedy)
 
 
+def carried_part(problem: Problem, seconds_left: SecondsLeft) -> float:
+    """The largest part of the load, 1 at most, that a fleet was found to carry within all that is set, none to spare;
+    0 where some of its requests cannot be served at all."""
+    return min(1.0, _carried(polytope_of(problem), seconds_left) * (1 - _LEFT_TO_LIMITS))
+
+
 def _short_of_supply(problem: Problem, free: Polytope, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:
     """What is lacking where nothing that a caller set holds the load back: utilisation, load, or GPUs."""
     if not problem.objective.maximises_rate:

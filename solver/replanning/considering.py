@@ -23,7 +23,7 @@ from sutler.solver.answer.routing import Routing
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.binding import binding
-from sutler.solver.explanation.conflicts import find_conflicts
+from sutler.solver.explanation.conflicts import carried_part, find_conflicts
 from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
 from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
@@ -112,13 +112,15 @@ class Considered:
     """What was found: `options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon,
     proven.
 
-    `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does.
+    `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does, and
+    `carried_part`: the largest part of it that one was found to carry.
     """
 
     options: tuple[ReplanOption, ...]
     most_net_usd: float
     searched: bool
     conflicts: tuple[Conflict, ...] = ()
+    carried_part: float = 0.0
     seconds: float = 0.0
 
     def option(self, kind: OptionKind) -> ReplanOption | None:
@@ -363,7 +365,12 @@ class _Run:
         self.on_progress(Progress(phase, self.clock() - self.started))
 
     def _ended(self, most: float, *, searched: bool, conflicts: tuple[Conflict, ...] = ()) -> Considered:
-        return Considered(tuple(self.options), most, searched, conflicts, self.clock() - self.started)
+        part = carried_part(self.problem, self._seconds_left) if conflicts and self._has_load else 0.0
+        return Considered(tuple(self.options), most, searched, conflicts, part, self.clock() - self.started)
+
+    @property
+    def _has_load(self) -> bool:
+        return not self.problem.objective.maximises_rate
 
 
 def _held_only(problem: Problem) -> Problem:

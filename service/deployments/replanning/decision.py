@@ -6,7 +6,7 @@ margin. Carrying the load comes before all money.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sutler.service.deployments.replanning.load import LOADS
@@ -42,11 +42,17 @@ class Decision:
 
 
 def decide(
-    considered: Considered, policy: PolicyDocument, *, headroom_fraction: float | None, moved: bool
+    considered: Considered,
+    policy: PolicyDocument,
+    *,
+    headroom_fraction: float | None,
+    moved: bool,
+    part: float = 1.0,
 ) -> Decision:
     """Chooses among the options.
 
-    `headroom_fraction` None: there is no load to carry. `moved`: the facts have, so that headroom is restored.
+    `headroom_fraction` None: there is no load to carry. `moved`: the facts have, so that headroom is restored. `part`
+    of the load is what they are options for.
     """
     levels = {option.kind: _level(option, headroom_fraction) for option in considered.options}
     wanted = _wanted(levels, considered.options, moved=moved)
@@ -61,7 +67,7 @@ def decide(
     if best.kind == "keep":
         reason = _why_kept(considered, levels, least_usd, within_h=policy.horizon_s / SECONDS_PER_HOUR)
     else:
-        reason = _why_changed(considered.keep, best, levels, wanted, headroom_fraction)
+        reason = _why_changed(considered.keep, best, levels, wanted, headroom_fraction, part)
     return Decision(best, levels[best.kind], reason)
 
 
@@ -82,9 +88,17 @@ def _wanted(levels: dict[OptionKind, Level], options: Sequence[ReplanOption], *,
 
 
 def _why_changed(
-    keep: ReplanOption, best: ReplanOption, levels: dict[OptionKind, Level], wanted: Level, headroom: float | None
+    keep: ReplanOption,
+    best: ReplanOption,
+    levels: dict[OptionKind, Level],
+    wanted: Level,
+    headroom: float | None,
+    part: float,
 ) -> str:
     what = _what(keep, best)
+    if part < 1:
+        running = _carried(replace(keep, load_multiple=(keep.load_multiple or 0.0) * part))
+        return f"no fleet on this market carries the load, {what} {part:.0%} of it: {running}{_more(keep, best)}"
     if min(levels["keep"], wanted) < min(levels[best.kind], wanted):
         return f"{what}: {_carried(keep)}{_wanted_too(levels[best.kind], headroom)}{_more(keep, best)}"
     return f"{what} gains {best.benefit_usd_per_hour:.2f} $/h{_change(best)}"

@@ -80,6 +80,16 @@ def seen(
     return problem.model_copy(update={"models": tuple(models)})
 
 
+def part_of(problem: ProblemDocument, part: float) -> ProblemDocument:
+    """The problem with such a part of its requests."""
+
+    def reduced(workload: WorkloadDocument) -> WorkloadDocument:
+        return workload.model_copy(update={"rate_rps": (workload.rate_rps or 0.0) * part})
+
+    models = (m.model_copy(update={"workloads": tuple(map(reduced, m.workloads or ()))}) for m in problem.models)
+    return problem.model_copy(update={"models": tuple(models)})
+
+
 def lasting_rps(traffic: ModelTraffic, planned_rps: float) -> float:
     """The rate, but for a surge: it counts once it has lasted for half of the window, and then as in the newer half.
 

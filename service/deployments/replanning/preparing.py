@@ -11,7 +11,7 @@ from sutler.service.deployments.replanning.avoiding import Avoided, avoided, lef
 from sutler.service.deployments.replanning.decision import margin_usd, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
-from sutler.service.deployments.replanning.load import carries_load, headroom_of, seen
+from sutler.service.deployments.replanning.load import carries_load, headroom_of, part_of, seen
 from sutler.service.deployments.replanning.memory import Absence, PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
@@ -23,7 +23,7 @@ from sutler.service.simulation.simulated import known_deratings
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, largest_download_gb, to_problem
-from sutler.solver.plan import Plan
+from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, HoldingKey, Switching, standing_of
 
@@ -47,7 +47,8 @@ class PreparedLook:
     has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty. `absent`:
     what the next look has to know of machines that are not for rent any more. `avoided`: where machines were lost of
     late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same; `reserve`:
-    what is to be survived is, as far as the problem asks for it.
+    what is to be survived is, as far as the problem asks for it. `part`: of the load that is considered; `lacking`:
+    why not all of it.
     """
 
     facts: Facts
@@ -65,6 +66,8 @@ class PreparedLook:
     left_out: int = 0
     anywhere: bool = False
     reserve: bool = True
+    part: float = 1.0
+    lacking: tuple[Conflict, ...] = ()
 
     @property
     def question(self) -> Consideration:
@@ -72,12 +75,24 @@ class PreparedLook:
         assert self.consideration is not None
         return self.consideration
 
+    @property
+    def may_be_in_part(self) -> bool:
+        """Whether a part of the load is better than none: where a fleet carried it, not where a person asks for what
+        cannot be had."""
+        facts = self.facts
+        return self.part == 1 and bool(facts.plan.replicas) and not (facts.is_asked or facts.is_behind)
+
 
 def prepare(
-    facts: Facts, *, whole_market: bool = False, anywhere: bool = False, reserve: bool = True
+    facts: Facts,
+    *,
+    whole_market: bool = False,
+    anywhere: bool = False,
+    reserve: bool = True,
+    part: float = 1.0,
 ) -> PreparedLook:
     """What has moved, and what to consider; with `whole_market` on offers that have not settled, too; `anywhere`:
-    also where machines were lost of late; without `reserve` nothing is kept for losses.
+    also where machines were lost of late; without `reserve` nothing is kept for losses; `part`: of the load.
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
@@ -89,6 +104,8 @@ def prepare(
         # What is ordered is to last for a window: until there is something new to tell of the climb.
         climbing_to=facts.climbing_to(lead_s + facts.policy.window_s),
     )
+    if part < 1:
+        document = part_of(document, part)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
@@ -154,6 +171,7 @@ def prepare(
         len(shunned),
         anywhere,
         reserve,
+        part,
     )
 
 
@@ -221,7 +239,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     The market is then taken as it was, unfit and old offers too, so that what is held can be judged.
     """
 
-    def translated(problem: ProblemDocument) -> Translation:
+    def translated(problem: ProblemDocument, *, may_be_empty: bool = False) -> Translation:
         found = to_problem(
             problem,
             folder=None,
@@ -229,6 +247,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
             store=facts.market,
             rented_gpus=rented,
             rented_offers=_wished(facts),
+            may_be_empty=may_be_empty,
         )
         names = {model.name for model in problem.models}
         derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
@@ -245,7 +264,8 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
             raise
         past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
         market = document.market.model_copy(update={"filter": past})
-        return translated(document.model_copy(update={"market": market})), SILENT if error.is_stale else error.reason
+        past_document = document.model_copy(update={"market": market})
+        return translated(past_document, may_be_empty=True), SILENT if error.is_stale else error.reason
 
 
 def _wished(facts: Facts) -> set[OfferKey]:
@@ -275,9 +295,10 @@ def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:
 
 
 def _has_grown(facts: Facts) -> bool:
+    """Beyond the headroom, or beyond what the plan carries where that had none."""
     if not carries_load(facts.planned):
         return False
-    most = 1 + (headroom_of(facts.planned) or 0.0)
+    most = min(1 + (headroom_of(facts.planned) or 0.0), facts.plan.load_multiple or float("inf"))
     planned = {model.name: stated_rps(model) for model in facts.planned.models}
     return any(
         traffic.state == "live" and traffic.rate_rps > planned.get(name, float("inf")) * most

@@ -37,6 +37,7 @@ from sutler.solver.replanning import Consideration, Considered, OptionKind, Repl
 
 CARRIED: Final = 1e-6  # of the load: less is missing by rounding alone
 MOST_TOLD: Final = 5  # chosen: what a note can say of places; the deployment's `watch` has all
+LEAST_MORE: Final = 0.05  # chosen: of what runs; for less it is not worth changing a fleet that falls short anyway
 CENT: Final = 1e-3  # of a plan's cost: as much as a solver may be off
 
 
@@ -45,7 +46,7 @@ class State:
     """What the last look found, for people.
 
     calm: nothing has moved; kept: something has, but no change is worth it; waiting: until the cool-down is over;
-    short: the load is not carried, and no fleet would; manual: there is something worth doing, and nobody may do it;
+    short: the load is not carried, and no fleet would, so that a part of it is; manual: there is something worth doing, and nobody may do it;
     blind: it could not look, as the detail says.
 
     `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
@@ -167,7 +168,13 @@ def _decided(prepared: PreparedLook, considered: Considered) -> Decision:
     """The decision; machines that cannot be had are the first reason of whatever is done."""
     facts = prepared.facts
     moved = prepared.moved or facts.is_asked
-    decision = decide(considered, facts.policy, headroom_fraction=headroom_of(prepared.problem), moved=moved)
+    decision = decide(
+        considered,
+        facts.policy,
+        headroom_fraction=headroom_of(prepared.problem),
+        moved=moved,
+        part=prepared.part,
+    )
     missing = [drift.detail for drift in prepared.drifts if drift.is_urgent]
     stays = decision.chosen.kind == "keep" and decision.level > 0
     rest = "no other fleet is worth the change" if stays else decision.reason
@@ -205,12 +212,14 @@ def _state(
     runs = decision.chosen if issues and decision is not None else None if considered is None else considered.keep
     multiple = None if runs is None else runs.load_multiple
     status, detail = _status(prepared, considered, decision, issues=issues)
-    conflicts = () if considered is None or status != "short" else considered.conflicts
+    conflicts = () if considered is None or status != "short" else considered.conflicts or prepared.lacking
     if repeated is not None:
         status, detail = repeated.status, repeated.detail
         multiple, conflicts = repeated.load_multiple, repeated.conflicts
     elif conflicts:
         detail += _lacking(conflicts)
+    if multiple is not None and repeated is None:
+        multiple *= prepared.part
     if prepared.dark and not issues and status != "short":
         status, detail = "blind", f"{prepared.dark}: only what is held is considered"
     return State(
@@ -232,7 +241,7 @@ def _status(
     if considered is None or decision is None:
         return "calm", "nothing has moved"
     if issues:
-        return "calm", decision.reason
+        return "calm" if prepared.part == 1 else "short", decision.reason
     if decision.level == 0 and carries_load(prepared.facts.planned):
         return "short", decision.reason
     if decision.chosen.kind != "keep":
@@ -280,7 +289,7 @@ def _searched(prepared: PreparedLook, state: State) -> PastSearch | None:
         return None
     return PastSearch(
         circumstances=circumstances(prepared.facts, prepared.assessed, prepared.drifts, prepared.avoided),
-        rates_rps=rates_of(prepared.problem),
+        rates_rps={name: rate / prepared.part for name, rate in rates_of(prepared.problem).items()},
         status=state.status,
         detail=state.detail,
         load_multiple=finite(state.load_multiple),
@@ -324,12 +333,21 @@ def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | N
     notes = (
         *prepared.translation.notes,
         f"Replanned: {decision.reason}.",
+        *_part_of_the_load(prepared),
         *_less_than_stated(prepared),
         *_of_dearer_offers(prepared),
         *_beyond_budget(plan, prepared),
         *_avoided(prepared),
     )
     return replace(prepared.translation, problem=prepared.question.problem, notes=notes)
+
+
+def _part_of_the_load(prepared: PreparedLook) -> Iterable[str]:
+    if prepared.part < 1:
+        yield (
+            f"Planned for {prepared.part:.0%} of the load, the most that was found to be carried on this market within "
+            "what is set; all of it is planned for again as soon as there is a fleet for it."
+        )
 
 
 def _less_than_stated(prepared: PreparedLook) -> Iterable[str]:
@@ -403,7 +421,8 @@ def first_step(facts: Facts) -> PreparedLook | Verdict:
 
 def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:
     """The verdict; where what has settled does not carry the load, first the same on all of the market, then without
-    a reserve for losses, which is none where machines were just lost, and then also there."""
+    a reserve for losses, which is none where machines were just lost, then also there, and at last for the part of
+    the load that can be carried, if that is clearly more than what runs carries."""
     if any(option.carries and option.is_valid for option in considered.options):
         return conclude(prepared, considered)
     if not prepared.is_whole:
@@ -412,4 +431,9 @@ def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | 
         return prepare(prepared.facts, whole_market=True, reserve=False)
     if prepared.left_out:
         return prepare(prepared.facts, whole_market=True, anywhere=True)
+    part, running = considered.carried_part, considered.keep.load_multiple or 0.0
+    if prepared.may_be_in_part and 1 > part > running * (1 + LEAST_MORE):
+        anywhere, reserve = prepared.anywhere, prepared.reserve
+        reduced = prepare(prepared.facts, whole_market=True, anywhere=anywhere, reserve=reserve, part=part)
+        return replace(reduced, lacking=considered.conflicts)
     return conclude(prepared, considered)
