@@ -1,8 +1,8 @@
 """A plain autoscaler, the rival that users have: machines like those of the first fleet, as many as keep them as busy
 as they are to be, the cheapest offer first, whatever fits the traffic better.
 
-Its rules are those of Kubernetes' horizontal autoscaler: utilisation over the last report against a target, left alone
-within a tenth of it; up at once, down once five minutes have needed no more.
+Its rules are those of Kubernetes' horizontal autoscaler: utilisation over the last report against a target, left
+alone within a tenth of it; up at once, down once five minutes have needed no more.
 """
 
 from collections.abc import Iterator, Sequence

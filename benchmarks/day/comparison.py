@@ -1,9 +1,9 @@
 """All ways through the day of one seed, each as figures; what the report is made of.
 
-Two rivals are given hindsight, so that cost is compared at equal served requests. Never replanning: its first fleet is
-planned for that multiple of the day's mean traffic at which it serves as many requests as sutler did. The autoscaler:
-it begins with sutler's first plan and has the headroom with which it serves as many, and once more that with which it
-costs as much. All are found by bisection.
+Two rivals are given hindsight, so that cost is compared at equal served requests. Never replanning: its first fleet
+is planned for that multiple of the day's mean traffic at which it serves as many requests as sutler did. The
+autoscaler: it begins with sutler's first plan and has the headroom with which it serves as many, and once more that
+with which it costs as much. All are found by bisection.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ PolicyName = Literal["sutler", "autoscaler", "never", "always", "oracle"]
 NAMES: Final[tuple[PolicyName, ...]] = ("sutler", "autoscaler", "never", "always", "oracle")
 MEAN_RPS: Final = 28.0
 """Requests/s on average: the fleets have some 5 to 20 GPUs."""
-ORACLE_STEP_S: Final = 900.0
+ORACLE_STEP_S: Final = 1800.0
 QUICK_LENGTH_S: Final = 2 * 3600.0
 _MULTIPLES: Final = tuple(round(0.6 + 0.04 * step, 2) for step in range(86))
 _HEADROOMS: Final = tuple(round(0.02 * step, 2) for step in range(151))

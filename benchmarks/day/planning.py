@@ -45,10 +45,7 @@ NAME: Final = "assistant"
 HEADROOM_FRACTION: Final = 0.1
 GPUS: Final = frozenset(
     {
-        "a40",
-        "rtx-a6000",
         "l40s",
-        "rtx-6000-ada",
         "rtx-4090",
         "rtx-5090",
         "a100-sxm4-80gb",
@@ -59,8 +56,8 @@ GPUS: Final = frozenset(
 LEAST_RPS: Final = 1e-3
 TTFT_P90_S: Final = 3.0
 TRUTH_SIGMA: Final = 0.09
-"""Of the logarithm of what a GPU type truly does over what is estimated: half of the types are off by 6 % or more, one
-in ten by 15 %, as for GPUs that nothing was measured on (results/accuracy.txt, leaving one GPU out, vLLM)."""
+"""Of the logarithm of what a GPU type truly does over what is estimated: half of the types are off by 6 % or more,
+one in ten by 15 %, as for GPUs that nothing was measured on (results/accuracy.txt, leaving one GPU out, vLLM)."""
 _TENSOR_PARALLEL: Final = (1, 2, 4)
 _FILTER: Final = FilterDocument(min_reliability_fraction=0.95, contracts=CONTRACTS)
 _NOT_OF_AN_OFFER: Final = frozenset({"feed"})

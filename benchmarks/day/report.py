@@ -7,16 +7,19 @@ from typing import Final, TypedDict
 import numpy as np
 
 from benchmarks.day.comparison import MEAN_RPS, NAMES, ORACLE_STEP_S, Compared, PolicyName
-from benchmarks.day.market import FAILING_FRACTION, MACHINES
-from benchmarks.day.planning import HEADROOM_FRACTION, MODEL, PRECISION, TTFT_P90_S
+from benchmarks.day.losses import FAILING_FRACTION, LIFE_S, OUTAGE_S, WAVES
+from benchmarks.day.market import MACHINES
+from benchmarks.day.planning import HEADROOM_FRACTION, MODEL, PRECISION, TRUTH_SIGMA, TTFT_P90_S
 from benchmarks.day.simulation import POLL_S, Outcome
 from benchmarks.machine import Machine
 
 LEAST_SAVING_FRACTION: Final = 0.10
 MOST_CHURN_FRACTION: Final = 0.10
+MOST_UNSERVED_FRACTION: Final = 0.5
 BIN_S: Final = 600.0
 TITLES: Final[dict[PolicyName, str]] = {
     "sutler": "sutler",
+    "autoscaler": "autoscaler",
     "never": "(a) never replanning",
     "always": "(b) at every change",
     "oracle": "(c) oracle, changes free",
@@ -48,16 +51,31 @@ class Curves(TypedDict):
     usd_per_hour: list[float]
 
 
+class AutoscaledDay(TypedDict):
+    """The autoscaler with one headroom."""
+
+    headroom_fraction: float
+    usd: float
+    unserved_fraction: float
+
+
 class SeedReport(TypedDict):
-    """`never_multiple`: of the mean traffic that (a) is planned for; `saving_fraction`: of sutler against (a), in USD
-    per served request; `churn_fraction`: of sutler's churned machine-hours in those of (b)."""
+    """`never_multiple`: of the mean traffic that (a) is planned for; `headroom_fraction`: of the autoscaler;
+    `serve_as_much`: those that serve as many requests as sutler. `saving_fraction`: of sutler against (a) and
+    `autoscaler_saving_fraction`: against the autoscaler, in USD per served request; `unserved_ratio`: sutler's
+    unserved requests over the autoscaler's at the same cost; `churn_fraction`: of sutler's churned machine-hours in
+    those of (b)."""
 
     seed: int
     never_multiple: float
-    never_serves_as_much: bool
+    headroom_fraction: float
+    serve_as_much: list[PolicyName]
     saving_fraction: float
+    autoscaler_saving_fraction: float
+    unserved_ratio: float
     churn_fraction: float
     policies: dict[PolicyName, Figures]
+    autoscaled: list[AutoscaledDay]
 
 
 class Report(TypedDict):
@@ -100,8 +118,15 @@ def curves_of(outcome: Outcome) -> Curves:
 def missed(report: Report) -> list[str]:
     """Which targets the mean of the seeds misses, a sentence each."""
     saving = mean(seed["saving_fraction"] for seed in report["seeds"])
+    autoscaler = mean(seed["autoscaler_saving_fraction"] for seed in report["seeds"])
+    unserved = mean(seed["unserved_ratio"] for seed in report["seeds"])
     churn = mean(seed["churn_fraction"] for seed in report["seeds"])
     found = {
+        f"sutler is {autoscaler:.1%} cheaper than the autoscaler, not {LEAST_SAVING_FRACTION:.0%}": (
+            autoscaler < LEAST_SAVING_FRACTION
+        ),
+        f"sutler leaves {unserved:.0%} of what the autoscaler leaves unserved at the same cost, more than "
+        f"{MOST_UNSERVED_FRACTION:.0%}": unserved > MOST_UNSERVED_FRACTION,
         f"sutler is {saving:.1%} cheaper than never replanning, not {LEAST_SAVING_FRACTION:.0%}": (
             saving < LEAST_SAVING_FRACTION
         ),
@@ -124,10 +149,21 @@ def _seed(each: Compared) -> SeedReport:
     return SeedReport(
         seed=each.seed,
         never_multiple=each.multiple,
-        never_serves_as_much=each.is_enough,
+        headroom_fraction=each.headroom_fraction,
+        serve_as_much=sorted(each.are_enough),
         saving_fraction=round(1 - cost["sutler"] / cost["never"], 4),
+        autoscaler_saving_fraction=round(1 - cost["sutler"] / cost["autoscaler"], 4),
+        unserved_ratio=round(outcomes["sutler"].unserved / max(each.as_dear.unserved, 1.0), 4),
         churn_fraction=round(churn["sutler"] / churn["always"], 4) if churn["always"] else 0.0,
         policies={name: _figures(outcomes[name]) for name in NAMES},
+        autoscaled=[
+            AutoscaledDay(
+                headroom_fraction=headroom,
+                usd=round(day.usd, 3),
+                unserved_fraction=round(day.unserved / day.arrived, 6),
+            )
+            for headroom, day in sorted(each.autoscaled.items())
+        ],
     )
 
 
@@ -151,13 +187,16 @@ def _figures(outcome: Outcome) -> Figures:
 def _head(report: Report) -> Iterator[str]:
     machine = report["machine"]
     seeds = ", ".join(str(seed["seed"]) for seed in report["seeds"])
-    yield "A simulated day: four ways to keep a fleet"
+    yield "A hard day, simulated: five ways to keep a fleet"
     yield f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}; "
     yield f"sutler {machine['sutler']}; {machine['date']}"
     yield ""
     yield f"{MODEL} in {PRECISION}, min_cost, {HEADROOM_FRACTION:.0%} headroom, TTFT p90 {TTFT_P90_S:g} s;"
-    yield f"{MEAN_RPS:g} requests/s on average: chats and code completion of the Azure traces, an hour made a day;"
-    yield f"{MACHINES} fake machines, polled every {POLL_S:g} s; {FAILING_FRACTION:.0%} of them fail once;"
+    yield f"{MEAN_RPS:g} requests/s on average: chats and code of the Azure traces, by each seed in another shape;"
+    yield f"what GPU types truly do differs from the estimates by {TRUTH_SIGMA:.0%} (one standard deviation);"
+    yield f"{MACHINES} fake machines, polled every {POLL_S:g} s; {FAILING_FRACTION:.0%} of them fail once,"
+    yield f"interruptible ones go once in {LIFE_S / 3600:g} h, and nearly all of a provider {WAVES} times a day;"
+    yield f"a provider fails with all of its machines for {OUTAGE_S / 60:g} min;"
     yield f"oracle in steps of {ORACLE_STEP_S:g} s. Market seeds: {seeds}. Means, and in brackets the worst seed."
 
 
@@ -186,6 +225,16 @@ def _table(report: Report) -> Iterator[str]:
 def _targets(report: Report) -> Iterator[str]:
     saving = [seed["saving_fraction"] for seed in report["seeds"]]
     churn = [seed["churn_fraction"] for seed in report["seeds"]]
+    autoscaler = [seed["autoscaler_saving_fraction"] for seed in report["seeds"]]
+    unserved = [seed["unserved_ratio"] for seed in report["seeds"]]
+    yield (
+        f"cheaper than the autoscaler, per served request: {mean(autoscaler):.1%} "
+        f"(worst seed {min(autoscaler):.1%}), target {LEAST_SAVING_FRACTION:.0%}"
+    )
+    yield (
+        f"unserved, against the autoscaler at the same cost: {mean(unserved):.0%} (worst seed {max(unserved):.0%}), "
+        f"target {MOST_UNSERVED_FRACTION:.0%}"
+    )
     yield (
         f"cheaper than never replanning, per served request: {mean(saving):.1%} (worst seed {min(saving):.1%}), "
         f"target {LEAST_SAVING_FRACTION:.0%}"
@@ -198,16 +247,16 @@ def _targets(report: Report) -> Iterator[str]:
 
 
 def _by_seed(report: Report) -> Iterator[str]:
-    yield "seed   saving    churn   (a) planned for   revisions (b)   unserved % sutler, (a), (b)"
+    yield "        cheaper than        unserved, of   churn     planned with or for"
+    yield "seed   autoscaler   (a)    autoscaler's   of (b)   autoscaler   (a)   unserved %: each but (c)"
     for seed in report["seeds"]:
         found = seed["policies"]
-        lost = ", ".join(
-            f"{100 * found[name]['unserved'] / found[name]['requests']:.2f}" for name in ("sutler", "never", "always")
-        )
-        enough = "" if seed["never_serves_as_much"] else "  (a) could not serve as much"
+        names: tuple[PolicyName, ...] = ("sutler", "autoscaler", "never", "always")
+        lost = ", ".join(f"{100 * found[name]['unserved'] / found[name]['requests']:.2f}" for name in names)
+        less = [TITLES[name] for name in ("autoscaler", "never") if name not in seed["serve_as_much"]]
+        note = f"  less served: {', '.join(less)}" if less else ""
         yield (
-            f"{seed['seed']:4d}  {seed['saving_fraction']:6.1%}  {seed['churn_fraction']:6.1%}"
-            f"   {seed['never_multiple']:.2f} x the mean   "
-            f"{found['sutler']['revisions']:5d} {found['always']['revisions']:5d}"
-            f"     {lost}{enough}"
+            f"{seed['seed']:4d}      {seed['autoscaler_saving_fraction']:6.1%} {seed['saving_fraction']:6.1%}"
+            f"          {seed['unserved_ratio']:5.0%}   {seed['churn_fraction']:6.1%}"
+            f"       {seed['headroom_fraction']:+5.0%}  {seed['never_multiple']:.2f} x   {lost}{note}"
         )

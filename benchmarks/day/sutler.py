@@ -84,7 +84,7 @@ class SutlerPolicy:
         )
         self.planned, self.issued_s = verdict.problem, at_s
         self.memory = Memory(revision=revision, market_version=verdict.memory.market_version)
-        self.held_before = {}
+        self.held_before = {each.key: each.count for each in reported(tuple(_holdings(self._held)))}
         self.reasons.append((at_s, verdict.decision.reason))
         return _fleet(self.plan, self.setting.planner)
 

@@ -4,9 +4,10 @@ The traces (github.com/Azure/AzurePublicDataset, AzureLLMInferenceTrace_{conv,co
 swing between 4 and 8 requests/s and back, code completion jumps between nothing and 10. One model serves both, as a
 small team with one fleet has it. A seed says where in its hour each service begins, whether it runs backwards, how
 often its hour is in the day (one to three times, so that it swings as much faster), and which part of the requests is
-code: load and mix change independently of each other. Every request of the trace becomes a Poisson number of requests, each at a time of its
-own within `BLUR_S` of the stretched one: as it were the traffic of the minute of the trace around it. Without that
-the bursts of single seconds would become bursts of minutes. All requests of a bucket have its mean lengths.
+code: load and mix change independently of each other. Every request of the trace becomes a Poisson number of
+requests, each at a time of its own within `BLUR_S` of the stretched one: as it were the traffic of the minute of the
+trace around it. Without that the bursts of single seconds would become bursts of minutes. All requests of a bucket
+have its mean lengths.
 """
 
 import csv

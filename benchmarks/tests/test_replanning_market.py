@@ -1,8 +1,10 @@
-"""The day's market: the fake clouds read by the real adapters, without what is rented and what is down."""
+"""The day's market: the fake clouds read by the real adapters, without what is rented and what is lost."""
+
+import math
 
 import pytest
 
-from benchmarks.day.market import DOWN_S, DayMarket, ForRent, Rented, fails_at, left_over
+from benchmarks.day.market import DayMarket, ForRent, Rented, left_over
 from sutler.adapters.base import Offer
 
 MIDNIGHT_S = 1_772_409_600.0
@@ -52,11 +54,12 @@ def test_the_market_is_a_function_of_seed_and_time() -> None:
     assert market().offers(3600.0) != market().offers(14 * 3600.0)
 
 
-def test_both_marketplaces_tell_of_machines_on_demand_with_the_wanted_gpus() -> None:
+def test_both_marketplaces_tell_of_machines_with_the_wanted_gpus_under_both_contracts() -> None:
     found = [each for seed in (1, 2, 3) for each in market(seed).offers(3600.0)]
     assert {each.provider for each in found} == {"vastai", "lium"}
     assert {each.offer.gpu for each in found} <= GPUS
-    assert {each.offer.contract for each in found} == {"on_demand"}
+    assert {each.offer.contract for each in found} == {"on_demand", "interruptible"}
+    assert {each.provider for each in found if each.offer.contract == "interruptible"} == {"vastai", "lium"}
 
 
 def test_slices_with_a_rented_card_are_gone_and_the_machine_says_what_is_left() -> None:
@@ -80,20 +83,14 @@ def test_what_others_rent_leaves_the_rest() -> None:
     assert len(left_over(offers, [Rented(("vastai", "m2"), 2, (0, 1))])) == 1
 
 
-def test_about_one_machine_in_seven_fails_within_the_day() -> None:
-    moments = [fails_at(1, ("vastai", str(number))) for number in range(2000)]
-    failing = [moment for moment in moments if moment is not None]
-    assert 0.12 < len(failing) / len(moments) < 0.18
-    assert 0 < min(failing) < 3600
-    assert 82_800 < max(failing) < 86_400
-
-
-def test_a_machine_that_failed_is_not_for_rent_for_an_hour() -> None:
+def test_what_is_lost_is_not_for_rent_before_it_is_back() -> None:
     made = market(3)
-    named = {each.machine for at in range(0, 86_400, 7200) for each in made.offers(float(at))}
-    key, failed_s = next((key, at) for key in sorted(named) if (at := made.fails_at(key)) is not None)
-    down = {each.machine for each in made.offers(failed_s + DOWN_S / 2)}
-    assert key not in down
-    assert made.is_down(key, failed_s)
-    assert not made.is_down(key, failed_s - 1)
-    assert not made.is_down(key, failed_s + DOWN_S)
+    on_demand = [each for at in range(0, 86_400, 7200) for each in made.offers(float(at)) if is_sure(each)]
+    lost = [(each, at) for each in on_demand if (at := made.lost_at(each, 0.0)) < math.inf]
+    each, lost_s = min(lost, key=lambda pair: pair[1])
+    assert made.lost_at(each, lost_s) > lost_s
+    assert each.machine not in {other.machine for other in made.offers(lost_s) if is_sure(other)}
+
+
+def is_sure(each: ForRent) -> bool:
+    return each.offer.contract == "on_demand"

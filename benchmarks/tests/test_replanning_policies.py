@@ -3,12 +3,16 @@
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from benchmarks.day.autoscaler import STABILISATION_S, Autoscaler
 from benchmarks.day.fleet import Engine, Fleet, Lease
 from benchmarks.day.market import ForRent
 from benchmarks.day.policies import NeverReplan, ReplanAlways, Sight
 from benchmarks.day.simulation import Outcome, live, oracle, outcome_of
+from benchmarks.day.traffic import Day
 from benchmarks.day.world import Machine
 from benchmarks.tests.replanning_builders import HOUR_S, STEADY_S, first_fleet, setting
 from sutler.adapters.base import Offer
@@ -101,6 +105,70 @@ def test_of_two_lost_machines_one_is_replaced_where_one_is_for_rent() -> None:
     assert found is not None
     assert [lease.offer_id for lease in found.machines] == [other.offer.offer_id]
     assert found.engines == (Engine(0, 1, (0.4,)),)
+
+
+BUCKETS = 4
+
+
+def ten_rps_per_gpu(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> NDArray[np.float64]:
+    return np.full(BUCKETS, 10.0 * tensor_parallel)
+
+
+def at_rps(rps: float, at_s: float, offers: tuple[ForRent, ...], *machines: Machine) -> Sight:
+    """What is seen while so many requests arrive, evenly over the buckets."""
+    minutes = round(at_s / 60)
+    requests = np.full((minutes, BUCKETS), rps * 60 / BUCKETS)
+    return Sight(at_s, offers, machines, Day(60.0, setting().day.buckets, requests))
+
+
+def autoscaler(*cards: ForRent, headroom: float = 0.25) -> Autoscaler:
+    leases = tuple(lease_of(each) for each in cards)
+    engines = tuple(Engine(number, 1, (1.0 / len(cards),) * BUCKETS) for number in range(len(cards)))
+    return Autoscaler(Fleet(leases, engines), ten_rps_per_gpu, headroom)
+
+
+def test_the_autoscaler_leaves_alone_what_is_as_busy_as_it_is_to_be() -> None:
+    one = card("one")
+    policy = autoscaler(one)
+    for rps in (7.3, 8.0, 8.7):  # of 10, within a tenth of the eight that leave a quarter of headroom
+        assert policy.decide(at_rps(rps, HOUR_S, (card("other"),), rented(lease_of(one), one))) is None
+
+
+def test_it_rents_at_once_the_cheapest_of_what_it_began_with_until_that_is_enough() -> None:
+    one = card("one")
+    offers = (
+        card("dear", price=3.0),
+        card("cheap", price=1.0),
+        node("node", gpus=4, price=10.0),
+        card("x", gpu="a40"),
+    )
+    found = autoscaler(one).decide(at_rps(30.0, HOUR_S, offers, rented(lease_of(one), one)))
+    assert found is not None
+    assert [lease.offer_id for lease in found.machines] == ["one", "cheap", "node", "node"]
+    assert np.array([engine.shares for engine in found.engines]).sum(axis=0) == pytest.approx(1.0)
+
+
+def test_it_goes_on_with_what_there_is_where_that_is_not_enough() -> None:
+    one = card("one")
+    found = autoscaler(one).decide(at_rps(100.0, HOUR_S, (card("two"),), rented(lease_of(one), one)))
+    assert found is not None
+    assert [lease.offer_id for lease in found.machines] == ["one", "two"]
+
+
+def test_it_gives_the_dearest_back_once_five_minutes_have_needed_no_more() -> None:
+    cards = [card("a", price=1.0), card("b", price=3.0), card("c", price=2.0)]
+    machines = [rented(lease_of(each), each) for each in cards]
+    policy = autoscaler(*cards)
+    assert policy.decide(at_rps(22.0, HOUR_S, (), *machines)) is None
+    assert policy.decide(at_rps(7.0, HOUR_S + STABILISATION_S - 60, (), *machines)) is None
+    found = policy.decide(at_rps(7.0, HOUR_S + STABILISATION_S + 60, (), *machines))
+    assert found is not None
+    assert [lease.offer_id for lease in found.machines] == ["a"]
+
+
+def test_it_keeps_one_machine_without_any_traffic() -> None:
+    one = card("one")
+    assert autoscaler(one).decide(at_rps(0.0, HOUR_S, (), rented(lease_of(one), one))) is None
 
 
 @cache

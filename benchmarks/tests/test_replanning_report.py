@@ -1,11 +1,12 @@
 """The report of the simulated day: figures that add up, targets that are told when they are missed, pictures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.day.comparison import Compared
+from benchmarks.day.comparison import Compared, PolicyName
 from benchmarks.day.pictures import draw
 from benchmarks.day.report import BIN_S, Report, curves_of, missed, report_of, text_of
 from benchmarks.day.simulation import Outcome, outcome_of
@@ -27,13 +28,16 @@ def outcome(*, usd_per_hour: float, idle_machines: int = 0, served_fraction: flo
 
 
 def compared(seed: int, *, usd_per_hour: float = 8.0, idle_machines: int = 1) -> Compared:
-    outcomes = {
-        "sutler": outcome(usd_per_hour=usd_per_hour, idle_machines=idle_machines),
-        "never": outcome(usd_per_hour=10.0),
+    outcomes: dict[PolicyName, Outcome] = {
+        "sutler": outcome(usd_per_hour=usd_per_hour, idle_machines=idle_machines, served_fraction=0.98),
+        "autoscaler": outcome(usd_per_hour=12.0, served_fraction=0.98),
+        "never": outcome(usd_per_hour=10.0, served_fraction=0.98),
         "always": outcome(usd_per_hour=9.0, idle_machines=20),
         "oracle": outcome(usd_per_hour=5.0),
     }
-    return Compared(seed, 1.4, True, outcomes)  # type: ignore[arg-type]
+    as_dear = outcome(usd_per_hour=usd_per_hour, served_fraction=0.95)
+    autoscaled = {0.0: as_dear, 0.5: outcomes["autoscaler"]}
+    return Compared(seed, 1.4, 0.5, frozenset(outcomes), outcomes, as_dear, autoscaled)
 
 
 def report(found: Sequence[Compared]) -> Report:
@@ -57,6 +61,8 @@ def test_a_hundredth_unserved_is_not_yet_under_capacity() -> None:
 def test_savings_and_churn_are_against_their_own_baselines() -> None:
     (seed,) = report([compared(101)])["seeds"]
     assert seed["saving_fraction"] == pytest.approx(0.2)
+    assert seed["autoscaler_saving_fraction"] == pytest.approx(1 / 3, abs=1e-4)
+    assert seed["unserved_ratio"] == pytest.approx(0.4)
     assert seed["churn_fraction"] == pytest.approx(0.05)
 
 
@@ -67,8 +73,20 @@ def test_targets_that_are_met_are_not_told_as_missed() -> None:
 def test_each_missed_target_is_told_with_its_figure() -> None:
     told = missed(report([compared(101, usd_per_hour=9.5, idle_machines=4)]))
     assert len(told) == 2
-    assert "5.0% cheaper" in told[0]
+    assert "5.0% cheaper than never" in told[0]
     assert "20.0%" in told[1]
+
+
+def test_the_autoscaler_has_targets_of_its_own() -> None:
+    one = compared(101)
+    near = replace(
+        one, outcomes={**one.outcomes, "autoscaler": one.outcomes["sutler"]}, as_dear=one.outcomes["sutler"]
+    )
+    told = missed(report([near]))
+    assert [sentence.split(",")[0] for sentence in told] == [
+        "sutler is 0.0% cheaper than the autoscaler",
+        "sutler leaves 100% of what the autoscaler leaves unserved at the same cost",
+    ]
 
 
 def test_the_text_has_the_worst_seed_beside_the_mean() -> None:

@@ -1,5 +1,6 @@
 """The simulated world: when machines are paid, when they serve, and what becomes of the requests."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.day.fleet import Engine, Fleet, Lease
-from benchmarks.day.market import ForRent, MachineKey
+from benchmarks.day.market import ForRent
 from benchmarks.day.serving import serve
 from benchmarks.day.world import Terms, World, usd
 from sutler.adapters.base import Offer
@@ -54,10 +55,11 @@ def speeds(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> NDAr
 def world(
     first: Fleet, *, fails: dict[str, float] | None = None, terms: Terms = TERMS, offers: Iterable[ForRent] = ()
 ) -> World:
-    def fails_at(machine: MachineKey) -> float | None:
-        return (fails or {}).get(machine[1])
+    def lost_at(rented: ForRent, since_s: float) -> float:
+        at_s = (fails or {}).get(rented.machine[1], math.inf)
+        return at_s if at_s > since_s else math.inf
 
-    made = World(terms, speeds, fails_at)
+    made = World(terms, speeds, lost_at)
     made.begin(first, [*offers, *(for_rent(lease.offer_id, gpus=lease.gpus) for lease in first.machines)])
     return made
 

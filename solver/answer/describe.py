@@ -270,14 +270,25 @@ def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]
     own = np.array([given[c][: len(model.workloads)] for c in group])
     ceilings = throughput.ceilings(problem, model, layouts, caps=caps, rps=own)
     utilisation = np.divide(own, rates.rps, out=np.zeros_like(own), where=own > 0).sum(axis=1)
+    first: dict[bytes, int] = {}
+    alike = [first.setdefault(_bytes_of(layouts, stated, row), row) for row in range(len(group))]
+    found: dict[tuple[int, int], RateBasis] = {}
     for row in range(len(group)):
-        sources = {
-            w: throughput.evidence(problem, model, layouts, stated, measured, row, w)
-            for w in np.flatnonzero(own[row] > 0).tolist()
-        }
+        sources = {}
+        for w in np.flatnonzero(own[row] > 0).tolist():
+            key = alike[row], w
+            if key not in found:
+                found[key] = throughput.evidence(problem, model, layouts, stated, measured, row, w)
+            sources[w] = found[key]
         ceiling = float(ceilings[row])
         most = throughput.stated_ceiling(problem, ceiling, float(utilisation[row]))
         yield _Known(model, layouts, row, rates, stated, sources, int(some.max_batch[row]) or None, ceiling, most)
+
+
+def _bytes_of(layouts: Layouts, rates: Rates, row: int) -> bytes:
+    """What a row holds of everything that is told by rows: replicas that share it rest on the same."""
+    arrays = (getattr(of, field.name) for of in (layouts, rates) for field in fields(of))
+    return b"/".join(array[row].tobytes() for array in arrays if isinstance(array, np.ndarray))
 
 
 def _describe_replica(

@@ -15,6 +15,9 @@ from sutler.service.deployments.holdings.lives import Loss
 from sutler.solver.problem import Offer
 
 LEAST: Final = 2  # chosen: so many of a host or a pool must go at about the same time, as one may be an accident
+# Chosen: of several pools of a provider in one report. Of 50 machines that each go once in twelve hours, three go in the
+# same five minutes by chance once or twice a day.
+MANY: Final = 3
 LONGEST: Final = timedelta(days=1)  # chosen: a market of another day is another market
 FORGIVEN_AFTER: Final = 4  # chosen: times as long as it was avoided, without a loss
 REMEMBERED: Final = LONGEST * (1 + FORGIVEN_AFTER)
@@ -79,6 +82,7 @@ class _Places:
         self._first = first
         self.known: dict[Place, _BackOff] = {}
         self._lately: dict[Place, list[tuple[datetime, int]]] = defaultdict(list)
+        self._reported: dict[Place, list[Loss]] = defaultdict(list)
 
     def lose(self, loss: Loss) -> None:
         pool = Place("pool", loss.provider, loss.contract, loss.gpu, loss.region)
@@ -96,8 +100,15 @@ class _Places:
             and (place.provider, place.contract) == (loss.provider, loss.contract)
             and loss.at < known.until
         ]
+        everything = Place("provider", loss.provider, loss.contract)
+        together = [*(one for one in self._reported[everything] if one.at == loss.at), loss]
+        self._reported[everything] = together
         if len(pools) >= LEAST:
-            self._hit(Place("provider", loss.provider, loss.contract), loss.at, loss.count)
+            self._hit(everything, loss.at, loss.count)
+        elif len({(one.gpu, one.region) for one in together}) >= LEAST:
+            machines = sum(one.count for one in together)
+            if machines >= MANY:
+                self._hit(everything, loss.at, loss.count if machines - loss.count >= MANY else machines)
 
     def _hit_if_many(self, place: Place, loss: Loss, least: int) -> None:
         """One loss is enough where more went before and that is not forgiven."""
