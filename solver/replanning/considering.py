@@ -112,8 +112,8 @@ class Considered:
     """What was found: `options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon,
     proven.
 
-    `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does, and
-    `carried_part`: the largest part of it that one was found to carry.
+    `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does,
+    and `carried_part`: the largest part of it that one was found to carry.
     """
 
     options: tuple[ReplanOption, ...]

@@ -15,8 +15,8 @@ from sutler.service.deployments.holdings.lives import Loss
 from sutler.solver.problem import Offer
 
 LEAST: Final = 2  # chosen: so many of a host or a pool must go at about the same time, as one may be an accident
-# Chosen: of several pools of a provider in one report. Of 50 machines that each go once in twelve hours, three go in the
-# same five minutes by chance once or twice a day.
+# Chosen: of several pools of a provider in one report. Of 50 machines that each go once in twelve hours, three go in
+# the same five minutes by chance once or twice a day.
 MANY: Final = 3
 LONGEST: Final = timedelta(days=1)  # chosen: a market of another day is another market
 FORGIVEN_AFTER: Final = 4  # chosen: times as long as it was avoided, without a loss

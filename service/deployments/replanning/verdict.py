@@ -46,8 +46,8 @@ class State:
     """What the last look found, for people.
 
     calm: nothing has moved; kept: something has, but no change is worth it; waiting: until the cool-down is over;
-    short: the load is not carried, and no fleet would, so that a part of it is; manual: there is something worth doing, and nobody may do it;
-    blind: it could not look, as the detail says.
+    short: the load is not carried, and no fleet would, so that at most a part of it is; manual: there is something
+    worth doing, and nobody may do it; blind: it could not look, as the detail says.
 
     `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
     `avoided`: where machines were lost of late.
@@ -345,8 +345,8 @@ def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | N
 def _part_of_the_load(prepared: PreparedLook) -> Iterable[str]:
     if prepared.part < 1:
         yield (
-            f"Planned for {prepared.part:.0%} of the load, the most that was found to be carried on this market within "
-            "what is set; all of it is planned for again as soon as there is a fleet for it."
+            f"Planned for {prepared.part:.0%} of the load, the most that was found to be carried on this market "
+            "within what is set; all of it is planned for again as soon as there is a fleet for it."
         )
 
 

@@ -80,7 +80,12 @@ def test_two_pools_of_a_provider_tell_of_all_that_it_rents_out_under_that_contra
 
 def test_three_machines_of_several_kinds_in_one_report_tell_of_all_of_a_provider() -> None:
     """On a marketplace hardly two machines are of one kind."""
-    kinds = ({"gpu": "h100-sxm"}, {"gpu": "l40s"}, {"gpu": "l40s", "region": "bergen"}, {"gpu": "a40"})
+    kinds: tuple[dict[str, Any], ...] = (
+        {"gpu": "h100-sxm"},
+        {"gpu": "l40s"},
+        {"gpu": "l40s", "region": "bergen"},
+        {"gpu": "a40"},
+    )
     lost = [a_loss(machine_id=str(number), **kind) for number, kind in enumerate(kinds)]
     assert set(after(MINUTE, *lost[:2])) == {"machine 0 of acme", "machine 1 of acme"}
     found = avoided(lost, START + MINUTE, first_s=FIRST_S)
@@ -90,7 +95,7 @@ def test_three_machines_of_several_kinds_in_one_report_tell_of_all_of_a_provider
 
 
 def test_three_machines_in_three_reports_are_three_accidents() -> None:
-    kinds = ({"gpu": "h100-sxm"}, {"gpu": "l40s"}, {"gpu": "a40"})
+    kinds: tuple[dict[str, Any], ...] = ({"gpu": "h100-sxm"}, {"gpu": "l40s"}, {"gpu": "a40"})
     lost = [a_loss(number * MINUTE, machine_id=str(number), **kind) for number, kind in enumerate(kinds)]
     assert "acme interruptible" not in after(3 * MINUTE, *lost)
 
