@@ -29,7 +29,7 @@ MEAN_RPS: Final = 28.0
 ORACLE_STEP_S: Final = 1800.0
 QUICK_LENGTH_S: Final = 2 * 3600.0
 _MULTIPLES: Final = tuple(round(0.6 + 0.04 * step, 2) for step in range(86))
-_HEADROOMS: Final = tuple(round(0.02 * step, 2) for step in range(151))
+_HEADROOMS: Final = tuple(round(0.04 * step, 2) for step in range(101))
 
 
 @dataclass(frozen=True, slots=True)

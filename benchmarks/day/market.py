@@ -61,7 +61,7 @@ class Rented:
 
 
 class DayMarket:
-    """The market of one seed from `starts_s` (epoch seconds, midnight UTC) on; a pure function of the time of day.
+    """The market of one seed from `starts_s` (epoch seconds) on; a pure function of the time.
 
     `gpus`: the types that count; no others are asked for.
     """

@@ -38,7 +38,7 @@ def _draw_cost(report: Report, path: Path) -> None:
     for name in NAMES:
         curves = report["curves"][name]
         axes.step(_hours(curves), curves["usd_per_hour"], color=_COLOURS[name], label=TITLES[name], where="post")
-    axes.set(xlabel="hour of the day (UTC)", ylabel="USD per hour", xlim=(0, None), ylim=(0, None))
+    axes.set(xlabel="hours", ylabel="USD per hour", xlim=(0, None), ylim=(0, None))
     axes.set_title(f"What the fleet costs, market seed {report['curves_of_seed']}")
     axes.legend(frameon=False, ncols=5, fontsize=7)
     figure.savefig(path, format="svg", metadata={"Date": None})
@@ -58,7 +58,7 @@ def _draw_capacity(report: Report, path: Path) -> None:
         axes.set_title(TITLES[name], fontsize=8)
         axes.set(xlim=(0, None), ylim=(0, None))
     for axes in grid[-1]:
-        axes.set_xlabel("hour of the day (UTC)")
+        axes.set_xlabel("hours")
     for axes in grid[:, 0]:
         axes.set_ylabel("requests/s")
     grid[0, 0].legend(frameon=False, fontsize=7)

@@ -38,7 +38,7 @@ from sutler.solver.throughput.base import Layouts
 
 FloatArray = NDArray[np.float64]
 
-STARTS: Final = datetime(2026, 3, 2, tzinfo=UTC)
+STARTS: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 MODEL: Final = "qwen3-32b"
 PRECISION: Final = "fp8"
 NAME: Final = "assistant"
@@ -69,7 +69,7 @@ class Planner:
 
     buckets: tuple[Bucket, ...]
     relative_gap: float = 0.02
-    time_limit_s: float = 5.0
+    time_limit_s: float = 2.5
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ def _figures(outcome: Outcome) -> Figures:
 def _head(report: Report) -> Iterator[str]:
     machine = report["machine"]
     seeds = ", ".join(str(seed["seed"]) for seed in report["seeds"])
-    yield "A hard day, simulated: five ways to keep a fleet"
+    yield "A hard day of twelve hours, simulated: five ways to keep a fleet"
     yield f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}; "
     yield f"sutler {machine['sutler']}; {machine['date']}"
     yield ""

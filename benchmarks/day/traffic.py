@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 TRACES: Final = Path(__file__).parents[3] / "shared" / "data" / "traces"
 FILES: Final = ("AzureLLMInferenceTrace_conv.csv", "AzureLLMInferenceTrace_code.csv")
-DAY_S: Final = 86_400.0
+DAY_S: Final = 12 * 3600.0
 BLUR_S: Final = 720.0
 MOST_REPEATS: Final = 3
 CODE_FRACTIONS: Final = (0.1, 0.6)
