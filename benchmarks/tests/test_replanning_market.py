@@ -85,7 +85,7 @@ def test_what_others_rent_leaves_the_rest() -> None:
 
 def test_what_is_lost_is_not_for_rent_before_it_is_back() -> None:
     made = market(3)
-    on_demand = [each for at in range(0, 86_400, 7200) for each in made.offers(float(at)) if is_sure(each)]
+    on_demand = [each for at in range(0, 43_200, 3600) for each in made.offers(float(at)) if is_sure(each)]
     lost = [(each, at) for each in on_demand if (at := made.lost_at(each, 0.0)) < math.inf]
     each, lost_s = min(lost, key=lambda pair: pair[1])
     assert made.lost_at(each, lost_s) > lost_s

@@ -62,7 +62,7 @@ def test_savings_and_churn_are_against_their_own_baselines() -> None:
     (seed,) = report([compared(101)])["seeds"]
     assert seed["saving_fraction"] == pytest.approx(0.2)
     assert seed["autoscaler_saving_fraction"] == pytest.approx(1 / 3, abs=1e-4)
-    assert seed["unserved_ratio"] == pytest.approx(0.4)
+    assert seed["unserved_as_dear"] == 3600 * 10 * 0.05
     assert seed["churn_fraction"] == pytest.approx(0.05)
 
 

@@ -112,6 +112,6 @@ def test_buckets_are_those_that_the_product_makes_of_the_same_trace() -> None:
 def test_the_recorded_chats_and_completions_make_days_that_swing() -> None:
     for seed in range(1, 6):
         day = day_of(shaped(*read_traces(), seed=seed), mean_rps=20.0, seed=seed)
-        hourly = day.requests.sum(axis=1).reshape(96, -1).sum(axis=1)
+        hourly = day.requests.sum(axis=1).reshape(48, -1).sum(axis=1)
         assert len(day.buckets) == 4
         assert hourly.max() > 1.5 * hourly.min()
