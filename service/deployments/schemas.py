@@ -1,13 +1,14 @@
 """Deployments as callers send and get them."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from sutler.service.deployments.calendar import MOST_EVENTS, EventDocument, unknown_models
 from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
-from sutler.service.documents.fields import Document, Fraction, PositiveFraction, Seconds
+from sutler.service.documents.fields import Document, Fraction, PositiveFraction, Seconds, reject
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.plans.resources import PlanStatus, ProgressResource
 from sutler.service.web.resource import Resource
@@ -32,6 +33,8 @@ class PolicyDocument(Document):
     """Plan for no fewer requests than the problem states, however few are seen: for traffic that is yet to come."""
     window_s: Seconds = 120.0
     """Seconds of traffic that drift is judged by; more where these hold too few requests to tell."""
+    calendar: Annotated[tuple[EventDocument, ...], Field(strict=False, max_length=MOST_EVENTS)] = ()
+    """Events that bring more requests: machines are ordered so that they serve when one begins."""
     shrink_after_s: Annotated[float, Field(ge=0, le=604_800)] = 10_800.0
     """Seconds for which traffic must have been lower before capacity is given up; growth counts at once."""
     lead_quantile: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.9
@@ -75,26 +78,32 @@ class PolicyDocument(Document):
     `sutler plan --validate` does; later ones count on what that found, and say what they miss."""
 
 
-class NewDeploymentDocument(Document):
+class StandingProblem(Document):
+    """A problem and when it is planned anew."""
+
+    problem: ProblemDocument
+    """What is to be planned."""
+    policy: PolicyDocument = PolicyDocument()
+    """When to plan anew."""
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        reject(unknown_models(self.policy.calendar, (model.name for model in self.problem.models)))
+        return self
+
+
+class NewDeploymentDocument(StandingProblem):
     """A standing problem with a name."""
 
     name: DeploymentName
     """1 to 63 lower-case letters, digits and hyphens."""
-    problem: ProblemDocument
-    """What is to be planned."""
-    policy: PolicyDocument = PolicyDocument()
-    """When to plan anew."""
 
 
-class DeploymentDocument(Document):
+class DeploymentDocument(StandingProblem):
     """A standing problem; its name is in the path."""
 
     name: DeploymentName | None = None
     """If given, as in the path."""
-    problem: ProblemDocument
-    """What is to be planned."""
-    policy: PolicyDocument = PolicyDocument()
-    """When to plan anew."""
 
 
 class CurrentPlanResource(Resource):

@@ -27,7 +27,7 @@ from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.avoiding import REMEMBERED
 from sutler.service.deployments.replanning.facts import Facts
-from sutler.service.deployments.replanning.load import at_least_stated, has_same_workloads
+from sutler.service.deployments.replanning.load import has_same_workloads
 from sutler.service.deployments.replanning.memory import remembered
 from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import WatchedDeployment
@@ -124,11 +124,6 @@ class Looker:
             is_shared = problem.market.offers is None
             taken = await self.tenants.taken(connection, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
-        if policy.at_least_stated:
-            stated = {model.name: model for model in problem.models}
-            traffic = {
-                name: at_least_stated(known, stated[name]) for name, known in traffic.items() if name in stated
-            }
         market, settled, known, version = None, None, {}, 0
         if is_shared:
             version = watched.market_version

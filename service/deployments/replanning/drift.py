@@ -117,7 +117,7 @@ def _rate(model: ModelDocument, seen: ModelTraffic, policy: PolicyDocument) -> l
     if abs(change) > threshold:
         over_s = seen.window_s if load == seen.rate_rps else seen.window_s / 2  # a surge, in its newer half
         how = f"over {over_s:.0f} s" if change > 0 else f"at most for {policy.shrink_after_s:.0f} s"
-        how = "with those that are stated" if seen.is_raised else how
+        how = f"with {seen.raised_by}" if seen.raised_by else how
         detail = f"{model.name}: {load:.4g} requests/s {how}, {planned:.4g} were planned ({change:+.0%})"
         return [Drift("rate", detail, abs(change), threshold)]
     return []

@@ -13,10 +13,12 @@ from sutler.service.deployments.sharing.taken import Taken
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
+from sutler.service.translation.mapping import mapped
 from sutler.service.translation.stored_market import MarketStore
+from sutler.service.translation.to_problem import largest_download_gb
 from sutler.solver.plan import Rental
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import HoldingKey
+from sutler.solver.replanning import HoldingKey, Switching
 
 OfferKey = tuple[str, str, str]
 """(provider, offer_id, contract)."""
@@ -84,6 +86,11 @@ class Facts:
                 most_rps = self.policy.most_growth_factor * traffic.rate_rps
                 found[name] = min(traffic.trend.rps(since_s + within_s, quantile), most_rps)
         return found
+
+    @property
+    def lead_s(self) -> float:
+        """Seconds until a machine that is ordered now serves: start-up and download."""
+        return mapped(Switching, self.policy).start_s(largest_download_gb(self.problem))
 
     @property
     def calm_since(self) -> datetime:

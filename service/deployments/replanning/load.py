@@ -114,11 +114,15 @@ def load_factor(traffic: ModelTraffic, planned: ModelDocument) -> float:
     return max(1.0, min(traffic.peak_work, stated_work(planned)) / now) if now > 0 else 1.0
 
 
-def at_least_stated(traffic: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
-    """The traffic as if no workload had fewer requests than the problem states; sizes are those that are seen."""
+STATED: Final = "those that are stated"
+
+
+def at_least(traffic: ModelTraffic, stated: ModelDocument, *, times: float = 1.0, why: str = STATED) -> ModelTraffic:
+    """The traffic as if no workload had fewer requests than so many times those of the problem; sizes are those that
+    are seen."""
     if traffic.state != "live":
         return traffic
-    least = {workload.name: workload.rate_rps or 0.0 for workload in stated.workloads or ()}
+    least = {workload.name: times * (workload.rate_rps or 0.0) for workload in stated.workloads or ()}
     workloads = tuple(replace(w, rate_rps=max(w.rate_rps, least.get(w.workload, 0.0))) for w in traffic.workloads)
     rate_rps = sum(workload.rate_rps for workload in workloads)
     added_rps = rate_rps - sum(workload.rate_rps for workload in traffic.workloads)
@@ -127,10 +131,33 @@ def at_least_stated(traffic: ModelTraffic, stated: ModelDocument) -> ModelTraffi
         workloads=workloads,
         rate_rps=rate_rps,
         requests=max(traffic.requests, LEAST_SAMPLE),
-        is_raised=added_rps > 0,
-        peak_work=max(traffic.peak_work, stated_work(stated)),
+        raised_by=why if added_rps > 0 else "",
+        peak_work=max(traffic.peak_work, times * stated_work(stated)),
         older_rps=traffic.older_rps + added_rps,
         newer_rps=traffic.newer_rps + added_rps,
+    )
+
+
+def as_stated(traffic: ModelTraffic, stated: ModelDocument, *, times: float, why: str) -> ModelTraffic:
+    """What is expected where nothing is heard: so many times the rates of the problem, as if they were known well."""
+    workloads = tuple(
+        WorkloadTraffic(w.name, rate * traffic.window_s, rate, w.input_tokens, w.output_tokens)
+        for w in stated.workloads or ()
+        for rate in [times * (w.rate_rps or 0.0)]
+    )
+    rate_rps = sum(workload.rate_rps for workload in workloads)
+    return replace(
+        traffic,
+        state="live",
+        heard=traffic.state,
+        workloads=workloads,
+        rate_rps=rate_rps,
+        requests=rate_rps * traffic.window_s,
+        raised_by=why,
+        peak_work=times * stated_work(stated),
+        older_rps=rate_rps,
+        newer_rps=rate_rps,
+        trend=None,
     )
 
 

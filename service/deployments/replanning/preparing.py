@@ -20,12 +20,11 @@ from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.simulation.simulated import known_deratings
-from sutler.service.translation.mapping import mapped
 from sutler.service.translation.to_plan import solver_plan
-from sutler.service.translation.to_problem import Translation, largest_download_gb, to_problem
+from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import Consideration, HoldingKey, Switching, standing_of
+from sutler.solver.replanning import Consideration, HoldingKey, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
@@ -96,7 +95,7 @@ def prepare(
 
     Raises what `to_problem` raises: DocumentError, UnknownNameError, NoMarketDataError.
     """
-    lead_s = _lead_s(facts)
+    lead_s = facts.lead_s
     document = seen(
         facts.problem,
         facts.traffic,
@@ -180,11 +179,6 @@ def _without_reserve(translation: Translation) -> Translation:
     return replace(translation, problem=replace(problem, resilience=replace(problem.resilience, survive=())))
 
 
-def _lead_s(facts: Facts) -> float:
-    """Seconds until a machine that is ordered now serves: start-up and download."""
-    return mapped(Switching, facts.policy).start_s(largest_download_gb(facts.problem))
-
-
 def _shunned(places: Sequence[Avoided], translation: Translation, stated: StatedMachines) -> set[OfferKey]:
     """Offers of places that are avoided; machines that the problem states are never."""
     offers = (offer for offer in translation.problem.offers if key_of(offer) not in stated.offers)
@@ -253,7 +247,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
         derated = tuple(one for one in known_deratings(facts.plan) if one.model in names)
         objective = found.problem.objective
         if objective.count_interruptions and problem.objective.restart_s is None:
-            objective = replace(objective, restart_s=_lead_s(facts))
+            objective = replace(objective, restart_s=facts.lead_s)
         derated = (*found.problem.derated, *derated)
         return replace(found, problem=replace(found.problem, derated=derated, objective=objective))
 

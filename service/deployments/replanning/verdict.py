@@ -19,6 +19,7 @@ from typing import Final, Literal
 from sutler.service.deployments.replanning.avoiding import Avoided
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
+from sutler.service.deployments.replanning.expecting import ahead, with_expected
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of
 from sutler.service.deployments.replanning.memory import Memory, PastSearch
@@ -95,7 +96,8 @@ class Verdict:
 
 def feed_of(traffic: Iterable[ModelTraffic]) -> Feed:
     """The worst state of all models' feeds: without one, drift of the traffic cannot be seen."""
-    states = {"none" if model.state == "never" else model.state for model in traffic}
+    heard = (model.heard or model.state for model in traffic)
+    states = {"none" if state == "never" else state for state in heard}
     worst: tuple[Feed, ...] = ("silent", "none", "thin", "live")
     return next((state for state in worst if state in states), "none")
 
@@ -308,14 +310,16 @@ def _settling(facts: Facts) -> tuple[datetime | None, datetime | None]:
 
 
 def _look_at(prepared: PreparedLook, memory: Memory) -> datetime:
-    """When the cool-down, the calm, the plan's life, the feed's patience or a rental ends, offers settle, or a place
-    is avoided no longer."""
+    """When the cool-down, the calm, the plan's life, the feed's patience or a rental ends, offers settle, a place is
+    avoided no longer, or machines for an event have to be ordered."""
     facts = prepared.facts
     policy, now = facts.policy, facts.now
     times = [facts.calm_since + timedelta(seconds=policy.refine_s), facts.carried_out_at]
     times += [time for time in (facts.cooling_until, memory.settles_at) if time is not None]
     times += [one.until for one in prepared.avoided]
     times += [absence.since + timedelta(seconds=policy.settle_s) for absence in memory.absent.values()]
+    events = (event.next_change(now, ahead(facts)) for event in policy.calendar)
+    times += [moment for moment in events if moment is not None]
     if policy.max_age_s is not None:
         times.append(facts.issued_at + timedelta(seconds=policy.max_age_s))
     patience = timedelta(seconds=SILENT_AFTER * policy.window_s + 1)
@@ -415,7 +419,7 @@ def look(facts: Facts, consider: Callable[[Consideration], Considered]) -> Verdi
 
 def first_step(facts: Facts) -> PreparedLook | Verdict:
     """Prepares what the solver is to consider; the verdict, where nothing calls for that."""
-    prepared = prepare(facts)
+    prepared = prepare(with_expected(facts))
     return conclude(prepared, None) if prepared.consideration is None else prepared
 
 

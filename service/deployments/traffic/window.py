@@ -67,7 +67,8 @@ class ModelTraffic:
     `state` is never: nothing was ever seen; silent: nothing is any more; thin: too little to tell; live: it is known.
     `older_rps` and `newer_rps`: in the two halves of the window; the rate where these do not differ beyond chance.
     `peak_work`: the most work in the time that a lull has to last, in input tokens/s; infinite where it is not known
-    for so long. `is_raised`: to what is stated, beyond what was seen. `trend`: where it is climbing to.
+    for so long. `raised_by`: what is expected beyond what was seen, if anything is. `trend`: where it is climbing to.
+    `heard`: the state of what is heard, where the rates are none that were seen.
     """
 
     model: str
@@ -80,8 +81,9 @@ class ModelTraffic:
     peak_work: float = 0.0
     older_rps: float = 0.0
     newer_rps: float = 0.0
-    is_raised: bool = False
+    raised_by: str = ""
     trend: Trend | None = None
+    heard: State | None = None
 
 
 def model_traffic(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sutler.service.deployments.replanning.drift import Drift, mix_distance, mix_noise, timed_drifts, traffic_drifts
-from sutler.service.deployments.replanning.load import at_least_stated
+from sutler.service.deployments.replanning.load import at_least
 from sutler.service.deployments.traffic.window import ModelTraffic
 from tests.service.deployments.replanning.builders import START, a_policy, a_problem, known_of, observed, traffic
 
@@ -32,7 +32,7 @@ def test_the_planned_traffic_is_no_drift() -> None:
 
 def test_what_is_stated_and_not_seen_is_not_said_to_be_seen() -> None:
     [stated] = a_problem(50.0, 2.0).models
-    known = {"chat": at_least_stated(traffic(5.0, 2.0)["chat"], stated)}
+    known = {"chat": at_least(traffic(5.0, 2.0)["chat"], stated)}
     [drift] = [drift for drift in drifts(known) if drift.kind == "rate"]
     assert drift.detail.startswith("chat: 52 requests/s with those that are stated, 22 were planned")
 

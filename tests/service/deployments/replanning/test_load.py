@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from sutler.service.deployments.replanning.load import LEAST_SHARE, at_least_stated, carries_load, has_rates, seen
+from sutler.service.deployments.replanning.load import LEAST_SHARE, at_least, carries_load, has_rates, seen
 from sutler.service.deployments.traffic.planned import shapes, stated_rps
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import SloDocument
@@ -41,13 +41,13 @@ def test_growth_counts_at_once_and_less_only_once_it_has_lasted() -> None:
 
 def test_traffic_that_is_yet_to_come_is_planned_for_where_it_is_asked_for() -> None:
     [stated] = a_problem(40.0, 1.0).models
-    known = at_least_stated(traffic(20.0, 2.0)["chat"], stated)
+    known = at_least(traffic(20.0, 2.0)["chat"], stated)
     found = rates(seen(a_problem(40.0, 1.0), {"chat": known}, a_problem(40.0, 1.0)))
     assert found == {"question": pytest.approx(40.0), "document": pytest.approx(2.0)}
     assert known.rate_rps == pytest.approx(42.0)
     assert known.newer_rps == pytest.approx(42.0)
     silent = known_of(observed(90.0, 9.0, until=START - timedelta(hours=5)))["chat"]
-    assert at_least_stated(silent, stated) == silent
+    assert at_least(silent, stated) == silent
 
 
 def test_a_lull_after_more_than_was_planned_is_planned_for_what_was_planned_at_most() -> None:

@@ -1,0 +1,37 @@
+"""The traffic that is planned for where more is expected than is seen: what the problem states, where the policy asks
+for that, and events of its calendar, as soon as machines for them have to be ordered. Pure."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from sutler.service.deployments.calendar import expected
+from sutler.service.deployments.replanning.facts import Facts
+from sutler.service.deployments.replanning.load import STATED, as_stated, at_least
+from sutler.service.deployments.traffic.window import ModelTraffic
+from sutler.service.documents.problem_parts import ModelDocument
+
+
+def with_expected(facts: Facts) -> Facts:
+    """The facts with the traffic that is expected by the time that what is ordered now serves."""
+    stated = {model.name: model for model in facts.problem.models}
+    traffic = {name: _expected(facts, seen, stated[name]) for name, seen in facts.traffic.items() if name in stated}
+    return replace(facts, traffic=traffic)
+
+
+def ahead(facts: Facts) -> timedelta:
+    """How long before an event machines are ordered: until they serve, and a window more."""
+    return timedelta(seconds=facts.lead_s + facts.policy.window_s)
+
+
+def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
+    policy = facts.policy
+    event = expected(policy.calendar, stated.name, facts.now, facts.now + ahead(facts))
+    usual = 1.0 if policy.at_least_stated else 0.0
+    times, why = usual, STATED
+    if event is not None and event.times > usual:
+        times, why = event.times, f"{event.name} of the calendar, {event.times:g} x what is stated"
+    if seen.state == "live":
+        return at_least(seen, stated, times=times, why=why) if times > 0 else seen
+    if any(one.models is None or stated.name in one.models for one in policy.calendar):
+        return as_stated(seen, stated, times=times if event else 1.0, why=why)
+    return seen
