@@ -6,7 +6,7 @@ as long as it was avoided begins anew.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -101,14 +101,12 @@ class _Places:
             and loss.at < known.until
         ]
         everything = Place("provider", loss.provider, loss.contract)
-        together = [*(one for one in self._reported[everything] if one.at == loss.at), loss]
-        self._reported[everything] = together
-        if len(pools) >= LEAST:
+        before = [one for one in self._reported[everything] if one.at == loss.at]
+        together = self._reported[everything] = [*before, loss]
+        if len(pools) >= LEAST or _are_many(before):
             self._hit(everything, loss.at, loss.count)
-        elif len({(one.gpu, one.region) for one in together}) >= LEAST:
-            machines = sum(one.count for one in together)
-            if machines >= MANY:
-                self._hit(everything, loss.at, loss.count if machines - loss.count >= MANY else machines)
+        elif _are_many(together):
+            self._hit(everything, loss.at, sum(one.count for one in together))
 
     def _hit_if_many(self, place: Place, loss: Loss, least: int) -> None:
         """One loss is enough where more went before and that is not forgiven."""
@@ -135,6 +133,12 @@ class _Places:
 
     def _is_forgiven(self, known: _BackOff, at: datetime) -> bool:
         return at >= known.until + FORGIVEN_AFTER * known.length
+
+
+def _are_many(losses: Sequence[Loss]) -> bool:
+    """Whether losses of one report tell of all of their provider."""
+    kinds = {(one.gpu, one.region) for one in losses}
+    return len(kinds) >= LEAST and sum(one.count for one in losses) >= MANY
 
 
 def avoided(losses: Iterable[Loss], now: datetime, *, first_s: float) -> tuple[Avoided, ...]:
