@@ -1,5 +1,5 @@
 """A plain autoscaler, the rival that users have: machines like those of the first fleet, as many as keep them as busy
-as they are to be, the cheapest offer first, whatever fits the traffic better.
+as they are to be, the cheapest offer first under whichever contract, whatever fits the traffic better.
 
 Its rules are those of Kubernetes' horizontal autoscaler: utilisation over the last report against a target, left
 alone within a tenth of it; up at once, down once five minutes have needed no more.
@@ -86,7 +86,7 @@ class Autoscaler:
         return units
 
     def _for_rent(self, offers: Sequence[ForRent]) -> Iterator[tuple[_Unit, ForRent]]:
-        kinds = {(lease.gpu, lease.gpus, lease.contract): lease for lease in self.first.machines}
+        kinds = {(lease.gpu, lease.gpus): lease for lease in self.first.machines}
         for each in offers:
             for lease in kinds.values():
                 if is_like(each, lease):
@@ -94,9 +94,7 @@ class Autoscaler:
 
     def _unit(self, lease: Lease, offer: ForRent) -> _Unit:
         like = next(
-            number
-            for number, one in enumerate(self.first.machines)
-            if (one.gpu, one.gpus, one.contract) == (lease.gpu, lease.gpus, lease.contract)
+            number for number, one in enumerate(self.first.machines) if (one.gpu, one.gpus) == (lease.gpu, lease.gpus)
         )
         engines = tuple(engine.tensor_parallel for engine in self.first.engines if engine.machine == like)
         intra = offer.offer.intra_machine_gb_per_s

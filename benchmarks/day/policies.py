@@ -89,10 +89,10 @@ def _replacements(leases: Iterable[Lease], offers: Sequence[ForRent]) -> list[Le
 
 
 def is_like(each: ForRent, lease: Lease) -> bool:
-    """Whether an offer is of a machine as large, of the same GPUs under the same contract."""
+    """Whether an offer is of a machine as large, of the same GPUs, under whichever contract."""
     offer = each.offer
     fits = offer.gpus >= lease.gpus if offer.divisible else offer.gpus == lease.gpus
-    return offer.gpu == lease.gpu and offer.contract == lease.contract and fits
+    return offer.gpu == lease.gpu and fits
 
 
 def lease_of(each: ForRent, gpus: int) -> Lease:

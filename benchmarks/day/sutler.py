@@ -83,7 +83,7 @@ class SutlerPolicy:
             verdict.plan, verdict.translation, plan_id=_ID, created_at=instant(at_s), revision=revision
         )
         self.planned, self.issued_s = verdict.problem, at_s
-        self.memory = Memory(revision=revision, market_version=verdict.memory.market_version)
+        self.memory = verdict.memory.after_issue(revision)
         self.held_before = {each.key: each.count for each in reported(tuple(_holdings(self._held)))}
         self.reasons.append((at_s, verdict.decision.reason))
         return _fleet(self.plan, self.setting.planner)

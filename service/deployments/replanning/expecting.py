@@ -1,5 +1,6 @@
 """The traffic that is planned for where more is expected than is seen: what the problem states, where the policy asks
-for that, and events of its calendar, as soon as machines for them have to be ordered. Pure."""
+for that, and events of its calendar, as soon as machines for them have to be ordered; and no more of a climb that has
+ended than was seen of it. Pure."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +26,10 @@ def ahead(facts: Facts) -> timedelta:
 
 def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
     policy = facts.policy
+    before = facts.memory.before_climb.get(stated.name)
+    if before is not None and seen.trend is None:
+        # What was ordered for a climb that has ended is no capacity that a lull would have to prove superfluous.
+        seen = replace(seen, peak_work=min(seen.peak_work, max(before, seen.seen_work)))
     event = expected(policy.calendar, stated.name, facts.now, facts.now + ahead(facts))
     usual = 1.0 if policy.at_least_stated else 0.0
     times, why = usual, STATED

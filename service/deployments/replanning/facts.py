@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.replanning.load import carries_load, stated_work
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Taken
@@ -109,10 +108,5 @@ class Facts:
 
     @property
     def _was_for_a_climb(self) -> bool:
-        """Whether the plan is for more than was ever seen, and nothing climbs."""
-        if self.policy.lead_quantile is None or not carries_load(self.planned):
-            return False
-        known = [(model, self.traffic.get(model.name)) for model in self.planned.models]
-        live = [(model, seen) for model, seen in known if seen is not None and seen.state == "live"]
-        beyond = (seen.peak_work * (1 + self.policy.rate_drift_fraction) < stated_work(model) for model, seen in live)
-        return all(seen.trend is None for _, seen in live) and any(beyond)
+        """Whether the plan is for more than was ever seen, and nothing climbs any more."""
+        return bool(self.memory.before_climb) and all(seen.trend is None for seen in self.traffic.values())

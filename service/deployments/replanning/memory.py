@@ -53,6 +53,8 @@ class Memory(BaseModel):
     worth another one. `searched_at`: when the fleet was last sought anew. `looked_at`: the last look. `settles_at`
     and `settled_at`: when the first and the last of what is new on the market will have held for long enough. `alert`
     is the last one that was sent. `absent`: by `key_text`, machines that the market has not shown of late.
+    `before_climb`: where the plan is for what climbing traffic would come to, by model the work that was planned for
+    before the climb, in input tokens/s.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -67,10 +69,11 @@ class Memory(BaseModel):
     market_version: int | None = None
     alert: str = ""
     absent: dict[str, Absence] = {}
+    before_climb: dict[str, float] = {}
 
     def after_issue(self, revision: int) -> "Memory":
         """The memory that is still true of the next revision."""
-        kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert", "absent"}
+        kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert", "absent", "before_climb"}
         return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
 
 

@@ -21,7 +21,7 @@ from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
 from sutler.service.deployments.replanning.expecting import ahead, with_expected
 from sutler.service.deployments.replanning.facts import Facts
-from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of
+from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of, stated_work
 from sutler.service.deployments.replanning.memory import Memory, PastSearch
 from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook, prepare
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
@@ -126,7 +126,7 @@ def conclude(prepared: PreparedLook, considered: Considered | None) -> Verdict:
     decision = None if considered is None else _decided(prepared, considered)
     plan = None if decision is None else _to_issue(prepared, decision.chosen)
     state = _state(prepared, considered, decision, issues=plan is not None)
-    memory = _memory(prepared, considered, decision, state)
+    memory = _memory(prepared, considered, decision, state, issues=plan is not None)
     alerts = alerts_of(state)
     return Verdict(
         decision=decision,
@@ -265,7 +265,9 @@ def _not_issued(prepared: PreparedLook, decision: Decision) -> tuple[Status, str
     return "manual", f"{decision.reason}; {remedy}"
 
 
-def _memory(prepared: PreparedLook, considered: Considered | None, decision: Decision | None, state: State) -> Memory:
+def _memory(
+    prepared: PreparedLook, considered: Considered | None, decision: Decision | None, state: State, *, issues: bool
+) -> Memory:
     facts = prepared.facts
     before = facts.memory
     searched = considered is not None and considered.searched
@@ -283,7 +285,20 @@ def _memory(prepared: PreparedLook, considered: Considered | None, decision: Dec
         market_version=facts.market_version,
         alert=",".join(sorted(alerts_of(state))),
         absent=dict(prepared.absent),
+        before_climb=_before_climb(facts) if issues else before.before_climb,
     )
+
+
+def _before_climb(facts: Facts) -> dict[str, float]:
+    """The work that was planned for before the climbs that a plan of now is for."""
+    if not carries_load(facts.planned):
+        return {}
+    climbing = facts.climbing_to(facts.lead_s + facts.policy.window_s)
+    return {
+        model.name: facts.memory.before_climb.get(model.name, stated_work(model))
+        for model in facts.planned.models
+        if climbing.get(model.name, 0.0) > facts.traffic[model.name].rate_rps
+    }
 
 
 def _searched(prepared: PreparedLook, state: State) -> PastSearch | None:

@@ -67,8 +67,9 @@ class ModelTraffic:
     `state` is never: nothing was ever seen; silent: nothing is any more; thin: too little to tell; live: it is known.
     `older_rps` and `newer_rps`: in the two halves of the window; the rate where these do not differ beyond chance.
     `peak_work`: the most work in the time that a lull has to last, in input tokens/s; infinite where it is not known
-    for so long. `raised_by`: what is expected beyond what was seen, if anything is. `trend`: where it is climbing to.
-    `heard`: the state of what is heard, where the rates are none that were seen.
+    for so long, and `seen_work`: the most of what is known. `raised_by`: what is expected beyond what was seen, if
+    anything is. `trend`: where it is climbing to. `heard`: the state of what is heard, where the rates are none that
+    were seen.
     """
 
     model: str
@@ -79,6 +80,7 @@ class ModelTraffic:
     last_at: datetime | None
     workloads: tuple[WorkloadTraffic, ...]
     peak_work: float = 0.0
+    seen_work: float = 0.0
     older_rps: float = 0.0
     newer_rps: float = 0.0
     raised_by: str = ""
@@ -117,13 +119,13 @@ def model_traffic(
     state: State = "live" if sums.is_enough(planned_rps, window_s) else "thin"
     workloads = sums.workloads()
     rate = sum(workload.rate_rps for workload in workloads)
-    peak = _peak(told, window_s=window_s, lull_s=lull_s)
+    peak, most = _peak(told, window_s=window_s, lull_s=lull_s)
     (older, newer), differ = _halves(told, length_s)
     slice_s = max(window_s / PARTS_OF_WINDOW, (newest.ended_at - newest.started_at).total_seconds())
     trend = _trend(told, slice_s) if state == "live" and newer > older else None
     older, newer = (older, newer) if differ else (rate, rate)
     return ModelTraffic(
-        model, state, length_s, sums.requests, rate, last_at, workloads, peak, older, newer, trend=trend
+        model, state, length_s, sums.requests, rate, last_at, workloads, peak, most, older, newer, trend=trend
     )
 
 
@@ -147,16 +149,17 @@ def work(rate_rps: float, input_tokens: float, output_tokens: float) -> float:
     return rate_rps * (input_tokens + OUTPUT_WEIGHT * output_tokens)
 
 
-def _peak(told: "_Told", *, window_s: float, lull_s: float) -> float:
-    """The most work of the means over parts of `lull_s`, none shorter than a window; 0 for a lull of no time."""
+def _peak(told: "_Told", *, window_s: float, lull_s: float) -> tuple[float, float]:
+    """The most work of the means over parts of `lull_s`, none shorter than a window; 0 for a lull of no time, and
+    infinite where not all of it is known; and the most of the parts that are known."""
     part_s = max(window_s, lull_s / PEAK_PARTS)
     highest = 0.0
     for number in range(round(lull_s / part_s)):
         sums = told.between(-(number + 1) * part_s, -number * part_s)
         if sums.covered_s < LEAST_COVERED * part_s:
-            return inf
+            return inf, highest
         highest = max(highest, sum(work(w.rate_rps, w.input_tokens, w.output_tokens) for w in sums.workloads()))
-    return highest
+    return highest, highest
 
 
 class _Told:

@@ -55,9 +55,11 @@ def test_a_climb_that_rates_so_far_do_not_show_is_told_as_such() -> None:
     assert world.revisions
 
 
-def test_what_was_ordered_for_a_climb_that_has_ended_is_withdrawn_within_the_cool_down() -> None:
-    """2 % every 5 s for four minutes, then as it is: what was ordered for the six and a half to come goes."""
-    world = climbed(240.0, cooldown_s=3600.0)
+@pytest.mark.parametrize("shrink_after_s", [3600.0, 86_400.0])
+def test_what_was_ordered_for_a_climb_that_has_ended_is_withdrawn_within_the_cool_down(shrink_after_s: float) -> None:
+    """2 % every 5 s for four minutes, then as it is: what was ordered for the six and a half to come goes, whether
+    traffic is known for as long as a lull has to last or not."""
+    world = climbed(240.0, cooldown_s=3600.0, shrink_after_s=shrink_after_s)
     world.look()
     ordered = machines(world)["acme/large"]
     for number in range(1, 13):
@@ -69,6 +71,22 @@ def test_what_was_ordered_for_a_climb_that_has_ended_is_withdrawn_within_the_coo
         world.look()
     needed = 200.0 * 1.02**48 * 1.2 / 20.0
     assert needed <= machines(world)["acme/large"] <= needed * 1.1 < ordered / 2
+
+
+def test_what_was_there_before_a_climb_is_given_up_as_after_any_lull() -> None:
+    """After the climb there is a quarter of what there was before it."""
+    world = climbed(240.0, cooldown_s=0.0, shrink_after_s=86_400.0)
+    world.look()
+    ordered = machines(world)["acme/large"]
+    for number in range(1, 21):
+        seconds = 240.0 + number * 30.0
+        world.now = START + timedelta(seconds=seconds)
+        world.poll()
+        told = reports(lambda t_s: 50.0 if t_s > 240 else 200.0 * 1.02 ** (max(0.0, t_s) / 5), until_s=seconds)
+        world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
+        world.look()
+    needed = 200.0 * 1.2 / 20.0
+    assert needed <= machines(world)["acme/large"] < ordered / 4
 
 
 def test_without_a_quantile_what_is_there_is_planned_for() -> None:

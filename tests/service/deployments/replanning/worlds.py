@@ -162,8 +162,7 @@ class World:
             revision=revision,
         )
         self.planned, self.issued_at = verdict.problem, self.now
-        kept = verdict.memory
-        self.memory = Memory(revision=revision, market_version=kept.market_version, alert=kept.alert)
+        self.memory = verdict.memory.after_issue(revision)
         self.held_before = {}
         self.revisions.append(self.now)
         if self.rented:
