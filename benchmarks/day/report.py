@@ -269,7 +269,7 @@ def _targets(report: Report) -> Iterator[str]:
 
 
 def _by_seed(report: Report) -> Iterator[str]:
-    yield "seed   cheaper than (a)   churn of (b)   (a) planned for   unserved %: sutler, autoscaler as dear, (a), (b)"
+    yield "seed   cheaper than (a)   churn of (b)   (a) planned for   unserved %: sutler, autoscaler, (a), (b)"
     for seed in report["seeds"]:
         found = seed["policies"]
         names: tuple[PolicyName, ...] = ("sutler", "never", "always")
