@@ -35,6 +35,7 @@ from sutler.solver.progress import SecondsLeft
 
 _ROUNDS = 6  # chosen: problems that contradict themselves in more ways than this are corrected step by step
 _RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
+_PART_S = 2.0  # chosen: enough to find a fleet for a part of the load
 _FOUND_GAP = 0.5  # where all that counts is that there is a fleet
 _CARRIED_GAP = 0.002  # chosen: how much is carried is stated with a few digits
 _CARRIED_NODES = 500  # chosen: some seconds; what is found is carried whether it is proven or not
@@ -170,10 +171,17 @@ def _raised_conflicts(problem: Problem, raised: Raised, limits: dict[str, float]
         yield Conflict("limit/max_share_per_provider_fraction", share, stated, "fraction", remedy)
 
 
-def carried_part(problem: Problem, seconds_left: SecondsLeft) -> float:
+def carried_part(problem: Problem, conflicts: Iterable[Conflict], seconds_left: SecondsLeft) -> float:
     """The largest part of the load, 1 at most, that a fleet was found to carry within all that is set, none to spare;
-    0 where some of its requests cannot be served at all."""
-    return min(1.0, _carried(polytope_of(problem), seconds_left) * (1 - _LEFT_TO_LIMITS))
+    0 where some of its requests cannot be served at all. `conflicts`: those of the problem."""
+    conflicts = tuple(conflicts)
+    if all(conflict.unit == "rps" for conflict in conflicts):
+        parts = (conflict.available / conflict.needed for conflict in conflicts)
+        carried = min(parts, default=1.0) * (1 + problem.objective.headroom_fraction)
+    else:
+        # What is to be raised was looked for first, and may have taken all of the time.
+        carried = _carried(polytope_of(problem), lambda: max(seconds_left(), _PART_S))
+    return min(1.0, carried * (1 - _LEFT_TO_LIMITS))
 
 
 def _short_of_supply(problem: Problem, free: Polytope, seconds_left: SecondsLeft) -> tuple[Conflict, ...]:

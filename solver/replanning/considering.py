@@ -365,7 +365,7 @@ class _Run:
         self.on_progress(Progress(phase, self.clock() - self.started))
 
     def _ended(self, most: float, *, searched: bool, conflicts: tuple[Conflict, ...] = ()) -> Considered:
-        part = carried_part(self.problem, self._seconds_left) if conflicts and self._has_load else 0.0
+        part = carried_part(self.problem, conflicts, self._seconds_left) if conflicts and self._has_load else 0.0
         return Considered(tuple(self.options), most, searched, conflicts, part, self.clock() - self.started)
 
     @property

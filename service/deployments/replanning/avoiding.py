@@ -83,6 +83,7 @@ class _Places:
         self.known: dict[Place, _BackOff] = {}
         self._lately: dict[Place, list[tuple[datetime, int]]] = defaultdict(list)
         self._reported: dict[Place, list[Loss]] = defaultdict(list)
+        self._many_at: dict[Place, datetime] = {}
 
     def lose(self, loss: Loss) -> None:
         pool = Place("pool", loss.provider, loss.contract, loss.gpu, loss.region)
@@ -92,13 +93,12 @@ class _Places:
             self._hit_if_many(Place("host", loss.provider, host_id=loss.host_id), loss, LEAST)
         # An interruption of one of many alike tells of all: that there is no room for them.
         is_alike = loss.machine_id is None and loss.contract == "interruptible"
-        self._hit_if_many(pool, loss, 1 if is_alike else LEAST)
+        if self._hit_if_many(pool, loss, 1 if is_alike else LEAST):
+            self._many_at[pool] = loss.at
         pools = [
             place
-            for place, known in self.known.items()
-            if place.kind == "pool"
-            and (place.provider, place.contract) == (loss.provider, loss.contract)
-            and loss.at < known.until
+            for place, at in self._many_at.items()
+            if (place.provider, place.contract) == (loss.provider, loss.contract) and loss.at < at + self._first
         ]
         everything = Place("provider", loss.provider, loss.contract)
         before = [one for one in self._reported[everything] if one.at == loss.at]
@@ -108,8 +108,8 @@ class _Places:
         elif _are_many(together):
             self._hit(everything, loss.at, sum(one.count for one in together))
 
-    def _hit_if_many(self, place: Place, loss: Loss, least: int) -> None:
-        """One loss is enough where more went before and that is not forgiven."""
+    def _hit_if_many(self, place: Place, loss: Loss, least: int) -> bool:
+        """One loss is enough where more went before and that is not forgiven. Returns whether there were many."""
         known = self.known.get(place)
         since = loss.at - self._first
         lately = [(at, count) for at, count in self._lately[place] if at >= since]
@@ -119,6 +119,7 @@ class _Places:
             self._hit(place, loss.at, loss.count)
         elif machines >= least:
             self._hit(place, loss.at, machines)
+        return machines >= least
 
     def _hit(self, place: Place, at: datetime, machines: int) -> None:
         """While a place is avoided it is for longer, but no lesson is learnt twice."""

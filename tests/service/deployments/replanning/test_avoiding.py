@@ -94,6 +94,17 @@ def test_three_machines_of_several_kinds_in_one_report_tell_of_all_of_a_provider
     assert (everything.until - START).total_seconds() == FIRST_S
 
 
+def test_single_losses_after_a_wave_are_no_other_wave() -> None:
+    """Each of them tells of its kind, which went before, and not again of all of the provider."""
+    kinds: tuple[dict[str, Any], ...] = ({"gpu": "h100-sxm"}, {"gpu": "l40s"})
+    wave = [a_loss(count=2, machine_id=f"{kind['gpu']} 0", **kind) for kind in kinds]
+    assert "acme interruptible" in after(MINUTE, *wave)
+    later = [a_loss(3 * FIRST + n * MINUTE, machine_id=f"{kind['gpu']} 1", **kind) for n, kind in enumerate(kinds)]
+    places = after(3 * FIRST + 2 * MINUTE, *wave, *later)
+    assert {"acme interruptible h100-sxm in oslo", "acme interruptible l40s in oslo"} <= places.keys()
+    assert "acme interruptible" not in places
+
+
 def test_three_machines_in_three_reports_are_three_accidents() -> None:
     kinds: tuple[dict[str, Any], ...] = ({"gpu": "h100-sxm"}, {"gpu": "l40s"}, {"gpu": "a40"})
     lost = [a_loss(number * MINUTE, machine_id=str(number), **kind) for number, kind in enumerate(kinds)]

@@ -297,6 +297,19 @@ def test_of_a_load_that_no_fleet_carries_as_much_is_carried_as_there_are_machine
     assert sum(workload.rate_rps or 0.0 for workload in world.planned.models[0].workloads or ()) == pytest.approx(132)
 
 
+def test_of_a_load_that_the_budget_does_not_carry_as_much_is_carried_as_it_allows() -> None:
+    world = a_world(an_offer(available=20), problem=a_problem(budget_usd_per_hour=9.0))
+    before = sum(rental.count for rental in world.plan.rentals)
+    world.passes(60)
+    load_times(world, 6.0)
+    world.look()
+    assert state(world).status == "short"
+    assert "budget" in {conflict.constraint for conflict in state(world).conflicts}
+    assert world.plan.cost_usd_per_hour is not None
+    assert before * 2.0 < world.plan.cost_usd_per_hour <= 9.0
+    assert state(world).load_multiple == pytest.approx(4 / 2 * 1.429 / 6, rel=0.01)
+
+
 def test_for_what_somebody_asks_all_of_it_is_to_be_carried() -> None:
     world = a_world(an_offer(available=2))
     world.traffic = {}
