@@ -45,7 +45,7 @@ class PolicyDocument(Document):
     refine_s: Seconds = 1800.0
     """Seconds of calm after which a plan is looked over without any drift."""
     cooldown_s: Annotated[float, Field(ge=0, le=604_800)] = 900.0
-    """Seconds between two plans at least, unless the current one cannot carry its load."""
+    """Seconds between two plans that change machines at least, unless the current one cannot carry its load."""
     horizon_s: Seconds = 14_400.0
     """Seconds for which what a change brings is counted on."""
     payback_s: Seconds = 3600.0

@@ -98,13 +98,19 @@ class Facts:
 
     @property
     def cooling_until(self) -> datetime | None:
-        """Until when nothing is changed for money; None: it may be. What was ordered for a climb that goes on no more
-        is withdrawn after a window."""
+        """Until when nothing is changed for money; None: it may be. It counts from the last change of machines, since
+        traffic may be routed anew at any time. What was ordered for a climb that goes on no more is withdrawn after a
+        window."""
         cooldown_s = self.policy.cooldown_s
         if self._was_for_a_climb:
             cooldown_s = min(cooldown_s, self.policy.window_s)
-        until = self.issued_at + timedelta(seconds=cooldown_s)
-        return until if self.issued_at <= self.now < until and not self.is_asked else None
+        until = self.changed_at + timedelta(seconds=cooldown_s)
+        return until if self.changed_at <= self.now < until and not self.is_asked else None
+
+    @property
+    def changed_at(self) -> datetime:
+        """When a plan last changed machines."""
+        return self.memory.changed_at or self.issued_at
 
     @property
     def _was_for_a_climb(self) -> bool:

@@ -54,7 +54,7 @@ class Memory(BaseModel):
     and `settled_at`: when the first and the last of what is new on the market will have held for long enough. `alert`
     is the last one that was sent. `absent`: by `key_text`, machines that the market has not shown of late.
     `before_climb`: where the plan is for what climbing traffic would come to, by model the work that was planned for
-    before the climb, in input tokens/s.
+    before the climb, in input tokens/s. `changed_at`: when a plan last changed machines; None: this one did.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -70,10 +70,20 @@ class Memory(BaseModel):
     alert: str = ""
     absent: dict[str, Absence] = {}
     before_climb: dict[str, float] = {}
+    changed_at: datetime | None = None
 
     def after_issue(self, revision: int) -> "Memory":
         """The memory that is still true of the next revision."""
-        kept = {"looked_at", "settles_at", "settled_at", "market_version", "alert", "absent", "before_climb"}
+        kept = {
+            "looked_at",
+            "settles_at",
+            "settled_at",
+            "market_version",
+            "alert",
+            "absent",
+            "before_climb",
+            "changed_at",
+        }
         return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
 
 

@@ -45,7 +45,7 @@ def something_has_come(facts: Facts) -> bool:
     since = facts.memory.looked_at
     if since is None:
         return False
-    moments = (facts.memory.settles_at, facts.issued_at + timedelta(seconds=facts.policy.cooldown_s))
+    moments = (facts.memory.settles_at, facts.changed_at + timedelta(seconds=facts.policy.cooldown_s))
     if any(moment is not None and since < moment <= facts.now for moment in moments):
         return True
     return is_freed(facts.losses, since, facts.now, first_s=facts.policy.avoid_lost_s)

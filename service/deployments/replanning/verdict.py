@@ -286,7 +286,16 @@ def _memory(
         alert=",".join(sorted(alerts_of(state))),
         absent=dict(prepared.absent),
         before_climb=_before_climb(facts) if issues else before.before_climb,
+        changed_at=_changed_at(facts, decision, issues=issues),
     )
+
+
+def _changed_at(facts: Facts, decision: Decision | None, *, issues: bool) -> datetime | None:
+    """When machines were last changed, a plan of now included; None: by the plan that this is the memory of."""
+    if not issues or decision is None:
+        return facts.memory.changed_at
+    change = decision.chosen.change
+    return None if change.started or change.stopped else facts.changed_at
 
 
 def _before_climb(facts: Facts) -> dict[str, float]:

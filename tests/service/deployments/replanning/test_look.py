@@ -452,6 +452,24 @@ def test_within_the_cool_down_nothing_is_changed_for_money() -> None:
     assert verdict.look_at <= START + timedelta(seconds=3000)
 
 
+def test_a_plan_that_changes_no_machines_does_not_begin_the_cool_down_anew() -> None:
+    world = a_world(policy={"cooldown_s": 900.0, "max_age_s": 800.0, "settle_s": 0.0}, settled_in=False)
+    before = machines(world)
+    world.passes(850.0)
+    world.poll()
+    world.look()
+    assert (len(world.revisions), machines(world)) == (1, before)
+    world.passes(100.0)
+    world.poll(*a_market()[:1], an_offer("bargain", price_usd_per_hour=0.5))
+    world.look()
+    assert machines(world) == {"acme/bargain": sum(before.values())}
+    world.passes(100.0)
+    world.poll(*a_market()[:1], an_offer("gift", price_usd_per_hour=0.1))
+    world.look()
+    assert machines(world) == {"acme/bargain": sum(before.values())}
+    assert state(world).status == "waiting" or "cool-down" in state(world).detail
+
+
 def test_within_the_cool_down_more_traffic_that_is_still_carried_waits() -> None:
     world = a_world(policy={"cooldown_s": 3000.0}, settled_in=False)
     world.passes(60)
