@@ -18,7 +18,7 @@ STEADY_S = 2400.0
 @cache
 def setting() -> Setting:
     """Eighty minutes with traffic that is steady for the first forty and then rises to twice that."""
-    at = np.concatenate([np.arange(0.0, 100.0, 1.0), np.arange(100.0, 2400.0, 0.5)])
+    at = np.concatenate([np.arange(0.0, 200.0, 1.0), np.arange(200.0, 2400.0, 0.5)])
     number = np.arange(len(at))
     trace = Trace(at, np.array(200.0 + 300.0 * (number % 5)), np.array(20.0 + 60.0 * (number % 4)))
     market = DayMarket(1, starts_s=STARTS.timestamp(), gpus=GPUS, machines=60)
