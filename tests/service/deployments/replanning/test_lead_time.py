@@ -31,11 +31,22 @@ def climbed(seconds: float, **policy: float | None) -> World:
     """A load of 200 requests/s has climbed by 2 % every 5 s for so long."""
     problem = a_problem(200.0, 1e-4)
     world = a_world(an_offer(available=500), problem=problem, policy={"shrink_after_s": 3600.0, **policy})
-    world.now = START + timedelta(seconds=seconds)
-    world.poll()
-    told = reports(lambda t_s: 200.0 * 1.02 ** (max(0.0, t_s) / 5), until_s=seconds)
-    world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
+    hears(world, lambda t_s: 200.0 * 1.02 ** (max(0.0, t_s) / 5), until_s=seconds)
     return world
+
+
+def hears(world: World, rps: Callable[[float], float], *, until_s: float) -> None:
+    world.now = START + timedelta(seconds=until_s)
+    world.poll()
+    told = reports(rps, until_s=until_s)
+    world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
+
+
+def goes_on(world: World, rps: Callable[[float], float]) -> None:
+    """Ten minutes more, from the fourth minute on, with a look every half of one."""
+    for number in range(1, 21):
+        hears(world, rps, until_s=240.0 + number * 30.0)
+        world.look()
 
 
 def test_a_climb_is_planned_for_as_it_will_be_when_new_machines_serve_and_for_a_window_more() -> None:
@@ -62,13 +73,7 @@ def test_what_was_ordered_for_a_climb_that_has_ended_is_withdrawn_within_the_coo
     world = climbed(240.0, cooldown_s=3600.0, shrink_after_s=shrink_after_s)
     world.look()
     ordered = machines(world)["acme/large"]
-    for number in range(1, 13):
-        seconds = 240.0 + number * 30.0
-        world.now = START + timedelta(seconds=seconds)
-        world.poll()
-        told = reports(lambda t_s: 200.0 * 1.02 ** (min(240.0, max(0.0, t_s)) / 5), until_s=seconds)
-        world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
-        world.look()
+    goes_on(world, lambda t_s: 200.0 * 1.02 ** (min(240.0, max(0.0, t_s)) / 5))
     needed = 200.0 * 1.02**48 * 1.2 / 20.0
     assert needed <= machines(world)["acme/large"] <= needed * 1.1 < ordered / 2
 
@@ -78,13 +83,7 @@ def test_what_was_there_before_a_climb_is_given_up_as_after_any_lull() -> None:
     world = climbed(240.0, cooldown_s=0.0, shrink_after_s=86_400.0)
     world.look()
     ordered = machines(world)["acme/large"]
-    for number in range(1, 21):
-        seconds = 240.0 + number * 30.0
-        world.now = START + timedelta(seconds=seconds)
-        world.poll()
-        told = reports(lambda t_s: 50.0 if t_s > 240 else 200.0 * 1.02 ** (max(0.0, t_s) / 5), until_s=seconds)
-        world.traffic = known_of(told, at=world.now, policy=world.policy, planned=world.planned)
-        world.look()
+    goes_on(world, lambda t_s: 50.0 if t_s > 240 else 200.0 * 1.02 ** (max(0.0, t_s) / 5))
     needed = 200.0 * 1.2 / 20.0
     assert needed <= machines(world)["acme/large"] < ordered / 4
 
