@@ -8,6 +8,7 @@ from datetime import timedelta
 from sutler.service.deployments.calendar import expected
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import STATED, as_stated, at_least
+from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.problem_parts import ModelDocument
 
@@ -37,6 +38,10 @@ def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelT
         times, why = event.times, f"{event.name} of the calendar, {event.times:g} x what is stated"
     if seen.state == "live":
         return at_least(seen, stated, times=times, why=why) if times > 0 else seen
-    if any(one.models is None or stated.name in one.models for one in policy.calendar):
+    is_in_calendar = any(one.models is None or stated.name in one.models for one in policy.calendar)
+    if seen.state == "never" and is_in_calendar:
         return as_stated(seen, stated, times=times if event else 1.0, why=why)
-    return seen
+    # What was planned for is kept in silence; only an event brings more.
+    planned_rps = next((stated_rps(model) for model in facts.planned.models if model.name == stated.name), 0.0)
+    brings_more = event is not None and times * stated_rps(stated) > planned_rps
+    return as_stated(seen, stated, times=times, why=why) if brings_more else seen

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.deployments.replanning.builders import START, a_problem, an_offer, known_of, traffic
+from tests.service.deployments.replanning.builders import START, a_problem, an_offer, known_of, observed, traffic
 from tests.service.deployments.replanning.worlds import World, a_world, machines
 
 BEGINS = START + timedelta(hours=1)
@@ -73,6 +73,24 @@ def test_without_a_feed_the_calendar_is_kept_and_the_feed_stays_missing() -> Non
     lives_until(world, ENDS + timedelta(seconds=120.0), seen=False)
     assert sum(machines(world).values()) == usual
     assert {verdict.state.feed for verdict in world.verdicts} == {"none"}
+
+
+def test_where_reports_have_stopped_what_was_planned_for_is_kept_and_an_event_brings_more() -> None:
+    world = a_calendar_world()
+    lives_until(world, START + timedelta(seconds=600.0), factor=2.0)
+    doubled = sum(machines(world).values())
+    long_ago = observed(40.0, 4.0, until=START + timedelta(seconds=600.0))
+    for until in (BEGINS - timedelta(seconds=1200.0), BEGINS, ENDS + timedelta(seconds=1200.0)):
+        while world.now < until:
+            world.passes(TICK_S)
+            world.poll()
+            world.traffic = known_of(long_ago, at=world.now, policy=world.policy, planned=world.planned)
+            world.look()
+        if until < BEGINS:
+            assert sum(machines(world).values()) == doubled
+        else:
+            assert sum(machines(world).values()) > doubled
+    assert world.verdicts[-1].state.feed == "silent"
 
 
 def test_the_next_look_is_when_machines_have_to_be_ordered() -> None:
