@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.day.fleet import Engine, Fleet, Lease
 from benchmarks.day.market import ForRent, Rented, left_over
 from benchmarks.day.policies import Sight, is_like, lease_of
 from benchmarks.day.world import Speeds
-
-FloatArray = NDArray[np.float64]
+from sutler.solver.arrays import FloatArray
 
 REPORT_S: Final = 120.0
 STABILISATION_S: Final = 300.0

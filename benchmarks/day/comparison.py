@@ -6,7 +6,7 @@ bisection. The autoscaler, which begins with sutler's first plan, lives the day 
 counts is said over all seeds (report.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -75,58 +75,49 @@ def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Cal
     tell(f"seed {seed}: autoscaler")
     autoscaled = {each: live(setting, Autoscaler(first, setting.speeds, each), first) for each in HEADROOMS}
     tell(f"seed {seed}: never")
-    multiple, never = _Days(_MULTIPLES, lambda multiple: _never(setting, multiple)).least(
-        lambda day: day.served >= sutler.served
-    )
+    multiple, never = _Fleets(setting).serving(sutler.served)
     tell(f"seed {seed}: always")
     always = live(setting, ReplanAlways(setting.planner, document.window_s), first)
     tell(f"seed {seed}: oracle")
     spans = oracle(setting, step_s=ORACLE_STEP_S)
     bound = outcome_of(spans, revisions=0, started=0, stopped=0, lost=0, gpus=float("nan"))
-    outcomes: dict[PolicyName, Outcome] = {
-        "sutler": sutler,
-        "never": never,
-        "always": always,
-        "oracle": bound,
-    }
+    outcomes: dict[PolicyName, Outcome] = {"sutler": sutler, "never": never, "always": always, "oracle": bound}
     return Compared(seed, multiple, never.served >= sutler.served, outcomes, autoscaled)
 
 
 @dataclass(slots=True)
-class _Days:
-    """Days that differ by one level; None: the market has no fleet for it."""
+class _Fleets:
+    """Days without replanning, by the multiple of the mean traffic that their fleet was planned for."""
 
-    levels: Sequence[float]
-    day_at: Callable[[float], Outcome | None]
-    lived: dict[float, Outcome | None] = field(default_factory=dict)
+    setting: Setting
+    _lived: dict[int, Outcome | None] = field(default_factory=dict)
 
-    def least(self, is_enough: Callable[[Outcome], bool]) -> tuple[float, Outcome]:
-        """The smallest level whose day is enough; without one, the largest that the market has."""
-        low, high = 0, len(self.levels) - 1
+    def serving(self, requests: float) -> tuple[float, Outcome]:
+        """The smallest multiple whose day serves that much; without one, the largest that the market has."""
+        low, high = 0, len(_MULTIPLES) - 1
         while self._day(high) is None and high > 0:
             high = high * 3 // 4
         while low < high:
             middle = (low + high) // 2
             found = self._day(middle)
-            if found is not None and is_enough(found):
+            if found is not None and found.served >= requests:
                 high = middle
             else:
                 low = middle + 1
         outcome = self._day(high)
         if outcome is None:
             raise ValueError("the market has no fleet even for a part of the mean traffic: take more machines")
-        return self.levels[high], outcome
+        return _MULTIPLES[high], outcome
 
     def _day(self, step: int) -> Outcome | None:
-        level = self.levels[step]
-        if level not in self.lived:
-            self.lived[level] = self.day_at(level)
-        return self.lived[level]
+        if step not in self._lived:
+            fleet = self._planned(_MULTIPLES[step])
+            self._lived[step] = None if fleet is None else live(self.setting, NeverReplan(fleet), fleet)
+        return self._lived[step]
 
-
-def _never(setting: Setting, multiple: float) -> Outcome | None:
-    rates = multiple * np.array([bucket.rate_rps for bucket in setting.planner.buckets])
-    offers = left_over(setting.market.offers(0.0), ())
-    problem = setting.planner.problem(rates, offers, 0.0, headroom_fraction=0.0)
-    fleet = setting.planner.fleet(problem)
-    return None if fleet is None else live(setting, NeverReplan(fleet), fleet)
+    def _planned(self, multiple: float) -> Fleet | None:
+        setting = self.setting
+        rates = multiple * np.array([bucket.rate_rps for bucket in setting.planner.buckets])
+        offers = left_over(setting.market.offers(0.0), ())
+        problem = setting.planner.problem(rates, offers, 0.0, headroom_fraction=0.0)
+        return setting.planner.fleet(problem)

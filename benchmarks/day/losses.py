@@ -41,9 +41,9 @@ Absence = tuple[float, float]
 
 def lost_at(seed: int, machine: MachineKey, contract: Contract, since_s: float) -> float:
     """The moment at which a rental is lost that began at `since_s`; infinite if it never is."""
-    moments = [begin_s for begin_s, _ in absences(seed, machine, contract)]
-    after = bisect_right(moments, since_s)
-    return moments[after] if after < len(moments) else math.inf
+    found = absences(seed, machine, contract)
+    after = bisect_right(found, since_s, key=lambda absence: absence[0])
+    return found[after][0] if after < len(found) else math.inf
 
 
 def is_away(seed: int, machine: MachineKey, contract: Contract, at_s: float) -> bool:

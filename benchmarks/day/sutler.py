@@ -91,7 +91,7 @@ class SutlerPolicy:
     def _facts(self, sight: Sight) -> Facts:
         offers = tuple(document_of(each) for each in sight.offers)
         now = instant(sight.at_s)
-        seen = dict.fromkeys(PROVIDERS, now)  # that fails answers, and has nothing
+        seen = dict.fromkeys(PROVIDERS, now)  # one that fails still answers, that it has nothing
         holdings = tuple(_holdings(sight.rented))
         for each in reported(holdings):
             self.held_before[each.key] = max(each.count, self.held_before.get(each.key, 0))

@@ -177,7 +177,7 @@ def carried_part(problem: Problem, conflicts: Iterable[Conflict], seconds_left: 
     conflicts = tuple(conflicts)
     if all(conflict.unit == "rps" for conflict in conflicts):
         parts = (conflict.available / conflict.needed for conflict in conflicts)
-        carried = min(parts, default=1.0) * (1 + problem.objective.headroom_fraction)
+        carried = min(parts) * (1 + problem.objective.headroom_fraction)
     else:
         # What is to be raised was looked for first, and may have taken all of the time.
         carried = _carried(polytope_of(problem), lambda: max(seconds_left(), _PART_S))

@@ -40,7 +40,7 @@ def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelT
         return at_least(seen, stated, times=times, why=why) if times > 0 else seen
     is_in_calendar = any(one.models is None or stated.name in one.models for one in policy.calendar)
     if seen.state == "never" and is_in_calendar:
-        return as_stated(seen, stated, times=times if event else 1.0, why=why)
+        return as_stated(seen, stated, times=max(1.0, times), why=why)
     # What was planned for is kept in silence; only an event brings more.
     planned_rps = next((stated_rps(model) for model in facts.planned.models if model.name == stated.name), 0.0)
     brings_more = event is not None and times * stated_rps(stated) > planned_rps

@@ -74,17 +74,8 @@ class Memory(BaseModel):
 
     def after_issue(self, revision: int) -> "Memory":
         """The memory that is still true of the next revision."""
-        kept = {
-            "looked_at",
-            "settles_at",
-            "settled_at",
-            "market_version",
-            "alert",
-            "absent",
-            "before_climb",
-            "changed_at",
-        }
-        return Memory(revision=revision, **{name: getattr(self, name) for name in kept})
+        past = {"most_net_usd": None, "searched_at": None, "searched": None}
+        return self.model_copy(update={"revision": revision, **past})
 
 
 def remembered(stored: dict[str, Any], *, revision: int) -> Memory:
