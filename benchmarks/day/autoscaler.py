@@ -24,23 +24,27 @@ TOLERANCE_FRACTION: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A machine with its engines; `rps` [engines, buckets]: what each sustains of one bucket alone."""
+    """A machine with its engines; `rps` [engines, buckets]: what each sustains of one bucket alone, and what it is
+    estimated to before it runs, which is all that anybody knows who chooses one."""
 
     lease: Lease
     tensor_parallel: tuple[int, ...]
     rps: FloatArray
+    estimated_rps: FloatArray
 
     def usd_per_request(self, rates_rps: FloatArray) -> float:
-        """USD per hour of what serves so much, to compare."""
-        return self.lease.price_usd_per_hour * _load([self], rates_rps)
+        """USD per hour of what is estimated to serve so much, to compare."""
+        return self.lease.price_usd_per_hour * _load(self.estimated_rps, rates_rps)
 
 
 @dataclass(slots=True)
 class Autoscaler:
-    """`headroom_fraction`: how much more than what arrives is to be there."""
+    """`headroom_fraction`: how much more than what arrives is to be there. It chooses machines by the same estimates
+    as the planner, and sees how busy they truly are."""
 
     first: Fleet
     speeds: Speeds
+    estimates: Speeds
     headroom_fraction: float
     _seen: list[tuple[float, FloatArray]] = field(default_factory=list)
 
@@ -60,10 +64,10 @@ class Autoscaler:
 
     def _grown(self, now: Sequence[_Unit], offers: Sequence[ForRent], rates: FloatArray) -> list[_Unit]:
         units = list(now)
-        if _load(units, rates) <= self.target * (1 + TOLERANCE_FRACTION):
+        if _busy(units, rates) <= self.target * (1 + TOLERANCE_FRACTION):
             return units
         taken: list[Rented] = []
-        while _load(units, rates) > self.target:
+        while _busy(units, rates) > self.target:
             for_rent = list(self._for_rent(left_over(offers, taken)))
             if not for_rent:
                 break
@@ -75,11 +79,11 @@ class Autoscaler:
     def _shrunk(self, now: Sequence[_Unit]) -> list[_Unit]:
         """Without the dearest machines, as far as what the last minutes needed is there."""
         units = list(now)
-        if max(_load(units, rates) for _, rates in self._seen) >= self.target * (1 - TOLERANCE_FRACTION):
+        if max(_busy(units, rates) for _, rates in self._seen) >= self.target * (1 - TOLERANCE_FRACTION):
             return units
         for unit in sorted(now, key=lambda unit: -unit.usd_per_request(self._seen[-1][1])):
             rest = [other for other in units if other is not unit]
-            if rest and all(_load(rest, rates) <= self.target for _, rates in self._seen):
+            if rest and all(_busy(rest, rates) <= self.target for _, rates in self._seen):
                 units = rest
         return units
 
@@ -96,12 +100,20 @@ class Autoscaler:
         )
         engines = tuple(engine.tensor_parallel for engine in self.first.engines if engine.machine == like)
         intra = offer.offer.intra_machine_gb_per_s
-        return _Unit(lease, engines, np.array([self.speeds(lease.gpu, size, intra) for size in engines]))
+        rps, estimated_rps = (
+            np.array([speeds(lease.gpu, size, intra) for size in engines]) for speeds in (self.speeds, self.estimates)
+        )
+        return _Unit(lease, engines, rps, estimated_rps)
 
 
-def _load(units: Sequence[_Unit], rates_rps: FloatArray) -> float:
-    """The part of all engines' time that these rates take, with a balancer that gives each as much as it can do."""
-    together = np.sum([unit.rps.sum(axis=0) for unit in units], axis=0) if units else np.zeros_like(rates_rps)
+def _busy(units: Sequence[_Unit], rates_rps: FloatArray) -> float:
+    """The part of all engines' time that these rates take, as it is measured."""
+    return _load(np.concatenate([unit.rps for unit in units]), rates_rps) if units else float("inf")
+
+
+def _load(rps: FloatArray, rates_rps: FloatArray) -> float:
+    """The part of these engines' time that the rates take, with a balancer that gives each as much as it can do."""
+    together = rps.sum(axis=0)
     asked = rates_rps > 0
     if (together[asked] <= 0).any():
         return float("inf")

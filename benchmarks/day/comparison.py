@@ -62,7 +62,8 @@ def setting_of(seed: int, policy: PolicyDocument, *, length_s: float = DAY_S, ma
         weights_gb=weights_gb(),
         utilisation_fraction=1.0,
     )
-    return Setting(market, day, planner, speeds_of(planner, some, truth(seed)), terms, length_s=length_s)
+    speeds, estimates = (speeds_of(planner, some, truly) for truly in (truth(seed), {}))
+    return Setting(market, day, planner, speeds, estimates, terms, length_s=length_s)
 
 
 def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Callable[[str], None]) -> Compared:
@@ -73,7 +74,9 @@ def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Cal
     tell(f"seed {seed}: sutler")
     sutler = live(setting, policy, first)
     tell(f"seed {seed}: autoscaler")
-    autoscaled = {each: live(setting, Autoscaler(first, setting.speeds, each), first) for each in HEADROOMS}
+    autoscaled = {
+        each: live(setting, Autoscaler(first, setting.speeds, setting.estimates, each), first) for each in HEADROOMS
+    }
     tell(f"seed {seed}: never")
     multiple, never = _Fleets(setting).serving(sutler.served)
     tell(f"seed {seed}: always")

@@ -20,12 +20,14 @@ UNDER_FRACTION: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all policies of one seed have in common."""
+    """What all policies of one seed have in common. `speeds` are what engines truly do, `estimates` what is planned
+    with."""
 
     market: DayMarket
     day: Day
     planner: Planner
     speeds: Speeds
+    estimates: Speeds
     terms: Terms
     length_s: float = DAY_S
 

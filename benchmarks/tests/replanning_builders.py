@@ -34,7 +34,8 @@ def setting() -> Setting:
         weights_gb=weights_gb(),
         utilisation_fraction=1.0,
     )
-    return Setting(market, day, planner, speeds_of(planner, some, {}), terms, length_s=4800.0)
+    speeds = speeds_of(planner, some, {})
+    return Setting(market, day, planner, speeds, speeds, terms, length_s=4800.0)
 
 
 def first_fleet(multiple: float = 1.0) -> Fleet:

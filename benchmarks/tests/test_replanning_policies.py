@@ -124,7 +124,7 @@ def at_rps(rps: float, at_s: float, offers: tuple[ForRent, ...], *machines: Mach
 def autoscaler(*cards: ForRent, headroom: float = 0.25) -> Autoscaler:
     leases = tuple(lease_of(each) for each in cards)
     engines = tuple(Engine(number, 1, (1.0 / len(cards),) * BUCKETS) for number in range(len(cards)))
-    return Autoscaler(Fleet(leases, engines), ten_rps_per_gpu, headroom)
+    return Autoscaler(Fleet(leases, engines), ten_rps_per_gpu, ten_rps_per_gpu, headroom)
 
 
 def test_the_autoscaler_leaves_alone_what_is_as_busy_as_it_is_to_be() -> None:
@@ -146,6 +146,24 @@ def test_it_rents_at_once_the_cheapest_of_what_it_began_with_until_that_is_enoug
     assert found is not None
     assert [lease.offer_id for lease in found.machines] == ["one", "cheap", "node", "node"]
     assert np.array([engine.shares for engine in found.engines]).sum(axis=0) == pytest.approx(1.0)
+
+
+def test_it_chooses_by_what_is_estimated_and_counts_what_is_true() -> None:
+    """The a40 is estimated to serve as much as the a100 for two thirds of the price, and truly serves half of that."""
+    slow, fast = card("slow", gpu="a40", price=2.0), card("fast", gpu="a100-sxm4-80gb", price=3.0)
+
+    def truly(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> NDArray[np.float64]:
+        return ten_rps_per_gpu(gpu, tensor_parallel, intra_gb_per_s) * (0.5 if gpu == "a40" else 1.0)
+
+    leases = (lease_of(slow), lease_of(fast))
+    first = Fleet(leases, tuple(Engine(number, 1, (0.5,) * BUCKETS) for number in range(2)))
+    offers = tuple(
+        card(f"{gpu}-{n}", gpu=gpu, price=p) for gpu, p in (("a40", 2.0), ("a100-sxm4-80gb", 3.0)) for n in "ab"
+    )
+    policy = Autoscaler(first, truly, ten_rps_per_gpu, 0.0)
+    found = policy.decide(at_rps(19.0, HOUR_S, offers, rented(leases[1], fast)))
+    assert found is not None
+    assert [lease.gpu for lease in found.machines] == ["a100-sxm4-80gb", "a40", "a40"]
 
 
 def test_it_goes_on_with_what_there_is_where_that_is_not_enough() -> None:
