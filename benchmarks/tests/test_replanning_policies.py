@@ -149,7 +149,7 @@ def test_it_rents_at_once_the_cheapest_of_what_it_began_with_until_that_is_enoug
 
 
 def test_it_chooses_by_what_is_estimated_and_counts_what_is_true() -> None:
-    """The a40 is estimated to serve as much as the a100 for two thirds of the price, and truly serves half of that."""
+    """The a40 is estimated to serve as much as the a100 for two thirds of the price, and truly serves half of it."""
     slow, fast = card("slow", gpu="a40", price=2.0), card("fast", gpu="a100-sxm4-80gb", price=3.0)
 
     def truly(gpu: str, tensor_parallel: int, intra_gb_per_s: float | None) -> NDArray[np.float64]:
