@@ -3,8 +3,8 @@
 Terms, all of them the deployment's policy: a machine is paid from the moment it is ordered, at the price of that
 moment for as long as it is kept, and serves `startup_s` and the download of the weights later. A change has two
 phases: what is new is started; when all of it serves, the routing is switched, and what is no longer wanted is paid
-for another `drain_s`, or until its shortest rental is over. Until the switch the old routing holds. Engines that are
-started anew on a machine that stays do not serve for `restart_s` after the switch. A change is finished before the
+for another `drain_s`, or until its shortest rental is over. Until the switch the old routing holds, and new machines
+that serve already take what spills over from it. Engines that are started anew on a machine that stays do not serve for `restart_s` after the switch. A change is finished before the
 next is begun. A machine that is lost stops serving and being paid at that moment; one that was for rent and is not
 any more when it is ordered is never there.
 """
@@ -237,8 +237,21 @@ class World:
                 serves_s = self.now_s + self.terms.restart_s
             yield Running(number, engine.tensor_parallel, engine.shares, serves_s)
 
+    def _joining(self) -> Iterator[Running]:
+        """The engines on new machines of a change that is under way; no share is theirs yet."""
+        if self.change is None:
+            return
+        old = {engine.machine for engine in self.running}
+        for engine in self.change.fleet.engines:
+            number = self.change.machines[engine.machine]
+            if number not in old:
+                yield Running(
+                    number, engine.tensor_parallel, (0.0,) * len(engine.shares), self.machines[number].serves_s
+                )
+
     def _span(self, end_s: float, arriving_rps: FloatArray) -> Span:
-        up = [e for e in self.running if e.serves_s <= self.now_s and not self.machines[e.machine].is_lost]
+        known = (*self.running, *self._joining())
+        up = [e for e in known if e.serves_s <= self.now_s and not self.machines[e.machine].is_lost]
         shares = np.array([engine.shares for engine in up])
         rates = np.array([self._speed(engine) for engine in up])
         paid = [machine for machine in self.machines if machine.ends_s > self.now_s]

@@ -92,6 +92,15 @@ def test_a_new_machine_is_paid_at_once_and_serves_after_start_and_download() -> 
     assert made.started == 1
 
 
+def test_a_new_machine_takes_what_spills_over_while_another_is_still_starting() -> None:
+    made = world(fleet("a"))
+    made.order(fleet("b", "c"), [for_rent("b"), for_rent("c", inet=0.1)])
+    made.advance(200.0, 3 * TEN_RPS)
+    assert [(span.end_s, span.served_rps) for span in made.spans] == [(120.0, 10.0), (200.0, 20.0)]
+    made.advance(400.0, 0.5 * TEN_RPS)
+    assert [machine.lease.offer_id for machine in made.rented] == ["b", "c"]
+
+
 def test_the_download_goes_at_the_speed_that_the_offer_states() -> None:
     made = world(fleet("a"))
     made.order(fleet("b"), [for_rent("b", inet=0.5)])
