@@ -2,7 +2,7 @@
 
 Since when and until when machines are held, and which were lost. The growth of holdings, which follows from it, goes.
 What stands goes on to order machines for the traffic that is there: `policy.lead_quantile` is new, and on where a
-policy does not say.
+policy does not say. Models may sleep, and `watch.woken` says when each was last woken.
 """
 
 import json
@@ -16,7 +16,8 @@ down_revision = "0009"
 branch_labels = None
 depends_on = None
 
-_NEW = frozenset({"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor"})  # unknown to the version before
+# Unknown to the version before.
+_NEW = frozenset({"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor", "sleep"})
 
 # What is held is held since the last report that says so: how long before, nobody has noted.
 _WHAT_IS_HELD = """
@@ -60,12 +61,14 @@ def upgrade() -> None:
     op.create_index("ix_rental_life_ended_at", "rental_life", ["ended_at"])
     op.execute(_WHAT_IS_HELD)
     op.drop_column("watch", "grown")
+    op.add_column("watch", sa.Column("woken", JSONB(), nullable=False, server_default=sa.text("'{}'::jsonb")))
     for id_, policy in _policies():
         _set_policy(id_, {**policy, "lead_quantile": None})
 
 
 def downgrade() -> None:
     op.add_column("watch", sa.Column("grown", JSONB(), nullable=False, server_default=sa.text("'{}'::jsonb")))
+    op.drop_column("watch", "woken")
     op.drop_table("rental_life")
     for id_, policy in _policies():
         _set_policy(id_, {name: value for name, value in policy.items() if name not in _NEW})

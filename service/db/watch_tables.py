@@ -17,7 +17,7 @@ class WatchRow(Base):
     that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
     counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
     providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
-    people; `memory` what the next one must know.
+    people; `memory` what the next one must know. `woken`: by model, when it last woke or was asked to.
     """
 
     __tablename__ = "watch"
@@ -33,6 +33,7 @@ class WatchRow(Base):
     market_version: Mapped[int | None] = mapped_column(BigInteger)
     state: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     memory: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    woken: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
 
 class RentalLifeRow(Base):

@@ -155,6 +155,7 @@ class Looker:
             is_behind=watched.newest_revision > watched.revision,
             taken=taken,
             losses=lost,
+            woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
         )
 
     async def asked(self, deployment_id: UUID) -> "Replan | None":
@@ -295,6 +296,8 @@ class Looker:
         now: datetime,
     ) -> None:
         memory, look_at = verdict.memory, verdict.look_at
+        if issued is not None and verdict.prepared.facts.waking:
+            await deployments.wake(connection, watched.deployment_id, verdict.prepared.facts.waking, now)
         if issued is not None:
             memory = memory.after_issue(issued)
             look_at = now + timedelta(seconds=facts.policy.refine_s)
@@ -373,7 +376,7 @@ class Replan:
 
     def problem_json(self) -> dict[str, Any]:
         """The problem as it is stored, with the traffic that the plan was made for."""
-        return self.prepared.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return self.prepared.whole_problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def stored_state(state: State) -> dict[str, Any]:

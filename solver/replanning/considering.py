@@ -18,13 +18,14 @@ from typing import Literal
 import numpy as np
 
 from sutler.solver.answer.describe import DescribedFleet, in_unit, plan_of
-from sutler.solver.answer.expected import counted_usd_per_hour
+from sutler.solver.answer.expected import counted_usd_per_hour, interruptions_of
 from sutler.solver.answer.routing import Routing
+from sutler.solver.candidates.power import power_watts
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import carried_part, find_conflicts
-from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
+from sutler.solver.plan import Conflict, PhaseSeconds, Plan, Rental, SolveReport
 from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
@@ -141,11 +142,14 @@ def consider(
 
     Raises InvalidProblemError, and PlanViolationError for an option that does not hold, a defect of sutler.
     """
+    tell = on_progress or (lambda progress: None)
+    run = _Run(consideration, clock, tell, clock(), consideration.switching)
+    if not consideration.problem.models:
+        return run.ended_service()
     if not consideration.problem.offers and not consideration.standing.rentals:
         return _nothing(consideration)
     check(consideration.problem)
-    tell = on_progress or (lambda progress: None)
-    return _Run(consideration, clock, tell, clock(), consideration.switching).considered()
+    return run.considered()
 
 
 def _nothing(consideration: Consideration) -> Considered:
@@ -201,6 +205,24 @@ class _Run:
         best = self.options[-1]
         conflicts = () if best.carries or self.problem.objective.maximises_rate else self._conflicts()
         return self._ended(most, searched=True, conflicts=conflicts)
+
+    def ended_service(self) -> Considered:
+        """No model is to be served: what stands is kept with nothing on it, or all of it goes."""
+        standing = self.consideration.standing
+        kept, left = _serving_nothing(self.problem, standing.rentals), _serving_nothing(self.problem, ())
+        self.options.append(self._option("keep", kept, self._of_nothing(kept), _NO_CHANGE))
+        if standing.rentals:
+            plan = self._of_nothing(left)
+            violations = verify(self.problem, plan, is_standing=True)
+            if violations:
+                raise PlanViolationError(violations)
+            change = change_of(self.problem, standing, plan, self.switching)
+            self.options.append(self._option("refleet", left, plan, change))
+        return self._ended(self.options[-1].net_usd, searched=True)
+
+    def _of_nothing(self, fleet: DescribedFleet) -> Plan:
+        """Proven: no fleet costs less than nothing."""
+        return bounded(self._plan(fleet), 0.0, self.problem)
 
     def _prove(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
         """Every plan gets what no plan on this market can beat, and what binds there."""
@@ -310,7 +332,7 @@ class _Run:
         return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
     def _option(self, kind: OptionKind, fleet: DescribedFleet, plan: Plan, change: FleetChange) -> ReplanOption:
-        capacity = capacity_rps(fleet, self.problem.total_demand)
+        capacity = capacity_rps(fleet, self.problem.total_demand) if fleet.replicas else 0.0
         cost, carries = fleet.counted_usd_per_hour, self._carries(fleet)
         return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
@@ -323,7 +345,7 @@ class _Run:
         ):
             return False
         if fleet.load_multiple is None:
-            return fleet.throughput_rps > 0
+            return fleet.throughput_rps > 0 or not self.problem.models
         return fleet.load_multiple >= 1.0 - _CARRIES
 
     def _valued(self, option: ReplanOption) -> ReplanOption:
@@ -371,6 +393,27 @@ class _Run:
     @property
     def _has_load(self) -> bool:
         return not self.problem.objective.maximises_rate
+
+
+def _serving_nothing(problem: Problem, rentals: tuple[Rental, ...]) -> DescribedFleet:
+    cost, counted = sum(r.price_usd_per_hour * r.count for r in rentals), counted_usd_per_hour(problem, rentals)
+    return DescribedFleet(
+        rentals=rentals,
+        replicas=(),
+        routing=(),
+        kv_transfers=(),
+        combos=(),
+        evidence=(),
+        throughput_rps=0.0,
+        makespan_s=None,
+        load_multiple=None,
+        cost_usd_per_hour=cost,
+        expected_cost_usd_per_hour=counted if problem.objective.count_interruptions else None,
+        power_watts=power_watts(problem, rentals, ()),
+        usd_per_million_tokens=None,
+        losses=(),
+        interruptions=interruptions_of(problem, rentals) if problem.objective.count_interruptions else (),
+    )
 
 
 def _held_only(problem: Problem) -> Problem:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from sutler.service.deployments.replanning.load import LOADS
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.documents.problem import LOADS
 from sutler.service.translation.mapping import mapped
 from sutler.solver.plan import Plan
 from sutler.solver.replanning import Considered, OptionKind, ReplanOption, Switching
@@ -107,6 +107,8 @@ def _why_changed(
 def _what(keep: ReplanOption, best: ReplanOption) -> str:
     if _runs_nothing(keep):
         return "a fleet that serves"
+    if best.plan is not None and not best.plan.rentals:
+        return "no machine at all"
     if best.change.is_of_caps:
         return "other power caps on what runs"
     return "fewer of these machines" if best.kind == "relayout" and best.change.stopped else _WORDS[best.kind]
@@ -157,7 +159,7 @@ def _carried(keep: ReplanOption) -> str:
 
 
 def _runs_nothing(keep: ReplanOption) -> bool:
-    return keep.plan is None and keep.cost_usd_per_hour == 0
+    return (keep.plan is None or not keep.plan.replicas) and keep.cost_usd_per_hour == 0
 
 
 def _change(option: ReplanOption) -> str:

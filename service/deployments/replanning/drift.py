@@ -19,8 +19,10 @@ from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 
-DriftKind = Literal["lost", "gone", "scarce", "dearer", "rate", "mix", "size", "refinement", "age", "asked"]
-URGENT = frozenset({"lost", "gone", "scarce"})
+DriftKind = Literal[
+    "lost", "gone", "scarce", "dearer", "rate", "mix", "size", "sleep", "wake", "refinement", "age", "asked"
+]
+URGENT = frozenset({"lost", "gone", "scarce", "wake"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Drift:
 
     @property
     def is_urgent(self) -> bool:
-        """The plan cannot be carried out as it is."""
+        """The plan cannot be carried out as it is, or lacks a model."""
         return self.kind in URGENT
 
 

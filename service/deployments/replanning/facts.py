@@ -1,7 +1,7 @@
 """What a look at a deployment starts from, read from the store in one go; all that follows is computed from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.lives import Loss
@@ -48,6 +48,7 @@ class Facts:
     were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
     plan, which serves nothing; what is asked for now is not what runs was made for. `taken`: what `market` lacks
     because other deployments have it; None: it has no other. `losses`: what was lost of late, the first first.
+    `woken`: when a model last woke, or was asked to; `asleep`: models that are not to be served now.
     """
 
     problem: ProblemDocument
@@ -70,6 +71,8 @@ class Facts:
     is_behind: bool = False
     taken: Taken | None = None
     losses: tuple[Loss, ...] = ()
+    woken: Mapping[str, datetime] = field(default_factory=dict)
+    asleep: frozenset[str] = frozenset()
 
     @property
     def carried_out_at(self) -> datetime:
@@ -90,6 +93,22 @@ class Facts:
     def lead_s(self) -> float:
         """Seconds until a machine that is ordered now serves: start-up and download."""
         return mapped(Switching, self.policy).start_s(largest_download_gb(self.problem))
+
+    @property
+    def ahead(self) -> timedelta:
+        """How long before an event machines are ordered: until they serve, and a window more."""
+        return timedelta(seconds=self.lead_s + self.policy.window_s)
+
+    @property
+    def waking(self) -> frozenset[str]:
+        """Models that the plan lets sleep, and that are to be served now."""
+        slept = {one.model for one in self.plan.sleeping}
+        return frozenset(model.name for model in self.problem.models if model.name in slept) - self.asleep
+
+    @property
+    def all_sleep(self) -> bool:
+        """Whether no model is to be served now."""
+        return all(model.name in self.asleep for model in self.problem.models)
 
     @property
     def calm_since(self) -> datetime:

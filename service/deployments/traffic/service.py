@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -15,6 +15,7 @@ from sutler.service.deployments.repository import Deployment, touch
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.traffic import repository
 from sutler.service.deployments.traffic.planned import shapes, stated_rps, with_planned_rates
+from sutler.service.deployments.traffic.quiet import quiet
 from sutler.service.deployments.traffic.schemas import (
     AcceptedResource,
     ModelTrafficResource,
@@ -108,7 +109,7 @@ def known(
     by_model: dict[str, list[Observation]] = defaultdict(list)
     for observation in found:
         by_model[observation.model].append(observation)
-    return {
+    traffic = {
         model.name: model_traffic(
             model.name,
             shapes(model),
@@ -121,6 +122,12 @@ def known(
         )
         for model in models
     }
+    if policy.sleep is None:
+        return traffic
+    return {
+        name: replace(one, quiet=quiet(by_model[name], now=now, window_s=policy.window_s))
+        for name, one in traffic.items()
+    }
 
 
 def _longest_s(policy: PolicyDocument) -> float:
@@ -129,7 +136,8 @@ def _longest_s(policy: PolicyDocument) -> float:
 
 def _since(policy: PolicyDocument, now: datetime) -> datetime:
     """From when on observations are needed."""
-    return now - timedelta(seconds=max(_longest_s(policy), policy.shrink_after_s + SLACK_S))
+    sleep_s = 0.0 if policy.sleep is None else policy.sleep.after_s
+    return now - timedelta(seconds=max(_longest_s(policy), max(policy.shrink_after_s, sleep_s) + SLACK_S))
 
 
 def check_times(document: ObservationDocument, now: datetime) -> tuple[datetime, datetime]:

@@ -66,6 +66,7 @@ class World:
         self.polled_at = self.now
         self.losses: tuple[Loss, ...] = ()
         self.interruptions: tuple[LearntRate, ...] = ()
+        self.woken: dict[str, datetime] = {}
         self._known: dict[OfferKey, Offer] = {}
         self._history: list[tuple[datetime, tuple[OfferDocument, ...]]] = [
             (self.now - timedelta(days=1), self.offers)
@@ -117,6 +118,7 @@ class World:
             memory=self.memory,
             now=self.now,
             losses=self.losses,
+            woken=self.woken,
         )
         return replace(facts, **others)
 
@@ -162,6 +164,7 @@ class World:
             revision=revision,
         )
         self.planned, self.issued_at = verdict.problem, self.now
+        self.woken |= dict.fromkeys(verdict.prepared.facts.waking, self.now)
         self.memory = verdict.memory.after_issue(revision)
         self.held_before = {}
         self.revisions.append(self.now)
