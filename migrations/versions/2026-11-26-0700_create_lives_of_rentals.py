@@ -17,7 +17,10 @@ branch_labels = None
 depends_on = None
 
 # Unknown to the version before.
-_NEW = frozenset({"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor", "sleep"})
+_NEW = frozenset(
+    {"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor", "sleep", "most_stopped_fraction"}
+    | {"most_started_machines", "most_started_usd_per_hour"}
+)
 
 # What is held is held since the last report that says so: how long before, nobody has noted.
 _WHAT_IS_HELD = """

@@ -59,6 +59,13 @@ class PolicyDocument(Document):
     """Seconds of calm after which a plan is looked over without any drift."""
     cooldown_s: Annotated[float, Field(ge=0, le=604_800)] = 900.0
     """Seconds between two plans that change machines at least, unless the current one cannot carry its load."""
+    most_stopped_fraction: PositiveFraction | None = None
+    """Share of the GPUs that serve which one plan stops, or whose engines it starts anew, at most; one replica in any
+    case. Null: as many as is best."""
+    most_started_machines: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Machines that one plan newly rents at most, unless lost ones are replaced or the load calls for more."""
+    most_started_usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None
+    """USD per hour of such machines."""
     horizon_s: Seconds = 14_400.0
     """Seconds for which what a change brings is counted on."""
     payback_s: Seconds = 3600.0

@@ -47,7 +47,9 @@ from sutler.solver.replanning.steady import (
     relaxed,
     steady_fleet,
     steady_problem,
+    step_fleet,
 )
+from sutler.solver.replanning.steps import UNLIMITED, StepLimits
 from sutler.solver.replanning.switching import FleetChange, Switching, change_of
 from sutler.solver.units import SECONDS_PER_HOUR
 from sutler.solver.verify import verify
@@ -68,6 +70,7 @@ class Consideration:
 
     Nothing is sought beyond re-routing where no change can bring `least_net_usd` within the horizon, unless
     `is_urgent` or the running fleet does not carry its load. `is_issued_anyway`: even `keep` needs its proof.
+    `limits`: of what one change stops and starts, as far as the problem can be met within them.
     """
 
     problem: Problem
@@ -76,6 +79,7 @@ class Consideration:
     least_net_usd: float = 0.0
     is_urgent: bool = False
     is_issued_anyway: bool = False
+    limits: StepLimits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class ReplanOption:
     `cost_usd_per_hour`: what it counts for, the expected cost where interruptions count. `carries`: the load, where
     there is one to carry, else everything at all; and what has to be after losses that are to be survived.
     `is_valid`: the plan holds under the problem's budget and limits, which may be other than when it was made.
+    `is_step`: of a change that is too large for one plan; it nets what that one does.
     """
 
     kind: OptionKind
@@ -97,6 +102,7 @@ class ReplanOption:
     benefit_usd_per_hour: float = 0.0
     net_usd: float = 0.0
     is_valid: bool = True
+    is_step: bool = False
 
     @property
     def break_even_s(self) -> float | None:
@@ -281,7 +287,7 @@ class _Run:
             self.options.append(replace(changed, kind="relayout"))
 
     def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> ReplanOption | None:
-        standing = self.consideration.standing
+        standing, limits = self.consideration.standing, self.consideration.limits
         if not np.isfinite(relaxation.objective):
             return None
         gap = max(self.problem.options.relative_gap, _STEADY_GAP)
@@ -289,6 +295,19 @@ class _Run:
         self._tell(kind)
         if found is None:
             return None
+        whole = self._changed_to(kind, found)
+        if whole.plan is None or limits.allow(steady.replicas, whole.plan):
+            return whole
+        for within in (limits, limits.of_stops()):  # what is needed to carry the load is started at once
+            left = self._seconds_left
+            step = step_fleet(steady, standing, relaxation.columns, within, relative_gap=gap, seconds_left=left)
+            option = None if step is None else self._changed_to(kind, step)
+            if option is not None and option.plan is not None and within.allow(steady.replicas, option.plan):
+                return replace(option, net_usd=whole.net_usd, is_step=True)
+        return None if self.options[0].carries and self.options[0].is_valid else whole
+
+    def _changed_to(self, kind: OptionKind, found: DescribedFleet) -> ReplanOption:
+        standing = self.consideration.standing
         plan = self._plan(found)
         violations = verify(self.problem, plan, is_standing=True)
         if violations:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.avoiding import Avoided, avoided, left_out
-from sutler.service.deployments.replanning.decision import margin_usd, switching
+from sutler.service.deployments.replanning.decision import margin_usd, step_limits, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, part_of, seen
@@ -344,6 +344,7 @@ def _consideration(
         least_net_usd=_least_net_usd(facts, plan),
         is_issued_anyway=bool(kinds & ANEW),
         is_urgent=insists and (moved or facts.cooling_until is None or facts.is_asked),
+        limits=step_limits(facts.policy, is_replacing=bool(kinds & URGENT)),
     )
 
 

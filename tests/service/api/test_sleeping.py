@@ -1,4 +1,4 @@
-"""A deployment whose models may sleep, over HTTP: torn down because reports say so, there again when it is asked to."""
+"""A deployment whose models may sleep, over HTTP: torn down as reports say so, there again when it is asked to."""
 
 from datetime import UTC, datetime
 from typing import Any, Final

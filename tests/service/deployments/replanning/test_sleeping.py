@@ -54,7 +54,7 @@ class Sleepy:
     def traffic(self) -> Mapping[str, Any]:
         return known(self.world.planned.models, self.told, self.world.policy, now=self.world.now)
 
-    def hears(self, *, source: str = "gateway", **rps: float) -> None:
+    def hears(self, rps: Mapping[str, float], *, source: str = "gateway") -> None:
         """Of the last minute."""
         for model, rate in rps.items():
             requests = rate * TICK_S
@@ -66,7 +66,7 @@ class Sleepy:
         for _ in range(round(seconds / TICK_S)):
             self.world.passes(TICK_S)
             self.world.poll()
-            self.hears(**(hears or {}))
+            self.hears(hears or {})
             self.world.traffic = self.traffic()
             verdict = self.world.look()
         return verdict
@@ -155,7 +155,7 @@ def test_only_what_reports_say_is_no_request() -> None:
     half = Sleepy()
     for number in range(15):
         if number < 8:
-            half.hears(source="engine", chat=0.0)
+            half.hears({"chat": 0.0}, source="engine")
         half.lives(TICK_S, {"chat": 0.0})
     with_gap = Sleepy()
     with_gap.lives(300.0, {"chat": 0.0})
