@@ -98,6 +98,23 @@ class ObservationRow(Base):
     )
 
 
+class TrafficQuarterRow(Base):
+    """Requests of a model in a quarter of an hour that a source has told of for so long; longer where windows
+    overlap. They outlast the observations, so that the same time of past weeks is known.
+    """
+
+    __tablename__ = "traffic_quarter"
+
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"), primary_key=True)
+    model: Mapped[str] = mapped_column(primary_key=True)
+    began_at: Mapped[datetime] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(primary_key=True)
+    requests: Mapped[float]
+    told_s: Mapped[float]
+
+    __table_args__ = (Index("ix_traffic_quarter_began_at", "began_at"),)
+
+
 class FeedRow(Base):
     """Where a deployment's traffic is read from; `reading` is the last one, of which the next is the continuation."""
 

@@ -53,6 +53,8 @@ class PolicyDocument(Document):
     lead_quantile: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.9
     """Where traffic is climbing: how surely what it comes to by the time that a new machine serves is to be carried,
     as a probability. Null: machines are ordered only for what is there."""
+    season: bool = True
+    """Whether what usually comes soon, as it did at this time of past days or weeks, is ordered for as a climb is."""
     most_growth_factor: Annotated[float, Field(ge=1, le=100)] = 4.0
     """Times what is there that is ordered for a climb at most."""
     refine_s: Seconds = 1800.0

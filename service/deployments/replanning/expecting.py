@@ -24,7 +24,7 @@ def with_expected(facts: Facts) -> Facts:
 def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
     policy = facts.policy
     before = facts.memory.before_climb.get(stated.name)
-    if before is not None and seen.trend is None:
+    if before is not None and not facts.is_climbing(stated.name):
         # What was ordered for a climb that has ended is no capacity that a lull would have to prove superfluous.
         seen = replace(seen, peak_work=min(seen.peak_work, max(before, seen.seen_work)))
     event = expected(policy.calendar, stated.name, facts.now, facts.now + facts.ahead)

@@ -147,6 +147,7 @@ def prepare(
             facts.traffic,
             facts.policy,
             climbing_to=facts.climbing_to(lead_s),
+            usual=[name for name, traffic in facts.traffic.items() if traffic.trend is None],
             lead_s=lead_s,
         ),
         *sleep_drifts(facts),

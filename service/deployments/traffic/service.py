@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.repository import Deployment, touch
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.traffic import repository
+from sutler.service.deployments.traffic import repository, season_repository
 from sutler.service.deployments.traffic.planned import shapes, stated_rps, with_planned_rates
 from sutler.service.deployments.traffic.quiet import quiet
 from sutler.service.deployments.traffic.schemas import (
@@ -22,6 +22,7 @@ from sutler.service.deployments.traffic.schemas import (
     ObservationDocument,
     TrafficResource,
 )
+from sutler.service.deployments.traffic.season import quarters_wanted, usually_comes_to
 from sutler.service.deployments.traffic.slices import observations_of
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
 from sutler.service.documents.errors import DocumentError
@@ -100,6 +101,22 @@ async def traffic_of(
     names = [model.name for model in models]
     found = await repository.recent(connection, deployment_id, models=names, since=_since(policy, now))
     return await asyncio.to_thread(known, models, found, policy, now=now)
+
+
+async def usual_rps(
+    connection: AsyncConnection,
+    deployment_id: UUID,
+    models: Sequence[str],
+    *,
+    now: datetime,
+    ahead: timedelta,
+    quantile: float,
+) -> dict[str, float]:
+    """Requests/s by model that are not exceeded with that probability, where usually more comes within `ahead`."""
+    wanted = quarters_wanted(now, ahead)
+    rates = await season_repository.rates(connection, deployment_id, models=models, quarters=wanted)
+    found = {name: usually_comes_to(known, now=now, ahead=ahead, quantile=quantile) for name, known in rates.items()}
+    return {name: rps for name, rps in found.items() if rps is not None}
 
 
 def known(

@@ -67,6 +67,7 @@ class World:
         self.losses: tuple[Loss, ...] = ()
         self.interruptions: tuple[LearntRate, ...] = ()
         self.woken: dict[str, datetime] = {}
+        self.usual_rps: dict[str, float] = {}
         self._known: dict[OfferKey, Offer] = {}
         self._history: list[tuple[datetime, tuple[OfferDocument, ...]]] = [
             (self.now - timedelta(days=1), self.offers)
@@ -119,6 +120,7 @@ class World:
             now=self.now,
             losses=self.losses,
             woken=self.woken,
+            usual_rps=self.usual_rps,
         )
         return replace(facts, **others)
 
