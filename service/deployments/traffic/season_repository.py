@@ -7,13 +7,18 @@ from typing import Final
 from uuid import UUID
 
 from sqlalchemy import delete, text
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.watch_tables import TrafficQuarterRow
 from sutler.service.deployments.traffic.season import QUARTER, quarter_of
 from sutler.service.deployments.traffic.window import Observation
 
+_COUNT: Final = text("""
+    INSERT INTO traffic_quarter AS q (deployment_id, model, began_at, source, requests, told_s)
+    VALUES (:deployment_id, :model, :began_at, :source, :requests, :told_s)
+    ON CONFLICT (deployment_id, model, began_at, source)
+    DO UPDATE SET requests = q.requests + excluded.requests, told_s = q.told_s + excluded.told_s
+""")
 # Sliding windows of one source tell of more than a quarter in it; of what one does not tell of, nothing came.
 _RATES: Final = text("""
     SELECT model, began_at, sum(requests / greatest(told_s, :quarter_s)) AS rps FROM traffic_quarter
@@ -25,31 +30,19 @@ _RATES: Final = text("""
 
 async def count(connection: AsyncConnection, deployment_id: UUID, observations: Iterable[Observation]) -> None:
     """Adds what was observed to its quarters."""
-    sums: dict[tuple[str, str, datetime], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    sums: dict[tuple[str, datetime, str], dict[str, float]] = {}
     for one in observations:
         for began_at, told_s, share in _quarters(one):
-            of_quarter = sums[one.model, one.source, began_at]
-            of_quarter[0] += one.requests * share
-            of_quarter[1] += told_s
+            of_quarter = sums.setdefault((one.model, began_at, one.source), {"requests": 0.0, "told_s": 0.0})
+            of_quarter["requests"] += one.requests * share
+            of_quarter["told_s"] += told_s
     if not sums:
         return
     rows = [
-        {
-            "deployment_id": deployment_id,
-            "model": model,
-            "began_at": began_at,
-            "source": source,
-            "requests": requests,
-            "told_s": told_s,
-        }
-        for (model, source, began_at), (requests, told_s) in sorted(
-            sums.items()
-        )  # who locks in order locks nobody out
+        {"deployment_id": deployment_id, "model": model, "source": source, "began_at": began_at} | of_quarter
+        for (model, began_at, source), of_quarter in sorted(sums.items())  # who locks in order locks nobody out
     ]
-    new = insert(TrafficQuarterRow).values(rows)
-    added = {name: getattr(TrafficQuarterRow, name) + new.excluded[name] for name in ("requests", "told_s")}
-    key = ["deployment_id", "model", "began_at", "source"]
-    await connection.execute(new.on_conflict_do_update(index_elements=key, set_=added))
+    await connection.execute(_COUNT, rows)
 
 
 def _quarters(one: Observation) -> Iterator[tuple[datetime, float, float]]:
