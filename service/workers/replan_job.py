@@ -203,7 +203,7 @@ class Looker:
     async def _document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
         """The plan as it is issued, but for its revision; replayed where the policy asks for it."""
         translation, now = verdict.translation, self.now()
-        if not facts.policy.validate_plans:
+        if not facts.policy.validate_plans or not plan.replicas:
             issued = issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
         else:
             question = ValidationQuestion(translation, uuid4(), now, plan)
