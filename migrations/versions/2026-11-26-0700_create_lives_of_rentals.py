@@ -2,7 +2,8 @@
 
 Since when and until when machines are held, and which were lost. The growth of holdings, which follows from it, goes.
 What stands goes on to order machines for the traffic that is there: `policy.lead_quantile` is new, and on where a
-policy does not say.
+policy does not say. Models may sleep, and `watch.woken` says when each was last woken. Quarters
+of an hour of traffic are kept for weeks.
 """
 
 import json
@@ -16,7 +17,11 @@ down_revision = "0009"
 branch_labels = None
 depends_on = None
 
-_NEW = frozenset({"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor"})  # unknown to the version before
+# Unknown to the version before.
+_NEW = frozenset(
+    {"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor", "sleep", "most_stopped_fraction"}
+    | {"most_started_machines", "most_started_usd_per_hour", "season"}
+)
 
 # What is held is held since the last report that says so: how long before, nobody has noted.
 _WHAT_IS_HELD = """
@@ -58,14 +63,34 @@ def upgrade() -> None:
     op.create_index("ix_rental_life_held", "rental_life", ["deployment_id"], postgresql_where=held)
     op.create_index("ix_rental_life_lost", "rental_life", ["ended_at"], postgresql_where=lost)
     op.create_index("ix_rental_life_ended_at", "rental_life", ["ended_at"])
+    op.create_table(
+        "traffic_quarter",
+        sa.Column("deployment_id", sa.Uuid(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("began_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("requests", sa.Double(), nullable=False),
+        sa.Column("told_s", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["deployment_id"],
+            ["deployment.id"],
+            name=op.f("fk_traffic_quarter_deployment_id_deployment"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("deployment_id", "model", "began_at", "source", name=op.f("pk_traffic_quarter")),
+    )
+    op.create_index("ix_traffic_quarter_began_at", "traffic_quarter", ["began_at"])
     op.execute(_WHAT_IS_HELD)
     op.drop_column("watch", "grown")
+    op.add_column("watch", sa.Column("woken", JSONB(), nullable=False, server_default=sa.text("'{}'::jsonb")))
     for id_, policy in _policies():
         _set_policy(id_, {**policy, "lead_quantile": None})
 
 
 def downgrade() -> None:
     op.add_column("watch", sa.Column("grown", JSONB(), nullable=False, server_default=sa.text("'{}'::jsonb")))
+    op.drop_column("watch", "woken")
+    op.drop_table("traffic_quarter")
     op.drop_table("rental_life")
     for id_, policy in _policies():
         _set_policy(id_, {name: value for name, value in policy.items() if name not in _NEW})

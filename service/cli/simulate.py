@@ -88,7 +88,7 @@ def simulate(
     check_plots(plots)
     document = read_plan(plan)
     if not document.replicas:
-        refuse(f"a plan that is {document.status} runs nothing: there is nothing to simulate", Exit.INFEASIBLE)
+        refuse(f"{document.in_words} runs nothing: there is nothing to simulate", Exit.INFEASIBLE)
     seconds = DEFAULT_DURATION_S if duration_s is None else duration_s
     wrong = {
         "give --trace FILE or --poisson, one of the two": bool(trace) == poisson,

@@ -21,7 +21,7 @@ from sutler.service.client.retries import MOST_RETRIES, Patience
 from sutler.service.client.synchronous import Client
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.holdings.schemas import HoldingsResource
-from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument
+from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.changes import Changes
@@ -154,6 +154,9 @@ class AsyncClient:
 
     async def replan(self, name: str) -> PlanJobResource:
         return await self._send(calls.replanned(name))
+
+    async def wake(self, name: str, *models: str) -> WokenResource:
+        return await self._send(calls.woken(name, models))
 
     async def acknowledge(self, name: str, revision: int) -> HoldingsResource:
         return await self._send(calls.acknowledged(name, revision))

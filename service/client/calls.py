@@ -13,7 +13,7 @@ from sutler.service.client.errors import RefusedError
 from sutler.service.client.replies import Reply, read
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.holdings.schemas import HoldingsResource
-from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument
+from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.errors import DocumentError
@@ -154,6 +154,12 @@ def diff(name: str, revision: int, since: int | None) -> Call[DiffDocument]:
 def replanned(name: str) -> Call[PlanJobResource]:
     """May be sent twice: while a plan is being made, that one is the answer."""
     return sending("POST", deployment_path(name, "replan"), _of(PlanJobResource))
+
+
+def woken(name: str, models: Sequence[str]) -> Call[WokenResource]:
+    """May be sent twice: it asks for what is there then."""
+    body = {"models": [*models]} if models else {}
+    return sending("POST", deployment_path(name, "wake"), _of(WokenResource), body)
 
 
 def acknowledged(name: str, revision: int) -> Call[HoldingsResource]:

@@ -19,7 +19,7 @@ from sutler.service.client.replies import Reply, checked
 from sutler.service.client.retries import MOST_RETRIES, Patience
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.holdings.schemas import HoldingsResource
-from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument
+from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.changes import Changes
@@ -180,6 +180,10 @@ class Client:
     def replan(self, name: str) -> PlanJobResource:
         """Plans anew, now; while a plan is being made, that one is it."""
         return self._send(calls.replanned(name))
+
+    def wake(self, name: str, *models: str) -> WokenResource:
+        """Has models served that sleep; no `models`: all."""
+        return self._send(calls.woken(name, models))
 
     def acknowledge(self, name: str, revision: int) -> HoldingsResource:
         """Says that this plan is carried out: what it rents is what is rented. Refused where another one holds."""

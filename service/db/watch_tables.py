@@ -17,7 +17,7 @@ class WatchRow(Base):
     that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
     counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
     providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
-    people; `memory` what the next one must know.
+    people; `memory` what the next one must know. `woken`: by model, when it last woke or was asked to.
     """
 
     __tablename__ = "watch"
@@ -33,6 +33,7 @@ class WatchRow(Base):
     market_version: Mapped[int | None] = mapped_column(BigInteger)
     state: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     memory: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    woken: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
 
 class RentalLifeRow(Base):
@@ -95,6 +96,23 @@ class ObservationRow(Base):
         Index("ix_observation_deployment_id_model_ended_at", "deployment_id", "model", "ended_at"),
         Index("ix_observation_received_at", "received_at"),
     )
+
+
+class TrafficQuarterRow(Base):
+    """Requests of a model in a quarter of an hour that a source has told of for so long; longer where windows
+    overlap. They outlast the observations, so that the same time of past weeks is known.
+    """
+
+    __tablename__ = "traffic_quarter"
+
+    deployment_id: Mapped[UUID] = mapped_column(ForeignKey("deployment.id", ondelete="CASCADE"), primary_key=True)
+    model: Mapped[str] = mapped_column(primary_key=True)
+    began_at: Mapped[datetime] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(primary_key=True)
+    requests: Mapped[float]
+    told_s: Mapped[float]
+
+    __table_args__ = (Index("ix_traffic_quarter_began_at", "began_at"),)
 
 
 class FeedRow(Base):

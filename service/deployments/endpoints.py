@@ -18,6 +18,8 @@ from sutler.service.deployments.schemas import (
     DeploymentResource,
     DeploymentSummary,
     NewDeploymentDocument,
+    WakeDocument,
+    WokenResource,
 )
 from sutler.service.deployments.showing import resource, summary, url_of
 from sutler.service.deployments.terraform import state_document
@@ -165,6 +167,19 @@ async def replan(services: Service, caller: Planner, name: Name) -> Response:
     """Plan anew, now. While a plan is being made, that one is the answer."""
     record = await deployments.replan(services, name, caller)
     return _answer(job_of(record).model_dump_json(), 202, location=record.url)
+
+
+@router.post(
+    "/{name}/wake",
+    status_code=202,
+    responses=responses(401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+    openapi_extra=body_docs(WakeDocument, all={}, one={"models": ["chat"]}),
+)
+async def wake(
+    services: Service, caller: Planner, name: Name, document: Annotated[WakeDocument, body_of(WakeDocument)]
+) -> WokenResource:
+    """Serve models that sleep: their plan is made at once, as for a request."""
+    return await deployments.wake(services, name, document.models, caller)
 
 
 @router.get(

@@ -1,6 +1,6 @@
 """Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -188,3 +188,10 @@ async def touch(connection: AsyncConnection, deployment_id: UUID) -> None:
     """Notes in this transaction that something happened which calls for a look at the deployment."""
     touched = update(WatchRow).where(WatchRow.deployment_id == deployment_id)
     await connection.execute(touched.values(touches=WatchRow.touches + 1))
+
+
+async def wake(connection: AsyncConnection, deployment_id: UUID, models: Iterable[str], now: datetime) -> None:
+    """Notes that models are to be served, and calls for a look."""
+    woken = WatchRow.woken + dict.fromkeys(models, now.isoformat())
+    changed = update(WatchRow).where(WatchRow.deployment_id == deployment_id)
+    await connection.execute(changed.values(woken=woken, touches=WatchRow.touches + 1))

@@ -1,5 +1,6 @@
 """Deployments as callers send and get them."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self
 from uuid import UUID
@@ -8,13 +9,23 @@ from pydantic import Field, model_validator
 
 from sutler.service.deployments.calendar import MOST_EVENTS, EventDocument, unknown_models
 from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
-from sutler.service.documents.fields import Document, Fraction, PositiveFraction, Seconds, reject
-from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.fields import Document, Fraction, Name, PositiveFraction, Seconds, reject
+from sutler.service.documents.problem import LOADS, ProblemDocument
+from sutler.service.errors import FieldProblem
 from sutler.service.plans.resources import PlanStatus, ProgressResource
 from sutler.service.web.resource import Resource
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DeploymentName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
+
+
+class SleepDocument(Document):
+    """Which models may sleep: without requests no machines are rented for them, until there are some again."""
+
+    models: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] | None = None
+    """Names of the models that may; null: all."""
+    after_s: Annotated[float, Field(ge=60, le=604_800)] = 3600.0
+    """Seconds throughout which reports must have said that there were no requests; silence says nothing."""
 
 
 class PolicyDocument(Document):
@@ -37,15 +48,26 @@ class PolicyDocument(Document):
     """Events that bring more requests: machines are ordered so that they serve when one begins."""
     shrink_after_s: Annotated[float, Field(ge=0, le=604_800)] = 10_800.0
     """Seconds for which traffic must have been lower before capacity is given up; growth counts at once."""
+    sleep: SleepDocument | None = None
+    """Rent nothing for models without requests; null: a plan serves all models at all times."""
     lead_quantile: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.9
     """Where traffic is climbing: how surely what it comes to by the time that a new machine serves is to be carried,
     as a probability. Null: machines are ordered only for what is there."""
+    season: bool = True
+    """Whether what usually comes soon, as it did at this time of past days or weeks, is ordered for as a climb is."""
     most_growth_factor: Annotated[float, Field(ge=1, le=100)] = 4.0
     """Times what is there that is ordered for a climb at most."""
     refine_s: Seconds = 1800.0
     """Seconds of calm after which a plan is looked over without any drift."""
     cooldown_s: Annotated[float, Field(ge=0, le=604_800)] = 900.0
     """Seconds between two plans that change machines at least, unless the current one cannot carry its load."""
+    most_stopped_fraction: PositiveFraction | None = None
+    """Share of the GPUs that serve which one plan stops, or whose engines it starts anew, at most; one replica in any
+    case. Null: as many as is best."""
+    most_started_machines: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Machines that one plan newly rents at most, unless lost ones are replaced or the load calls for more."""
+    most_started_usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None
+    """USD per hour of such machines."""
     horizon_s: Seconds = 14_400.0
     """Seconds for which what a change brings is counted on."""
     payback_s: Seconds = 3600.0
@@ -88,8 +110,19 @@ class StandingProblem(Document):
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:
-        reject(unknown_models(self.policy.calendar, (model.name for model in self.problem.models)))
+        models = [model.name for model in self.problem.models]
+        reject([*unknown_models(self.policy.calendar, models), *self._wrong_sleep(models)])
         return self
+
+    def _wrong_sleep(self, models: Sequence[str]) -> Iterator[FieldProblem]:
+        if self.policy.sleep is None:
+            return
+        for name in self.policy.sleep.models or ():
+            if name not in models:
+                yield FieldProblem("policy.sleep.models", repr(name), f"is no model of the problem: {sorted(models)}")
+        if self.problem.objective.kind not in LOADS:
+            remedy = f"takes a load to carry: set objective.kind to {' or '.join(LOADS)}, or leave it out"
+            yield FieldProblem("policy.sleep", self.problem.objective.kind, remedy)
 
 
 class NewDeploymentDocument(StandingProblem):
@@ -208,3 +241,21 @@ class DeploymentSummary(Resource):
     """When problem or policy changed last."""
     url: str
     """Where it is."""
+
+
+class WakeDocument(Document):
+    """Which models are to be served that sleep."""
+
+    models: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] | None = None
+    """Their names; null: all."""
+
+
+class WokenResource(Resource):
+    """Models that are to be served; their plan is made at once."""
+
+    deployment: str
+    """Its name."""
+    models: tuple[str, ...]
+    """Names of the models."""
+    at: datetime
+    """Since when they count as asked for; without a request they sleep again after `policy.sleep.after_s`."""

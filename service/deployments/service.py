@@ -1,5 +1,6 @@
 """Deployments: made, changed, deleted, each with the plans that this calls for, in one transaction."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,7 +15,8 @@ from sutler.service.db.queue import Queue
 from sutler.service.deployments import repository
 from sutler.service.deployments.current import CurrentPlans
 from sutler.service.deployments.repository import CurrentRow, Deployment
-from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument
+from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument, WokenResource
+from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.plans import plan_requests
@@ -107,6 +109,25 @@ async def replan(services: Services, name: str, caller: Caller) -> PlanRecord:
         return order
 
 
+async def wake(services: Services, name: str, models: Sequence[str] | None, caller: Caller) -> WokenResource:
+    """Has models served that sleep, as if there were a request for each; `models` None: all.
+
+    Raises NotFoundError, DocumentError, and ConflictError where nothing may sleep.
+    """
+    async with services.changing(caller) as connection:
+        deployment = await found(connection, name, lock=True)
+        if policy_of(deployment).sleep is None:
+            raise ConflictError(f"no model of {name} sleeps: policy.sleep (PUT /v1/deployments/{name}) lets them")
+        known = [model.name for model in validate(ProblemDocument, deployment.problem).models]
+        for model in models or ():
+            if model not in known:
+                raise DocumentError.of("models", f"is none of its models: {', '.join(known)}", value=model)
+        woken, now = tuple(models or known), services.now()
+        await repository.wake(connection, deployment.id, woken, now)
+        await audit.note(connection, caller, "deployment.wake", deployment.target)
+    return WokenResource(deployment=name, models=woken, at=now)
+
+
 async def order_plan(
     services: Services,
     connection: AsyncConnection,
@@ -117,6 +138,9 @@ async def order_plan(
     """Puts a plan for the deployment into the queue, in the caller's transaction."""
     order = order_of(document, caller)
     order = replace(order, deployment_id=deployment.id, deployment_name=deployment.name)
+    if policy_of(deployment).sleep is not None:  # who asks for a plan wants all models served
+        models = [model.name for model in document.models]
+        await repository.wake(connection, deployment.id, models, services.now())
     await plan_requests.place(services, connection, PLANS, order)
     return await plan_requests.stored(connection, PLANS, order.id)
 

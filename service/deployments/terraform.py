@@ -3,8 +3,8 @@
 Only outputs matter to that data source; there are no resources. All maps have one exact type each, so `for_each`
 works on them and a null is a null of its type. `rentals`, `replicas` and `routing` hold what somebody has to act on;
 what moves with every plan (prices, utilisation, rates) stands beside them under the same keys, in `rental_figures`
-and `replica_figures`. `kv_transfers` and `power_caps` are outputs of their own, so that plans without them are to
-Terraform what they were before there were any.
+and `replica_figures`. `kv_transfers`, `power_caps` and `sleeping` are outputs of their own, so that plans without
+them are to Terraform what they were before there were any.
 
 State format: https://github.com/hashicorp/terraform/blob/v1.4.0/internal/states/statefile/version4.go
 Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md
@@ -64,6 +64,7 @@ _KV_TRANSFER: Final[dict[str, Type]] = {
     "decode": "string",
     "fraction": "number",
 }
+_SLEEPING: Final[dict[str, Type]] = {"starts_in_s": "number"}
 _POWER_CAP: Final[dict[str, Type]] = {"watts": ["map", "number"]}
 _RENTAL_FIGURES: Final[dict[str, Type]] = {"price_usd_per_hour": "number", "storage_usd_per_hour": "number"}
 _REPLICA_FIGURES: Final[dict[str, Type]] = {
@@ -141,6 +142,7 @@ def _outputs(plan: PlanDocument, parts: KeyedPlan, deployment: str) -> dict[str,
         "routing": _map_of(_ROUTE, {route.key: _route(route) for route in parts.routes}),
         "kv_transfers": _map_of(_KV_TRANSFER, _transfers(parts)),
         "power_caps": _map_of(_POWER_CAP, _caps(parts)),
+        "sleeping": _map_of(_SLEEPING, {one.model: _values(_SLEEPING, one) for one in plan.sleeping}),
     }
 
 

@@ -629,6 +629,15 @@ class AvailabilityDocument(Document):
     """That of every rental, it or one of its spares is."""
 
 
+class SleepingDocument(Document):
+    """A model that is not served, since its deployment's policy lets it sleep while there are no requests."""
+
+    model: str
+    """The caller's name of the model."""
+    starts_in_s: float
+    """Seconds from its waking until machines serve it, about: `policy.startup_s` and the download of the weights."""
+
+
 class PlanDocument(Document):
     """A plan with its proof. Under min_cost and min_power, rates and routing are at the given load."""
 
@@ -673,6 +682,9 @@ class PlanDocument(Document):
     """What it serves; empty in plans of versions before this field."""
     gpus: dict[str, GpuDocument] = Field(default_factory=dict)
     """Figures of the GPUs that replicas run on, by slug."""
+    sleeping: Annotated[tuple[SleepingDocument, ...], Field(strict=False)] = ()
+    """Models that it does not serve, since the policy of its deployment lets them sleep; where all sleep, the plan
+    rents nothing."""
     resilience: ResilienceDocument | None = None
     """What it was asked to survive; null: nothing."""
     losses: Annotated[tuple[LossDocument, ...], Field(strict=False)] = ()
@@ -708,3 +720,8 @@ class PlanDocument(Document):
     precision_alternative: PrecisionAlternativeDocument | None = None
     """What 8-bit weights would bring to models that are asked for at 16 bits; null where that is less than 1 %, where
     rates are measured, without alternatives and in plans of a running fleet. Quality is the caller's to judge."""
+
+    @property
+    def in_words(self) -> str:
+        """What it is, where it runs nothing."""
+        return "a plan whose models all sleep" if self.sleeping else f"a plan that is {self.status}"

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sutler.solver.problem import Workload
 
 NEEDS_BUDGET = ("max_throughput", "min_makespan")
+LOADS = ("min_cost", "min_power")
+"""The objectives whose rates are a load to carry."""
 
 
 class ProblemDocument(Document):

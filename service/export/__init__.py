@@ -33,7 +33,7 @@ def exported(plan: PlanDocument, format: ExportFormat) -> Exported:
     cannot start, or the parts of the plan that contradict each other.
     """
     write, media_type, ending = _WRITERS[format]
-    layout = layout_of(plan)
+    layout = layout_of(plan, may_sleep=format == "router")
     if format != "router":  # which starts nothing
         refuse(layout, format, {replica.id: obstacle_of(replica) for replica in plan.replicas})
     content, warnings = write(layout)

@@ -105,12 +105,16 @@ class Layout:
     warnings: tuple[str, ...]
 
 
-def layout_of(plan: PlanDocument) -> Layout:
+def layout_of(plan: PlanDocument, *, may_sleep: bool = False) -> Layout:
     """Lays a plan out.
 
-    Raises NothingToRunError for one without replicas, DocumentError for one that contradicts itself.
+    Raises NothingToRunError for one without replicas, unless all its models sleep and that `may_sleep`, DocumentError
+    for one that contradicts itself.
     """
-    if not plan.replicas:
+    if not plan.replicas and plan.sleeping and not may_sleep:
+        remedy = "stop what runs, as its diff says; the router format has what to answer meanwhile"
+        raise NothingToRunError("all models of the plan sleep, and it runs nothing", remedy)
+    if not plan.replicas and not plan.sleeping:
         conflicts = "; ".join(conflict.remedy for conflict in plan.conflicts)
         remedy = conflicts or "raise solver.time_limit_s or loosen the problem, and plan again"
         raise NothingToRunError(f"the plan is {plan.status} and runs nothing", remedy)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 from sutler.service.export.layout import Layout
@@ -35,6 +36,7 @@ def machine_endpoints(layout: Layout) -> dict[str, ReplicaAddress]:
 def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) -> dict[str, Any]:
     """Returns the weights as planned, those of a workload summing to 1; `replicas` says where those that run listen.
 
+    `sleeping`: after how many seconds to ask again for a model that nothing runs for.
     `hand_over`: by model, workload and prefill replica, which share of all requests goes on to which decode replica.
     """
     weights: dict[str, dict[str, dict[str, float]]] = {}
@@ -44,11 +46,13 @@ def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) ->
     for one in layout.plan.kv_transfers:
         of_workload = hand_over.setdefault(one.model, {}).setdefault(one.workload, {})
         of_workload.setdefault(one.prefill, {})[one.decode] = one.fraction
+    sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in layout.plan.sleeping}
     return {
         "schema": "sutler/router/v1",
         "plan": str(layout.plan.id),
         "revision": layout.plan.revision,
         "weights": weights,
         **({"hand_over": hand_over} if hand_over else {}),
+        **({"sleeping": sleeping} if sleeping else {}),
         "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
     }

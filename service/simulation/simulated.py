@@ -88,7 +88,7 @@ def simulated(
     """
     started = time.monotonic()
     if not plan.replicas:
-        raise DocumentError.of("replicas", f"a plan that is {plan.status} runs nothing to simulate", value=())
+        raise DocumentError.of("replicas", f"{plan.in_words} runs nothing to simulate", value=())
     models, requests = served_models(plan), requests_for(plan, traffic)
     if share < 1:
         requests = requests.thinned(share, seed=choices.seed)

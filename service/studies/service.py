@@ -117,7 +117,7 @@ async def _check_comparison(services: Services, question: ComparisonQuestion) ->
 async def _check_simulation(services: Services, question: SimulationQuestion) -> None:
     assert question.plan is not None
     if not question.plan.replicas:
-        remedy = f"a plan that is {question.plan.status} runs nothing: there is nothing to simulate"
+        remedy = f"{question.plan.in_words} runs nothing: there is nothing to simulate"
         raise DocumentError.of("plan.replicas", remedy, value=())
 
 

@@ -43,6 +43,7 @@ def issue_plan(
             mapped(LossDocument, loss, routing=tuple(_route(route) for route in loss.routing)) for loss in plan.losses
         ),
         models=planned_models(translation.problem),
+        sleeping=translation.sleeping,
         gpus=planned_gpus(translation.problem, plan.replicas),
         market=market_used(translation, created_at, plan.rentals),
         calibration=translation.calibration,

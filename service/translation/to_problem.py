@@ -13,6 +13,7 @@ from typing import Final
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationFile
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fitness import rules_of
+from sutler.service.documents.plan import SleepingDocument
 from sutler.service.documents.problem import ProblemDocument, context_rule
 from sutler.service.documents.problem_parts import ModelDocument, SloDocument, TraceDocument
 from sutler.service.documents.traces import bucket_trace_file
@@ -53,12 +54,13 @@ USUAL_DOWNLOAD_GB_PER_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A problem ready to solve, the market it rests on, and how the input was read."""
+    """A problem ready to solve, the market it rests on, and how the input was read; `sleeping`: models left out."""
 
     problem: Problem
     market: FilteredMarket
     notes: tuple[str, ...]
     calibration: CalibrationDocument | None = None
+    sleeping: tuple[SleepingDocument, ...] = ()
 
 
 def to_problem(

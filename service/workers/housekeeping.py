@@ -18,6 +18,7 @@ from sutler.service.db.queue import LOOK
 from sutler.service.deployments.holdings import lives_repository as lives
 from sutler.service.deployments.replanning import repository as replanning
 from sutler.service.deployments.traffic import repository as traffic
+from sutler.service.deployments.traffic import season, season_repository
 from sutler.service.plans import claims
 from sutler.service.plans.claims import MADE_BY
 from sutler.service.web import idempotency
@@ -70,6 +71,7 @@ async def tidy(connection: AsyncConnection, now: datetime) -> None:
     await forget_old_use(connection, now - USE_KEPT)
     await webhooks.forget_old(connection, now - DELIVERIES_KEPT)
     await traffic.forget_old(connection, now - traffic.KEPT)
+    await season_repository.forget_old(connection, now - season.KEPT)
     await replanning.forget_old(connection, now - replanning.DECISIONS_KEPT)
     await lives.forget_old(connection, now - lives.KEPT)
     await connection.execute(_OLD_JOBS, {"before": now - JOBS_KEPT})

@@ -27,7 +27,7 @@ from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.avoiding import REMEMBERED
 from sutler.service.deployments.replanning.facts import Facts
-from sutler.service.deployments.replanning.load import has_same_workloads
+from sutler.service.deployments.replanning.load import carries_load, has_same_workloads
 from sutler.service.deployments.replanning.memory import remembered
 from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import WatchedDeployment
@@ -37,7 +37,7 @@ from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing import repository as sharing
 from sutler.service.deployments.sharing.repository import Tenants
 from sutler.service.deployments.sharing.taken import SharedStore, Taken
-from sutler.service.deployments.traffic.service import traffic_of
+from sutler.service.deployments.traffic.service import traffic_of, usual_rps
 from sutler.service.deployments.watch_schema import (
     AvoidedResource,
     DecisionResource,
@@ -134,7 +134,7 @@ class Looker:
             rented |= {h.key[:3] for h in held or ()}
             known = await asyncio.to_thread(self.market.known, rented)
         lead = timedelta(seconds=policy.startup_s + policy.drain_s)
-        return Facts(
+        facts = Facts(
             problem=problem,
             planned=planned,
             plan=plan,
@@ -155,7 +155,20 @@ class Looker:
             is_behind=watched.newest_revision > watched.revision,
             taken=taken,
             losses=lost,
+            woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
         )
+        return replace(facts, usual_rps=await self._usual_rps(watched.deployment_id, facts))
+
+    async def _usual_rps(self, deployment_id: UUID, facts: Facts) -> dict[str, float]:
+        """Requests/s by model that more usually comes to by the time that what is ordered now serves."""
+        quantile = facts.policy.lead_quantile
+        if not facts.policy.season or quantile is None or not carries_load(facts.problem):
+            return {}
+        models = list(facts.traffic)
+        async with reading(self.engine) as connection:
+            return await usual_rps(
+                connection, deployment_id, models, now=facts.now, ahead=facts.ahead, quantile=quantile
+            )
 
     async def asked(self, deployment_id: UUID) -> "Replan | None":
         """What a plan that was asked for starts from; None where no plan that serves holds yet.
@@ -190,7 +203,7 @@ class Looker:
     async def _document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
         """The plan as it is issued, but for its revision; replayed where the policy asks for it."""
         translation, now = verdict.translation, self.now()
-        if not facts.policy.validate_plans:
+        if not facts.policy.validate_plans or not plan.replicas:
             issued = issue_plan(plan, translation, plan_id=uuid4(), created_at=now)
         else:
             question = ValidationQuestion(translation, uuid4(), now, plan)
@@ -295,6 +308,8 @@ class Looker:
         now: datetime,
     ) -> None:
         memory, look_at = verdict.memory, verdict.look_at
+        if issued is not None and verdict.prepared.facts.waking:
+            await deployments.wake(connection, watched.deployment_id, verdict.prepared.facts.waking, now)
         if issued is not None:
             memory = memory.after_issue(issued)
             look_at = now + timedelta(seconds=facts.policy.refine_s)
@@ -373,7 +388,7 @@ class Replan:
 
     def problem_json(self) -> dict[str, Any]:
         """The problem as it is stored, with the traffic that the plan was made for."""
-        return self.prepared.problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return self.prepared.whole_problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def stored_state(state: State) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class DescribedFleet:
     cost_usd_per_hour: float
     expected_cost_usd_per_hour: float | None
     power_watts: float | None
-    usd_per_million_tokens: float
+    usd_per_million_tokens: float | None
     losses: tuple[Loss, ...]
     interruptions: tuple[Interruptions, ...]
 

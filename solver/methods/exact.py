@@ -197,12 +197,19 @@ def first_incumbent(polytope: Polytope, goal: Goal, seconds: float) -> Allocatio
 
 
 def near_best(
-    polytope: Polytope, goal: Goal, relaxation: Relaxation, *, relative_gap: float, seconds: float
+    polytope: Polytope,
+    goal: Goal,
+    relaxation: Relaxation,
+    *,
+    relative_gap: float,
+    seconds: float,
+    besides: IntArray | None = None,
 ) -> Allocation | None:
     """Searches as `first_incumbent`, over more candidates and from a known relaxation: what `minimise` starts
-    from."""
+    from. `besides`: candidates that are searched in any case."""
     search = _Search(polytope, goal, relaxation, relative_gap, lambda: seconds)
-    search.improve(promising(polytope, relaxation, _INCUMBENT_COLUMNS), _INCUMBENT_NODES)
+    chosen = promising(polytope, relaxation, _INCUMBENT_COLUMNS)
+    search.improve(chosen if besides is None else np.union1d(chosen, besides), _INCUMBENT_NODES)
     return search.incumbent
 
 

@@ -3,7 +3,8 @@
 holding.py       from a plan and what is held to what stands of it
 standing.py      the running fleet as an allocation of the polytope: what it carries, under any routing
 switching.py     what a change costs: machines that start and stop, engines that start anew
-steady.py        the best fleet when every change is charged
+steady.py        the best fleet when every change is charged, and the best step to it
+steps.py         how much one plan may change at once
 considering.py   the front door: the options, least disruptive first
 """
 
@@ -11,6 +12,7 @@ from sutler.solver.replanning.considering import Consideration, Considered, Opti
 from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
 from sutler.solver.replanning.proof import proven_by
 from sutler.solver.replanning.standing import StandingDeployment
+from sutler.solver.replanning.steps import StepLimits
 from sutler.solver.replanning.switching import FleetChange, Switching
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "OptionKind",
     "ReplanOption",
     "StandingDeployment",
+    "StepLimits",
     "Switching",
     "consider",
     "held_offer",

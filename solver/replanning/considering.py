@@ -18,13 +18,14 @@ from typing import Literal
 import numpy as np
 
 from sutler.solver.answer.describe import DescribedFleet, in_unit, plan_of
-from sutler.solver.answer.expected import counted_usd_per_hour
+from sutler.solver.answer.expected import counted_usd_per_hour, interruptions_of
 from sutler.solver.answer.routing import Routing
+from sutler.solver.candidates.power import power_watts
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import carried_part, find_conflicts
-from sutler.solver.plan import Conflict, PhaseSeconds, Plan, SolveReport
+from sutler.solver.plan import Conflict, PhaseSeconds, Plan, Rental, SolveReport
 from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
@@ -46,7 +47,9 @@ from sutler.solver.replanning.steady import (
     relaxed,
     steady_fleet,
     steady_problem,
+    step_fleet,
 )
+from sutler.solver.replanning.steps import UNLIMITED, StepLimits
 from sutler.solver.replanning.switching import FleetChange, Switching, change_of
 from sutler.solver.units import SECONDS_PER_HOUR
 from sutler.solver.verify import verify
@@ -67,6 +70,7 @@ class Consideration:
 
     Nothing is sought beyond re-routing where no change can bring `least_net_usd` within the horizon, unless
     `is_urgent` or the running fleet does not carry its load. `is_issued_anyway`: even `keep` needs its proof.
+    `limits`: of what one change stops and starts, as far as the problem can be met within them.
     """
 
     problem: Problem
@@ -75,6 +79,7 @@ class Consideration:
     least_net_usd: float = 0.0
     is_urgent: bool = False
     is_issued_anyway: bool = False
+    limits: StepLimits = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class ReplanOption:
     `cost_usd_per_hour`: what it counts for, the expected cost where interruptions count. `carries`: the load, where
     there is one to carry, else everything at all; and what has to be after losses that are to be survived.
     `is_valid`: the plan holds under the problem's budget and limits, which may be other than when it was made.
+    `is_step`: of a change that is too large for one plan; it nets what that one does.
     """
 
     kind: OptionKind
@@ -96,6 +102,7 @@ class ReplanOption:
     benefit_usd_per_hour: float = 0.0
     net_usd: float = 0.0
     is_valid: bool = True
+    is_step: bool = False
 
     @property
     def break_even_s(self) -> float | None:
@@ -141,11 +148,14 @@ def consider(
 
     Raises InvalidProblemError, and PlanViolationError for an option that does not hold, a defect of sutler.
     """
+    tell = on_progress or (lambda progress: None)
+    run = _Run(consideration, clock, tell, clock(), consideration.switching)
+    if not consideration.problem.models:
+        return run.ended_service()
     if not consideration.problem.offers and not consideration.standing.rentals:
         return _nothing(consideration)
     check(consideration.problem)
-    tell = on_progress or (lambda progress: None)
-    return _Run(consideration, clock, tell, clock(), consideration.switching).considered()
+    return run.considered()
 
 
 def _nothing(consideration: Consideration) -> Considered:
@@ -201,6 +211,24 @@ class _Run:
         best = self.options[-1]
         conflicts = () if best.carries or self.problem.objective.maximises_rate else self._conflicts()
         return self._ended(most, searched=True, conflicts=conflicts)
+
+    def ended_service(self) -> Considered:
+        """No model is to be served: what stands is kept with nothing on it, or all of it goes."""
+        standing = self.consideration.standing
+        kept, left = _serving_nothing(self.problem, standing.rentals), _serving_nothing(self.problem, ())
+        self.options.append(self._option("keep", kept, self._of_nothing(kept), _NO_CHANGE))
+        if standing.rentals:
+            plan = self._of_nothing(left)
+            violations = verify(self.problem, plan, is_standing=True)
+            if violations:
+                raise PlanViolationError(violations)
+            change = change_of(self.problem, standing, plan, self.switching)
+            self.options.append(self._option("refleet", left, plan, change))
+        return self._ended(self.options[-1].net_usd, searched=True)
+
+    def _of_nothing(self, fleet: DescribedFleet) -> Plan:
+        """Proven: no fleet costs less than nothing."""
+        return bounded(self._plan(fleet), 0.0, self.problem)
 
     def _prove(self, steady: SteadyProblem, relaxation: Relaxation) -> None:
         """Every plan gets what no plan on this market can beat, and what binds there."""
@@ -259,7 +287,7 @@ class _Run:
             self.options.append(replace(changed, kind="relayout"))
 
     def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> ReplanOption | None:
-        standing = self.consideration.standing
+        standing, limits = self.consideration.standing, self.consideration.limits
         if not np.isfinite(relaxation.objective):
             return None
         gap = max(self.problem.options.relative_gap, _STEADY_GAP)
@@ -267,6 +295,19 @@ class _Run:
         self._tell(kind)
         if found is None:
             return None
+        whole = self._changed_to(kind, found)
+        if whole.plan is None or limits.allow(steady.replicas, whole.plan):
+            return whole
+        for within in (limits, limits.of_stops()):  # what is needed to carry the load is started at once
+            left = self._seconds_left
+            step = step_fleet(steady, standing, relaxation.columns, within, relative_gap=gap, seconds_left=left)
+            option = None if step is None else self._changed_to(kind, step)
+            if option is not None and option.plan is not None and within.allow(steady.replicas, option.plan):
+                return replace(option, net_usd=whole.net_usd, is_step=True)
+        return None if self.options[0].carries and self.options[0].is_valid else whole
+
+    def _changed_to(self, kind: OptionKind, found: DescribedFleet) -> ReplanOption:
+        standing = self.consideration.standing
         plan = self._plan(found)
         violations = verify(self.problem, plan, is_standing=True)
         if violations:
@@ -310,7 +351,7 @@ class _Run:
         return cost / watts if watts > 0 and cost > 0 else _FREE_USD_PER_WATT
 
     def _option(self, kind: OptionKind, fleet: DescribedFleet, plan: Plan, change: FleetChange) -> ReplanOption:
-        capacity = capacity_rps(fleet, self.problem.total_demand)
+        capacity = capacity_rps(fleet, self.problem.total_demand) if fleet.replicas else 0.0
         cost, carries = fleet.counted_usd_per_hour, self._carries(fleet)
         return self._valued(ReplanOption(kind, plan, capacity, fleet.load_multiple, cost, carries, change))
 
@@ -323,7 +364,7 @@ class _Run:
         ):
             return False
         if fleet.load_multiple is None:
-            return fleet.throughput_rps > 0
+            return fleet.throughput_rps > 0 or not self.problem.models
         return fleet.load_multiple >= 1.0 - _CARRIES
 
     def _valued(self, option: ReplanOption) -> ReplanOption:
@@ -371,6 +412,27 @@ class _Run:
     @property
     def _has_load(self) -> bool:
         return not self.problem.objective.maximises_rate
+
+
+def _serving_nothing(problem: Problem, rentals: tuple[Rental, ...]) -> DescribedFleet:
+    cost, counted = sum(r.price_usd_per_hour * r.count for r in rentals), counted_usd_per_hour(problem, rentals)
+    return DescribedFleet(
+        rentals=rentals,
+        replicas=(),
+        routing=(),
+        kv_transfers=(),
+        combos=(),
+        evidence=(),
+        throughput_rps=0.0,
+        makespan_s=None,
+        load_multiple=None,
+        cost_usd_per_hour=cost,
+        expected_cost_usd_per_hour=counted if problem.objective.count_interruptions else None,
+        power_watts=power_watts(problem, rentals, ()),
+        usd_per_million_tokens=None,
+        losses=(),
+        interruptions=interruptions_of(problem, rentals) if problem.objective.count_interruptions else (),
+    )
 
 
 def _held_only(problem: Problem) -> Problem:

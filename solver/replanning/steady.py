@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 
 from sutler.solver.answer.describe import DescribedFleet, describe
 from sutler.solver.answer.packing import PinnedReplica, Placement, pack
-from sutler.solver.answer.routing import without_idle
+from sutler.solver.answer.routing import route, without_idle
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.dominance import prune_dominated
 from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates, joined
@@ -43,6 +43,7 @@ from sutler.solver.replanning.standing import (
     pinned,
     shapes_of,
 )
+from sutler.solver.replanning.steps import StepLimits
 from sutler.solver.replanning.switching import Switching
 
 _FINISH_NODES = 60  # chosen: twice those of a plan's finish, since restarts and caps are decided here
@@ -91,6 +92,10 @@ class SteadyProblem:
         """[V] how many replicas run so."""
         first = len(self.polytope.candidates) - len(self.engine)
         return np.bincount(self.of_replica - first, minlength=len(self.engine))
+
+    def of_engine(self) -> IntArray:
+        """How many replicas of each engine run, under whatever cap."""
+        return np.bincount(self.engine, weights=self.running()).astype(np.int64)
 
     def weighed(self, factor: float) -> "SteadyProblem":
         """The problem with changes that cost so many times as much."""
@@ -225,6 +230,61 @@ def steady_fleet(
     return _described(steady, standing, wide, allocation, kept_from)
 
 
+def step_fleet(
+    steady: SteadyProblem,
+    standing: StandingDeployment,
+    columns: IntArray,
+    limits: StepLimits,
+    *,
+    relative_gap: float,
+    seconds_left: SecondsLeft,
+) -> DescribedFleet | None:
+    """The best fleet that changes no more than the limits allow; None where none carries what is asked for.
+
+    `columns`: of the relaxation of all fleets, to start from. Its bound is not as close as one of steps would be, but
+    replicas that must not stop may idle, of which that relaxation knows nothing.
+    """
+    wide, kept_from = _with_engine_columns(steady), len(steady.polytope.candidates)
+    first, variants = steady.goal(), steady.variants
+    anew = steady.charges.restart + _TIE * _gpu_prices(wide)[:kept_from]
+    use = np.concatenate([first.use_cost + anew, first.use_cost[variants]])
+    goal = replace(first, use_cost=use)
+    allocation = exact.near_best(
+        _within_step(steady, wide, limits),
+        goal,
+        solve_relaxation(wide, goal, columns=columns),
+        relative_gap=relative_gap,
+        seconds=seconds_left(),
+        besides=np.arange(kept_from, len(wide.candidates)),
+    )
+    if allocation is None or allocation.lam < LEAST_LAM:
+        return None
+    return _described(steady, standing, wide, allocation, kept_from, may_idle=True)
+
+
+def _within_step(steady: SteadyProblem, wide: Polytope, limits: StepLimits) -> Polytope:
+    """Adds rows for the limits: enough engines run on, on machines that are kept; of what is new there is no more."""
+    candidates, supply = wide.candidates, wide.supply
+    first = len(candidates) - len(steady.engine)
+    held = np.array([c.held for c in supply.classes], dtype=np.bool_)
+    new = (~held).astype(np.float64)
+    direct = np.array([pool in supply.gpu_price_usd_per_hour for pool in range(len(supply.pools))] + [False])
+    kept = np.where(np.arange(len(candidates)) < first, 0.0, candidates.gpus.sum(axis=1))
+    most = limits.most_stopped_gpus(steady.replicas)
+    rows = [(-kept, np.zeros(len(held)), most - float(kept[first:] @ steady.running()))]
+    for pool in {supply.classes[k].pool for k in np.flatnonzero(held)}:
+        here = np.where(candidates.pool == pool, candidates.gpus, 0).sum(axis=1) * (kept > 0)
+        machines = [float(c.gpus) if c.held and c.pool == pool else 0.0 for c in supply.classes]
+        rows.append((here, -np.array(machines), 0.0))
+    if limits.started_machines is not None:
+        pieces = ((candidates.piece_size > 0) & direct[candidates.piece_pool]).sum(axis=1)  # each is a machine there
+        rows.append((pieces, new, float(limits.started_machines)))
+    if limits.started_usd_per_hour is not None:
+        rows.append((wide.cost_use, wide.cost_rent * new, limits.started_usd_per_hour))
+    use, rent, limit = (np.array(part, dtype=np.float64) for part in zip(*rows, strict=True))
+    return _with_rows(wide, csr_array(use), csr_array(rent), limit)
+
+
 def _usd_per_unit(problem: Problem, switching: Switching, usd_per_watt: float) -> float:
     if problem.objective.maximises_rate:
         return switching.usd_per_rps
@@ -280,18 +340,24 @@ def _restart_usd(supply: Supply, candidates: Candidates, switching: Switching) -
     return candidates.summed([switching.restart_usd(price) for price in supply.least_usd_per_gpu_hour()])
 
 
-def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tuple[Polytope, Allocation, int]:
-    """The polytope with a column more per running engine and cap; its replicas move there, as far as they run."""
-    base, variants = steady.polytope, steady.variants
+def _with_engine_columns(steady: SteadyProblem) -> Polytope:
+    """The polytope with a column more per running engine and cap, of which there are no more than run."""
+    base = steady.polytope
     kept_from = len(base.candidates)
-    candidates = joined([base.candidates, base.candidates.take(variants)], base.problem)
-    left = np.bincount(steady.engine, weights=steady.running()).astype(np.int64)
+    candidates = joined([base.candidates, base.candidates.take(steady.variants)], base.problem)
+    left = steady.of_engine()
     wide = build_polytope(base.problem, base.supply, candidates).scaled(base.scale_rps)
     upper = wide.use_upper.copy()
     upper[kept_from:] = np.minimum(upper[kept_from:], left[steady.engine])
-    wide = _with_engines(replace(wide, use_upper=upper), steady.engine, left)
-    replicas = np.zeros(len(candidates), dtype=np.int64)
-    share = np.zeros((len(candidates), base.rate.shape[1]))
+    return _with_engines(replace(wide, use_upper=upper), steady.engine, left)
+
+
+def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tuple[Polytope, Allocation, int]:
+    """The polytope with columns for running engines; its replicas move there, as far as they run."""
+    wide, kept_from, variants = _with_engine_columns(steady), len(steady.polytope.candidates), steady.variants
+    left = steady.of_engine()
+    replicas = np.zeros(len(wide.candidates), dtype=np.int64)
+    share = np.zeros((len(wide.candidates), wide.rate.shape[1]))
     replicas[allocation.candidate] = allocation.replicas
     share[allocation.candidate] = allocation.share
     for column, (shape, engine) in enumerate(zip(variants, steady.engine, strict=True), start=kept_from):
@@ -319,12 +385,16 @@ def _with_engines(wide: Polytope, engine: IntArray, most: IntArray) -> Polytope:
         (np.ones(len(columns)), (row[engine[columns]], first + columns)), shape=(len(several), len(wide.candidates))
     )
     rent = csr_array((len(several), len(wide.cost_rent)))
+    return _with_rows(wide, use, rent, most[several].astype(np.float64))
+
+
+def _with_rows(polytope: Polytope, use: csr_array, rent: csr_array, limit: FloatArray) -> Polytope:
     return replace(
-        wide,
-        resources=(*wide.resources, *[""] * len(several)),
-        use=csr_array(vstack([wide.use, use], format="csr")),
-        rent=csr_array(vstack([wide.rent, rent], format="csr")),
-        limit=np.append(wide.limit, most[several].astype(np.float64)),
+        polytope,
+        resources=(*polytope.resources, *[""] * len(limit)),
+        use=csr_array(vstack([polytope.use, use], format="csr")),
+        rent=csr_array(vstack([polytope.rent, rent], format="csr")),
+        limit=np.append(polytope.limit, limit),
     )
 
 
@@ -351,9 +421,15 @@ def _gpu_prices(polytope: Polytope) -> FloatArray:
 
 
 def _described(
-    steady: SteadyProblem, standing: StandingDeployment, wide: Polytope, allocation: Allocation, kept_from: int
+    steady: SteadyProblem,
+    standing: StandingDeployment,
+    wide: Polytope,
+    allocation: Allocation,
+    kept_from: int,
+    *,
+    may_idle: bool = False,
 ) -> DescribedFleet | None:
-    allocation, routing = without_idle(wide, allocation)
+    allocation, routing = (allocation, route(wide, allocation)) if may_idle else without_idle(wide, allocation)
     if routing.lam <= LEAST_LAM:
         return None
     pins = _pins(steady, standing, wide, allocation, kept_from)

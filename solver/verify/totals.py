@@ -146,6 +146,8 @@ def _wrong_load_multiple(view: PlanView) -> Iterator[str]:
         if replica.utilisation_fraction > 0
     ]
     expected = min(multiples, default=None)
+    if not view.problem.models and plan.load_multiple is None:
+        return  # nothing is nothing, however often
     if plan.load_multiple is None or expected is None or not agrees(plan.load_multiple, expected):
         yield f"load_multiple: {plan.load_multiple!r}, expected {expected!r}"
     elif not view.is_standing and plan.load_multiple < objective.carried_load * (1 - RATE_TOLERANCE):

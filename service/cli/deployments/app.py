@@ -13,6 +13,7 @@ deployments.command("show", short_help="Show a deployment: its plan, what is und
 deployments.command("plan", short_help="Print the plan that holds, or an earlier one.")(plans.show_plan)
 deployments.command(short_help="Say what to keep, start, re-route and stop, and why.")(plans.diff)
 deployments.command(short_help="Plan anew, now.")(plans.replan)
+deployments.command(short_help="Serve models that sleep.")(plans.wake)
 deployments.command(short_help="Print a line for every new plan, until interrupted.")(plans.watch)
 deployments.command(short_help="Say that the plan is carried out.")(reports.ack)
 deployments.command(short_help="Say what is rented now, or show what was said last.")(reports.holdings)

@@ -86,6 +86,28 @@ def replan(
 
 
 @guarded
+def wake(
+    name: Name,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="This model; again for others; unset: all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve models that sleep: their plan is made at once, and `watch` prints it.
+
+    Exit status: 0, 2 bad input, or nothing may sleep, 1 no answer from the service.
+    """
+    from sutler.service.deployments.schemas import WokenResource
+
+    with calling() as client:
+        reply = client.post(at(name, "wake"), {"models": model} if model else {})
+    if as_json:
+        write_json(reply.data)
+    else:
+        typer.echo(f"{name}: {', '.join(read(WokenResource, reply.body).models)} to be served.")
+
+
+@guarded
 def watch(
     name: Name,
     after: Annotated[

@@ -29,6 +29,8 @@ def _achievement(plan: PlanDocument) -> str:
         return "Infeasible: no plan meets every limit"
     if plan.objective.value is None:
         return "No plan found before the time limit: raise it with --time-limit-s"
+    if plan.sleeping and not plan.replicas:
+        return "All models sleep: nothing is rented"
     return {
         "max_throughput": f"{value} requests/s at the given mix",
         "min_makespan": f"All requests done in {value} s",

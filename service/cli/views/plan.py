@@ -43,6 +43,7 @@ from sutler.service.documents.plan import (
     ReplicaDocument,
     RobustAlternativeDocument,
     RobustnessDocument,
+    SleepingDocument,
     TriedPlan,
     UnfitOffer,
     ValidationDocument,
@@ -96,6 +97,7 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
             yield from section("If it is lost, routed anew", losses_table(survived, names))
         yield from listed("If something is lost", _worst_losses(plan.losses))
         yield from listed("How often machines are taken away", map(_interruption_words, plan.interruptions))
+    yield from listed("Asleep, since there are no requests", map(_sleeping_words, plan.sleeping))
     yield from listed("What limits it (at the margin of the relaxed plan)", _bindings(plan))
     others = [alternative for alternative in plan.alternatives if alternative.without != WITHOUT_RESILIENCE]
     otherwise: list[RenderableType] = [_alternatives(plan, others)] if others else []
@@ -114,6 +116,10 @@ def plan_view(plan: PlanDocument, *, calls_replicas_by_id: bool = False) -> Iter
         yield from section("Left out as unfit (market.filter.fit)", unfit_table(plan.market.fit))
     yield from listed("Warnings", plan.warnings)
     yield from listed("Notes", plan.notes)
+
+
+def _sleeping_words(one: SleepingDocument) -> str:
+    return f"{one.model}: served about {age(one.starts_in_s)} after it wakes"
 
 
 def _interruption_words(kind: PlannedInterruptions) -> str:

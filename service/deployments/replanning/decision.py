@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from sutler.service.deployments.replanning.load import LOADS
 from sutler.service.deployments.schemas import PolicyDocument
+from sutler.service.documents.problem import LOADS
 from sutler.service.translation.mapping import mapped
 from sutler.solver.plan import Plan
-from sutler.solver.replanning import Considered, OptionKind, ReplanOption, Switching
+from sutler.solver.replanning import Considered, OptionKind, ReplanOption, StepLimits, Switching
 from sutler.solver.units import SECONDS_PER_HOUR
 
 _HEADROOM_SLACK = 0.02  # chosen: nothing is rented for so little of what is wanted, as rates are not known better
@@ -68,6 +68,7 @@ def decide(
         reason = _why_kept(considered, levels, least_usd, within_h=policy.horizon_s / SECONDS_PER_HOUR)
     else:
         reason = _why_changed(considered.keep, best, levels, wanted, headroom_fraction, part)
+        reason += "; no larger step is allowed at once (policy.most_...)" if best.is_step else ""
     return Decision(best, levels[best.kind], reason)
 
 
@@ -107,6 +108,8 @@ def _why_changed(
 def _what(keep: ReplanOption, best: ReplanOption) -> str:
     if _runs_nothing(keep):
         return "a fleet that serves"
+    if best.plan is not None and not best.plan.rentals:
+        return "no machine at all"
     if best.change.is_of_caps:
         return "other power caps on what runs"
     return "fewer of these machines" if best.kind == "relayout" and best.change.stopped else _WORDS[best.kind]
@@ -157,7 +160,7 @@ def _carried(keep: ReplanOption) -> str:
 
 
 def _runs_nothing(keep: ReplanOption) -> bool:
-    return keep.plan is None and keep.cost_usd_per_hour == 0
+    return (keep.plan is None or not keep.plan.replicas) and keep.cost_usd_per_hour == 0
 
 
 def _change(option: ReplanOption) -> str:
@@ -183,6 +186,12 @@ def switching(policy: PolicyDocument, plan: Plan, *, is_urgent: bool) -> Switchi
         needed_weight=urgent,
         usd_per_rps=cost / rate if cost > 0 and rate > 0 else FREE_USD_PER_RPS,
     )
+
+
+def step_limits(policy: PolicyDocument, *, is_replacing: bool) -> StepLimits:
+    """How much one plan may change; what is lost is replaced at once."""
+    limits = StepLimits(policy.most_stopped_fraction, policy.most_started_machines, policy.most_started_usd_per_hour)
+    return limits.of_stops() if is_replacing else limits
 
 
 def margin_usd(policy: PolicyDocument, cost_usd_per_hour: float) -> float:

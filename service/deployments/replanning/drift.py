@@ -4,7 +4,7 @@ The thresholds are Cauchy's (section 3.5: 20 % for two minutes, a refinement aft
 sample must be large enough to tell a change from noise.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import pi, sqrt
@@ -19,8 +19,10 @@ from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 
-DriftKind = Literal["lost", "gone", "scarce", "dearer", "rate", "mix", "size", "refinement", "age", "asked"]
-URGENT = frozenset({"lost", "gone", "scarce"})
+DriftKind = Literal[
+    "lost", "gone", "scarce", "dearer", "rate", "mix", "size", "sleep", "wake", "refinement", "age", "asked"
+]
+URGENT = frozenset({"lost", "gone", "scarce", "wake"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Drift:
 
     @property
     def is_urgent(self) -> bool:
-        """The plan cannot be carried out as it is."""
+        """The plan cannot be carried out as it is, or lacks a model."""
         return self.kind in URGENT
 
 
@@ -61,11 +63,13 @@ def traffic_drifts(
     policy: PolicyDocument,
     *,
     climbing_to: Mapping[str, float] = MappingProxyType({}),
+    usual: Collection[str] = (),
     lead_s: float = 0.0,
 ) -> Iterator[Drift]:
     """Rates, mixes and sizes of requests that differ from what the plan was made for, beyond noise.
 
-    `climbing_to`: requests/s, by model, when what is ordered now serves, in `lead_s`, of those whose traffic climbs.
+    `climbing_to`: requests/s, by model, when what is ordered now serves, in `lead_s`, of those whose traffic climbs;
+    that of the `usual` ones is not seen to, but does at this time of other days.
     """
     if not has_rates(planned):
         return
@@ -74,7 +78,9 @@ def traffic_drifts(
         if seen is None or seen.state != "live":
             continue
         if carries_load(planned):
-            yield from _rate(model, seen, policy) or _climb(model, climbing_to.get(model.name, 0.0), lead_s)
+            yield from _rate(model, seen, policy) or _climb(
+                model, climbing_to.get(model.name, 0.0), lead_s, is_usual=model.name in usual
+            )
         if seen.requests > 0:
             yield from _mix(model, seen, policy)
             yield from _size(model, seen, policy)
@@ -94,15 +100,16 @@ def timed_drifts(
         yield Drift("refinement", f"nothing has changed for {calm_s:.0f} s", calm_s, policy.refine_s)
 
 
-def _climb(model: ModelDocument, comes_to_rps: float, lead_s: float) -> list[Drift]:
+def _climb(model: ModelDocument, comes_to_rps: float, lead_s: float, *, is_usual: bool) -> list[Drift]:
     """Any that is not planned for: it is judged by how sure it is, and what comes late is not carried meanwhile."""
     planned_rps = stated_rps(model)
     if comes_to_rps <= planned_rps:
         return []
     change = comes_to_rps / planned_rps - 1 if planned_rps > 0 else 0.0
+    comes_to = f"{'usually at' if is_usual else 'climbing to'} {comes_to_rps:.4g} requests/s"
     detail = (
-        f"{model.name}: climbing to {comes_to_rps:.4g} requests/s in {lead_s:.0f} s, when what is ordered now "
-        f"serves; {planned_rps:.4g} were planned ({change:+.0%})"
+        f"{model.name}: {comes_to} in {lead_s:.0f} s, when what is ordered now serves; "
+        f"{planned_rps:.4g} were planned ({change:+.0%})"
     )
     return [Drift("rate", detail, change, 0.0)]
 

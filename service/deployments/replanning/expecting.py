@@ -1,9 +1,10 @@
 """The traffic that is planned for where more is expected than is seen: what the problem states, where the policy asks
-for that, and events of its calendar, as soon as machines for them have to be ordered; and no more of a climb that has
-ended than was seen of it. Pure."""
+for that and where a model wakes, and events of its calendar, as soon as machines for them have to be ordered; and no
+more of a climb that has ended than was seen of it. Pure."""
 
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 
 from sutler.service.deployments.calendar import expected
 from sutler.service.deployments.replanning.facts import Facts
@@ -20,22 +21,22 @@ def with_expected(facts: Facts) -> Facts:
     return replace(facts, traffic=traffic)
 
 
-def ahead(facts: Facts) -> timedelta:
-    """How long before an event machines are ordered: until they serve, and a window more."""
-    return timedelta(seconds=facts.lead_s + facts.policy.window_s)
-
-
 def _expected(facts: Facts, seen: ModelTraffic, stated: ModelDocument) -> ModelTraffic:
     policy = facts.policy
     before = facts.memory.before_climb.get(stated.name)
-    if before is not None and seen.trend is None:
+    if before is not None and not facts.is_climbing(stated.name):
         # What was ordered for a climb that has ended is no capacity that a lull would have to prove superfluous.
         seen = replace(seen, peak_work=min(seen.peak_work, max(before, seen.seen_work)))
-    event = expected(policy.calendar, stated.name, facts.now, facts.now + ahead(facts))
-    usual = 1.0 if policy.at_least_stated else 0.0
+    event = expected(policy.calendar, stated.name, facts.now, facts.now + facts.ahead)
+    is_waking, woken_at = stated.name in facts.waking, facts.woken.get(stated.name)
+    if woken_at is not None and facts.now < woken_at + timedelta(seconds=policy.shrink_after_s):
+        seen = replace(seen, peak_work=inf)  # what came while it slept is no measure of what comes
+    usual = 1.0 if policy.at_least_stated or is_waking else 0.0
     times, why = usual, STATED
     if event is not None and event.times > usual:
         times, why = event.times, f"{event.name} of the calendar, {event.times:g} x what is stated"
+    if is_waking and seen.state != "live":
+        return as_stated(seen, stated, times=times, why=why)
     if seen.state == "live":
         return at_least(seen, stated, times=times, why=why) if times > 0 else seen
     is_in_calendar = any(one.models is None or stated.name in one.models for one in policy.calendar)

@@ -1,7 +1,7 @@
 """What a look at a deployment starts from, read from the store in one go; all that follows is computed from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.lives import Loss
@@ -48,6 +48,8 @@ class Facts:
     were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
     plan, which serves nothing; what is asked for now is not what runs was made for. `taken`: what `market` lacks
     because other deployments have it; None: it has no other. `losses`: what was lost of late, the first first.
+    `woken`: when a model last woke, or was asked to; `asleep`: models that are not to be served now.
+    `usual_rps`: of those of which more usually comes soon.
     """
 
     problem: ProblemDocument
@@ -70,6 +72,9 @@ class Facts:
     is_behind: bool = False
     taken: Taken | None = None
     losses: tuple[Loss, ...] = ()
+    woken: Mapping[str, datetime] = field(default_factory=dict)
+    asleep: frozenset[str] = frozenset()
+    usual_rps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def carried_out_at(self) -> datetime:
@@ -80,16 +85,42 @@ class Facts:
         """Requests/s in so many seconds, by model, of those whose traffic is climbing."""
         quantile, found = self.policy.lead_quantile, {}
         for name, traffic in self.traffic.items():
+            comes_to = [self.usual_rps[name]] if self._is_rising(name) else []
             if quantile is not None and traffic.trend is not None and traffic.last_at is not None:
                 since_s = max(0.0, (self.now - traffic.last_at).total_seconds())
-                most_rps = self.policy.most_growth_factor * traffic.rate_rps
-                found[name] = min(traffic.trend.rps(since_s + within_s, quantile), most_rps)
+                comes_to.append(traffic.trend.rps(since_s + within_s, quantile))
+            if comes_to:
+                found[name] = min(max(comes_to), self.policy.most_growth_factor * traffic.rate_rps)
         return found
+
+    def is_climbing(self, name: str) -> bool:
+        """Whether more of a model is to come, as its traffic shows, or as it usually does."""
+        return self.traffic[name].trend is not None or self._is_rising(name)
+
+    def _is_rising(self, name: str) -> bool:
+        seen = self.traffic[name]
+        return seen.state == "live" and self.usual_rps.get(name, 0.0) > seen.rate_rps
 
     @property
     def lead_s(self) -> float:
         """Seconds until a machine that is ordered now serves: start-up and download."""
         return mapped(Switching, self.policy).start_s(largest_download_gb(self.problem))
+
+    @property
+    def ahead(self) -> timedelta:
+        """How long before an event machines are ordered: until they serve, and a window more."""
+        return timedelta(seconds=self.lead_s + self.policy.window_s)
+
+    @property
+    def waking(self) -> frozenset[str]:
+        """Models that the plan lets sleep, and that are to be served now."""
+        slept = {one.model for one in self.plan.sleeping}
+        return frozenset(model.name for model in self.problem.models if model.name in slept) - self.asleep
+
+    @property
+    def all_sleep(self) -> bool:
+        """Whether no model is to be served now."""
+        return all(model.name in self.asleep for model in self.problem.models)
 
     @property
     def calm_since(self) -> datetime:
@@ -115,4 +146,4 @@ class Facts:
     @property
     def _was_for_a_climb(self) -> bool:
         """Whether the plan is for more than was ever seen, and nothing climbs any more."""
-        return bool(self.memory.before_climb) and all(seen.trend is None for seen in self.traffic.values())
+        return bool(self.memory.before_climb) and not any(map(self.is_climbing, self.traffic))

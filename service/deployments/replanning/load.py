@@ -13,11 +13,9 @@ from sutler.service.deployments.traffic.window import (
     WorkloadTraffic,
     work,
 )
-from sutler.service.documents.problem import ProblemDocument
+from sutler.service.documents.problem import LOADS, ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument, WorkloadDocument
 
-LOADS: Final = ("min_cost", "min_power")
-"""The objectives whose rates are a load to carry."""
 LEAST_SAMPLE: Final = 1e-6  # requests: above zero, since something is to come where nothing was seen
 LEAST_SHARE: Final = 0.01  # chosen: of the stated rate, small enough to cost next to nothing and to stay servable
 SIZED_BY: Final = 30

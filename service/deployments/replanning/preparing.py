@@ -8,12 +8,13 @@ from typing import Final
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.avoiding import Avoided, avoided, left_out
-from sutler.service.deployments.replanning.decision import margin_usd, switching
+from sutler.service.deployments.replanning.decision import margin_usd, step_limits, switching
 from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, part_of, seen
 from sutler.service.deployments.replanning.memory import Absence, PastSearch
 from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
+from sutler.service.deployments.replanning.sleeping import sleep_drifts, whole, without
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
 from sutler.service.deployments.replanning.stated_machines import StatedMachines, stated_machines
 from sutler.service.deployments.traffic.planned import stated_rps
@@ -75,11 +76,17 @@ class PreparedLook:
         return self.consideration
 
     @property
+    def whole_problem(self) -> ProblemDocument:
+        """The problem with the models that sleep."""
+        return whole(self.problem, self.facts)
+
+    @property
     def may_be_in_part(self) -> bool:
         """Whether a part of the load is better than none: where a fleet carried it, not where a person asks for what
-        cannot be had."""
+        cannot be had. A model that wakes takes nothing from those that are served."""
         facts = self.facts
-        return self.part == 1 and bool(facts.plan.replicas) and not (facts.is_asked or facts.is_behind)
+        is_better = bool(facts.plan.replicas) != bool(facts.waking)
+        return self.part == 1 and is_better and not (facts.is_asked or facts.is_behind)
 
 
 def prepare(
@@ -97,7 +104,7 @@ def prepare(
     """
     lead_s = facts.lead_s
     document = seen(
-        facts.problem,
+        without(facts.problem, facts.asleep),
         facts.traffic,
         None if facts.is_asked or facts.is_behind else facts.planned,
         # What is ordered is to last for a window: until there is something new to tell of the climb.
@@ -136,8 +143,14 @@ def prepare(
     drifts = (
         *fleet_drifts(assessed.missing, assessed.dearer),
         *traffic_drifts(
-            facts.planned, facts.traffic, facts.policy, climbing_to=facts.climbing_to(lead_s), lead_s=lead_s
+            without(facts.planned, facts.asleep),
+            facts.traffic,
+            facts.policy,
+            climbing_to=facts.climbing_to(lead_s),
+            usual=[name for name, traffic in facts.traffic.items() if traffic.trend is None],
+            lead_s=lead_s,
         ),
+        *sleep_drifts(facts),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
     )
@@ -251,14 +264,15 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
         derated = (*found.problem.derated, *derated)
         return replace(found, problem=replace(found.problem, derated=derated, objective=objective))
 
+    past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
+    past_document = document.model_copy(update={"market": document.market.model_copy(update={"filter": past})})
+    if not document.models:  # nothing is wanted of the market
+        return translated(past_document, may_be_empty=True), ""
     try:
         return translated(document), ""
     except NoMarketDataError as error:
         if not facts.holdings:
             raise
-        past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
-        market = document.market.model_copy(update={"filter": past})
-        past_document = document.model_copy(update={"market": market})
         return translated(past_document, may_be_empty=True), SILENT if error.is_stale else error.reason
 
 
@@ -276,8 +290,10 @@ def _is_needed(facts: Facts, drifts: Iterable[Drift]) -> bool:
     """Whether the solver has to consider anything.
 
     Nothing is considered twice: without a drift, only what is new on the market, or under a greater load. Where
-    nothing runs, something is to.
+    nothing runs, something is to, unless all models sleep.
     """
+    if facts.all_sleep and not facts.plan.rentals:
+        return False
     return (
         any(drifts)
         or not facts.plan.replicas
@@ -329,6 +345,7 @@ def _consideration(
         least_net_usd=_least_net_usd(facts, plan),
         is_issued_anyway=bool(kinds & ANEW),
         is_urgent=insists and (moved or facts.cooling_until is None or facts.is_asked),
+        limits=step_limits(facts.policy, is_replacing=bool(kinds & URGENT)),
     )
 
 

@@ -62,6 +62,7 @@ class WatchedDeployment:
     market_version: int
     holdings: list[Any] | None
     holdings_at: datetime | None
+    woken: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDe
             literal_column(_MARKET_VERSION),
             WatchRow.holdings,
             WatchRow.holdings_at,
+            WatchRow.woken,
         )
         .join(PlanRow, PlanRow.id == DeploymentRow.plan_id)
         .join(WatchRow, WatchRow.deployment_id == DeploymentRow.id)

@@ -19,13 +19,14 @@ from typing import Final, Literal
 from sutler.service.deployments.replanning.avoiding import Avoided
 from sutler.service.deployments.replanning.decision import Decision, decide
 from sutler.service.deployments.replanning.drift import Drift
-from sutler.service.deployments.replanning.expecting import ahead, with_expected
+from sutler.service.deployments.replanning.expecting import with_expected
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.load import carries_load, has_rates, headroom_of, stated_work
 from sutler.service.deployments.replanning.memory import Memory, PastSearch
 from sutler.service.deployments.replanning.preparing import ANEW, PreparedLook, prepare
 from sutler.service.deployments.replanning.pricing import as_issued, fallen_prices
 from sutler.service.deployments.replanning.repeats import circumstances, rates_of
+from sutler.service.deployments.replanning.sleeping import sleepers, with_sleep, without
 from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.deployments.traffic.window import SILENT_AFTER, ModelTraffic
 from sutler.service.deployments.watch_schema import Feed, Status
@@ -85,8 +86,8 @@ class Verdict:
 
     @property
     def problem(self) -> ProblemDocument:
-        """What the plan was made for."""
-        return self.prepared.problem
+        """What the plan was made for, with the models that it lets sleep."""
+        return self.prepared.whole_problem
 
     @property
     def drifts(self) -> tuple[Drift, ...]:
@@ -177,7 +178,7 @@ def _decided(prepared: PreparedLook, considered: Considered) -> Decision:
         moved=moved,
         part=prepared.part,
     )
-    missing = [drift.detail for drift in prepared.drifts if drift.is_urgent]
+    missing = [drift.detail for drift in prepared.drifts if drift.is_urgent or drift.kind == "sleep"]
     stays = decision.chosen.kind == "keep" and decision.level > 0
     rest = "no other fleet is worth the change" if stays else decision.reason
     return replace(decision, reason="; ".join([*missing, rest])) if missing else decision
@@ -211,6 +212,7 @@ def _state(
     prepared: PreparedLook, considered: Considered | None, decision: Decision | None, *, issues: bool
 ) -> State:
     facts, repeated = prepared.facts, prepared.repeated
+    awake = [traffic for name, traffic in facts.traffic.items() if name not in facts.asleep]
     runs = decision.chosen if issues and decision is not None else None if considered is None else considered.keep
     multiple = None if runs is None else runs.load_multiple
     status, detail = _status(prepared, considered, decision, issues=issues)
@@ -227,7 +229,7 @@ def _state(
     return State(
         status=status,
         detail=detail,
-        feed=feed_of(facts.traffic.values()) if has_rates(facts.problem) else "live",
+        feed=feed_of(awake) if has_rates(facts.problem) and awake else "live",
         holdings="never" if facts.holdings is None else "reported",
         drifts=prepared.drifts,
         load_multiple=multiple,
@@ -241,7 +243,7 @@ def _status(
     prepared: PreparedLook, considered: Considered | None, decision: Decision | None, *, issues: bool
 ) -> tuple[Status, str]:
     if considered is None or decision is None:
-        return "calm", "nothing has moved"
+        return "calm", "all models sleep" if prepared.facts.all_sleep else "nothing has moved"
     if issues:
         return "calm" if prepared.part == 1 else "short", decision.reason
     if decision.level == 0 and carries_load(prepared.facts.planned):
@@ -342,7 +344,7 @@ def _look_at(prepared: PreparedLook, memory: Memory) -> datetime:
     times += [time for time in (facts.cooling_until, memory.settles_at) if time is not None]
     times += [one.until for one in prepared.avoided]
     times += [absence.since + timedelta(seconds=policy.settle_s) for absence in memory.absent.values()]
-    events = (event.next_change(now, ahead(facts)) for event in policy.calendar)
+    events = (event.next_change(now, facts.ahead) for event in policy.calendar)
     times += [moment for moment in events if moment is not None]
     if policy.max_age_s is not None:
         times.append(facts.issued_at + timedelta(seconds=policy.max_age_s))
@@ -358,6 +360,7 @@ def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | N
     """The translation, with notes that say why the plan is there, and on what it rests."""
     if decision is None:
         return prepared.translation
+    facts = prepared.facts
     notes = (
         *prepared.translation.notes,
         f"Replanned: {decision.reason}.",
@@ -367,7 +370,8 @@ def _explained(prepared: PreparedLook, decision: Decision | None, plan: Plan | N
         *_beyond_budget(plan, prepared),
         *_avoided(prepared),
     )
-    return replace(prepared.translation, problem=prepared.question.problem, notes=notes)
+    problem = prepared.question.problem
+    return replace(prepared.translation, problem=problem, notes=notes, sleeping=sleepers(facts))
 
 
 def _part_of_the_load(prepared: PreparedLook) -> Iterable[str]:
@@ -384,7 +388,7 @@ def _less_than_stated(prepared: PreparedLook) -> Iterable[str]:
     if not carries_load(facts.problem):
         return
     planned = {model.name: stated_rps(model) for model in prepared.problem.models}
-    for model in facts.problem.models:
+    for model in without(facts.problem, facts.asleep).models:
         stated, traffic = stated_rps(model), facts.traffic.get(model.name)
         is_seen = traffic is not None and traffic.state == "live"
         if is_seen and planned[model.name] < stated / (1 + facts.policy.rate_drift_fraction):
@@ -443,7 +447,7 @@ def look(facts: Facts, consider: Callable[[Consideration], Considered]) -> Verdi
 
 def first_step(facts: Facts) -> PreparedLook | Verdict:
     """Prepares what the solver is to consider; the verdict, where nothing calls for that."""
-    prepared = prepare(with_expected(facts))
+    prepared = prepare(with_expected(with_sleep(facts)))
     return conclude(prepared, None) if prepared.consideration is None else prepared
 
 

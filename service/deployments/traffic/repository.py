@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import PlanRow
 from sutler.service.db.watch_tables import ObservationRow
+from sutler.service.deployments.traffic import season_repository
 from sutler.service.deployments.traffic.window import Observation
 
 KEPT: Final = timedelta(days=8)  # the longest time that is looked back over is a week
@@ -78,8 +79,12 @@ async def add(
         }
         for o in observations
     ]
-    added = insert(ObservationRow).values(rows).on_conflict_do_nothing().returning(ObservationRow.requests)
-    return float(sum((await connection.scalars(added)).all()))
+    new = insert(ObservationRow).values(rows).on_conflict_do_nothing()
+    told = {(o.model, o.source, o.started_at): o for o in observations}
+    key = (ObservationRow.model, ObservationRow.source, ObservationRow.started_at)
+    added = [told[row.model, row.source, row.started_at] for row in await connection.execute(new.returning(*key))]
+    await season_repository.count(connection, deployment_id, added)
+    return float(sum(one.requests for one in added))
 
 
 async def recent(

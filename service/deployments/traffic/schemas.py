@@ -87,7 +87,8 @@ class WorkloadTrafficResource(Resource):
     workload: str
     """Name of the workload."""
     planned_rps: float
-    """Requests per second that the plan that holds was made for; without one, that the problem states."""
+    """Requests per second that the plan that holds was made for; without one, and of a model that sleeps, that the
+    problem states."""
     rate_rps: float
     """Requests per second that were seen."""
     requests: float

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -13,14 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.repository import Deployment, touch
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.traffic import repository
+from sutler.service.deployments.traffic import repository, season_repository
 from sutler.service.deployments.traffic.planned import shapes, stated_rps, with_planned_rates
+from sutler.service.deployments.traffic.quiet import quiet
 from sutler.service.deployments.traffic.schemas import (
     AcceptedResource,
     ModelTrafficResource,
     ObservationDocument,
     TrafficResource,
 )
+from sutler.service.deployments.traffic.season import quarters_wanted, usually_comes_to
 from sutler.service.deployments.traffic.slices import observations_of
 from sutler.service.deployments.traffic.window import ModelTraffic, Observation, model_traffic
 from sutler.service.documents.errors import DocumentError
@@ -101,6 +103,22 @@ async def traffic_of(
     return await asyncio.to_thread(known, models, found, policy, now=now)
 
 
+async def usual_rps(
+    connection: AsyncConnection,
+    deployment_id: UUID,
+    models: Sequence[str],
+    *,
+    now: datetime,
+    ahead: timedelta,
+    quantile: float,
+) -> dict[str, float]:
+    """Requests/s by model that are not exceeded with that probability, where usually more comes within `ahead`."""
+    wanted = quarters_wanted(now, ahead)
+    rates = await season_repository.rates(connection, deployment_id, models=models, quarters=wanted)
+    found = {name: usually_comes_to(known, now=now, ahead=ahead, quantile=quantile) for name, known in rates.items()}
+    return {name: rps for name, rps in found.items() if rps is not None}
+
+
 def known(
     models: Sequence[ModelDocument], found: Sequence[Observation], policy: PolicyDocument, *, now: datetime
 ) -> dict[str, ModelTraffic]:
@@ -108,7 +126,7 @@ def known(
     by_model: dict[str, list[Observation]] = defaultdict(list)
     for observation in found:
         by_model[observation.model].append(observation)
-    return {
+    traffic = {
         model.name: model_traffic(
             model.name,
             shapes(model),
@@ -121,6 +139,12 @@ def known(
         )
         for model in models
     }
+    if policy.sleep is None:
+        return traffic
+    return {
+        name: replace(one, quiet=quiet(by_model[name], now=now, window_s=policy.window_s))
+        for name, one in traffic.items()
+    }
 
 
 def _longest_s(policy: PolicyDocument) -> float:
@@ -129,7 +153,8 @@ def _longest_s(policy: PolicyDocument) -> float:
 
 def _since(policy: PolicyDocument, now: datetime) -> datetime:
     """From when on observations are needed."""
-    return now - timedelta(seconds=max(_longest_s(policy), policy.shrink_after_s + SLACK_S))
+    sleep_s = 0.0 if policy.sleep is None else policy.sleep.after_s
+    return now - timedelta(seconds=max(_longest_s(policy), max(policy.shrink_after_s, sleep_s) + SLACK_S))
 
 
 def check_times(document: ObservationDocument, now: datetime) -> tuple[datetime, datetime]:

@@ -22,6 +22,7 @@ RISE_FRACTION: Final = 0.2  # by which one half of a window has more than the ot
 PARTS_OF_WINDOW: Final = 8  # chosen: a climb that doubles traffic within a window is seen in half of it
 OUTPUT_WEIGHT: Final = 4.0  # what an output token costs in input tokens, about as hosted models are priced
 CLOCKS_DIFFER_S: Final = 60.0  # of two sources
+NEVER: Final = timedelta(0)
 AHEAD: Final = timedelta(seconds=5)  # clocks that differ by more than that are not believed
 
 State = Literal["never", "silent", "thin", "live"]
@@ -61,6 +62,15 @@ class WorkloadTraffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Quiet:
+    """`asked_at`: when the last request was reported, at the latest; `told`: for how long until the last report every
+    source has reported that there was none."""
+
+    asked_at: datetime | None = None
+    told: timedelta = NEVER
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTraffic:
     """What is known of a model's traffic over `window_s`.
 
@@ -68,8 +78,8 @@ class ModelTraffic:
     `older_rps` and `newer_rps`: in the two halves of the window; the rate where these do not differ beyond chance.
     `peak_work`: the most work in the time that a lull has to last, in input tokens/s; infinite where it is not known
     for so long, and `seen_work`: the most of what is known. `raised_by`: what is expected beyond what was seen, if
-    anything is. `trend`: where it is climbing to. `heard`: the state of what is heard, where the rates are none that
-    were seen.
+    anything is. `trend`: where it is climbing to. `quiet`: for how long there were no requests, where that matters.
+    `heard`: the state of what is heard, where the rates are none that were seen.
     """
 
     model: str
@@ -86,6 +96,7 @@ class ModelTraffic:
     raised_by: str = ""
     trend: Trend | None = None
     heard: State | None = None
+    quiet: Quiet = Quiet()
 
 
 def model_traffic(

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from sutler.solver import solve
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Limits, ObjectiveKind
-from sutler.solver.replanning import HoldingKey, Switching, holding_key, holdings_of, standing_of
+from sutler.solver.replanning import (
+    HoldingKey,
+    StepLimits,
+    Switching,
+    consider,
+    holding_key,
+    holdings_of,
+    standing_of,
+)
 from sutler.solver.verify import verify
 from tests.builders import random_problem
 from tests.looped import for_each
@@ -22,6 +30,7 @@ from tests.solver.replanning.builders import (
     Look,
     a_look,
     a_running_fleet,
+    consideration,
     considered,
     left_for_rent,
     machines_of,
@@ -67,6 +76,21 @@ def test_what_is_called_valid_passes_the_check_that_knows_no_solver(seed: int, o
             violations = verify(look.on_market, option.plan, is_standing=True)
             assert option.is_valid == (violations == ()), (option.kind, violations)
             assert option.is_valid or option.kind in ("keep", "reroute")
+
+
+@given(seeds, objectives, st.sampled_from([StepLimits(0.3, 1), StepLimits(0.2, None, 1.0), StepLimits(None, 1)]))
+@law
+def test_a_step_holds_and_is_within_its_limits_unless_more_is_needed(
+    seed: int, objective: ObjectiveKind, limits: StepLimits
+) -> None:
+    look = looked(seed, objective)
+    question = consideration(look.problem, look.plan, look.holdings, look.market, look.switching)
+    found = consider(replace(question, limits=limits))
+    is_needed = not (found.keep.carries and found.keep.is_valid)
+    for option in found.options:
+        if option.plan is not None and option.kind in ("relayout", "refleet"):
+            assert verify(look.on_market, option.plan, is_standing=True) == ()
+            assert is_needed or limits.allow(question.standing.replicas, option.plan)
 
 
 @given(seeds)

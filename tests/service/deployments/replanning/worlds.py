@@ -66,6 +66,8 @@ class World:
         self.polled_at = self.now
         self.losses: tuple[Loss, ...] = ()
         self.interruptions: tuple[LearntRate, ...] = ()
+        self.woken: dict[str, datetime] = {}
+        self.usual_rps: dict[str, float] = {}
         self._known: dict[OfferKey, Offer] = {}
         self._history: list[tuple[datetime, tuple[OfferDocument, ...]]] = [
             (self.now - timedelta(days=1), self.offers)
@@ -117,6 +119,8 @@ class World:
             memory=self.memory,
             now=self.now,
             losses=self.losses,
+            woken=self.woken,
+            usual_rps=self.usual_rps,
         )
         return replace(facts, **others)
 
@@ -162,6 +166,7 @@ class World:
             revision=revision,
         )
         self.planned, self.issued_at = verdict.problem, self.now
+        self.woken |= dict.fromkeys(verdict.prepared.facts.waking, self.now)
         self.memory = verdict.memory.after_issue(revision)
         self.held_before = {}
         self.revisions.append(self.now)
