@@ -16,7 +16,8 @@ down_revision = "0009"
 branch_labels = None
 depends_on = None
 
-_NEW = frozenset({"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor"})  # unknown to the version before
+# Unknown to the version before.
+_NEW = frozenset({"avoid_lost_s", "budget", "calendar", "lead_quantile", "most_growth_factor", "priority"})
 
 # What is held is held since the last report that says so: how long before, nobody has noted.
 _WHAT_IS_HELD = """
