@@ -8,8 +8,8 @@ Wolfe's decomposition with fleets as columns:
     price       its duals are the next surcharges: what another machine, or another USD/h, would save in all
 
 Who is left without a fleet proposes one from what the others leave. Where more is wanted than there is, higher
-priorities choose first; within one, as many as can be are served, at the least cost in all. What was planned before is
-among the proposals, and only what serves more or saves `LEAST_GAIN` moves anything.
+priorities choose first; within one, as many as can be are served, at the least cost in all. What was planned before
+is among the proposals, and only what serves more or saves `LEAST_GAIN` moves anything.
 """
 
 import time
@@ -27,7 +27,7 @@ from sutler.solver.polytope.linear import LinearProgram, solve_lp, solve_milp
 from sutler.solver.polytope.objectives import LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import enumerated, scaled_to_one
 from sutler.solver.problem import Offer, Problem
-from sutler.solver.progress import Clock
+from sutler.solver.progress import Clock, SecondsLeft
 
 LEAST_GAIN: Final = 0.01  # of what all cost, chosen: for less, nobody's plan is changed
 STAYS: Final = 0.002  # relative, chosen: of fleets that cost as much, what was planned before stays
@@ -125,7 +125,7 @@ def _supply(clearing: Clearing) -> _Lots:
                 lot, units = _lot(offer), offer.available * (offer.gpus if offer.divisible else 1)
                 found[lot] = min(found.get(lot, units), units)
                 if offer.machine_id is not None:
-                    machine = offer.provider, offer.machine_id
+                    machine: Lot = (offer.provider, offer.machine_id)
                     gpus[machine] = max(gpus.get(machine, 0), offer.gpus)
         for machine, most in gpus.items():
             found[machine] = max(found.get(machine, 0.0), most)
@@ -141,7 +141,7 @@ class _Bidder:
     """A claimant with the fleets that it has proposed, what was planned before first."""
 
     claimant: Claimant
-    seconds_left: exact.SecondsLeft
+    seconds_left: SecondsLeft
     fleets: list[Fleet] = field(default_factory=list)
     most_rps: float = 0.0
     best: Fleet | None = None
@@ -187,12 +187,14 @@ class _Bidder:
         if offer.held:
             return replace(offer, price_usd_per_hour=0.0)
         lot, machine = _lot(offer), (offer.provider, offer.machine_id or "")
-        room = int(left.get(lot, offer.available) + SLACK)
+        room = int(left[lot] + SLACK)
         if left.get(machine, offer.gpus) < offer.gpus:
-            room = 0
+            room = min(room, int(left[machine] + SLACK)) if offer.divisible else 0
         money = prices.get(("purse", self.claimant.purse or ""), 0.0)
         per_lot = prices.get(lot, 0.0) * (offer.gpus if offer.divisible else 1)
         usd = offer.price_usd_per_hour * (1 + money) + per_lot + prices.get(machine, 0.0) * offer.gpus
+        if offer.divisible and 0 < room < offer.gpus:
+            return replace(offer, gpus=room, available=1, price_usd_per_hour=usd * room / offer.gpus)
         if offer.divisible:
             return replace(offer, available=min(offer.available, room // offer.gpus), price_usd_per_hour=usd)
         return replace(offer, available=min(offer.available, room), price_usd_per_hour=usd)
@@ -228,7 +230,10 @@ class _Bidder:
 
 
 def _is_contended(bidders: Sequence[_Bidder], supply: _Lots) -> bool:
-    """Whether anybody's best fleet finds no room beside what the others were to rent."""
+    """Whether anybody's best fleet finds no room beside what the others were to rent, or anybody lacks what it may
+    have."""
+    if any(b.best is not None and (b.claimant.planned is None or b.claimant.planned.lack_fraction) for b in bidders):
+        return True
     uses = [bidder.uses(bidder.claimant.planned) for bidder in bidders]
     left = supply
     for one in uses:
@@ -246,7 +251,7 @@ class _Level:
 
     bidders: Sequence[_Bidder]
     left: _Lots
-    seconds_left: exact.SecondsLeft
+    seconds_left: SecondsLeft
 
     def cleared(self) -> list[Fleet | None]:
         before = [bidder.claimant.planned for bidder in self.bidders]
@@ -279,21 +284,17 @@ class _Level:
     def _bound_usd(self, prices: Mapping[Lot, float]) -> float:
         """What no choice goes below (Lagrange): the proposals at these surcharges, less what these bring."""
         short = self._short_usd()
-        usd = (
-            short
-            if fleet is None
-            else min(short, self._counted_usd(fleet) + sum(prices.get(lot, 0.0) * n for lot, n in bidder.uses(fleet).items()))
-            for bidder in self.bidders
-            for fleet in [bidder.proposed]
-        )
-        return sum(usd) - sum(usd_per_unit * max(0.0, self.left[lot]) for lot, usd_per_unit in prices.items())
+        usd = [short] * len(self.bidders)
+        for row, bidder in enumerate(self.bidders):
+            if bidder.proposed is not None:
+                surcharge = sum(prices.get(lot, 0.0) * amount for lot, amount in bidder.uses(bidder.proposed).items())
+                usd[row] = min(short, self._counted_usd(bidder.proposed) + surcharge)
+        return sum(usd) - sum(price * max(0.0, self.left[lot]) for lot, price in prices.items())
 
     def _complete(self, chosen: Sequence[Fleet | None]) -> list[bool]:
         """Who is left without a fleet proposes one from what the others leave."""
         left = self._without(chosen)
-        return [
-            bidder.propose({}, left) for bidder, fleet in zip(self.bidders, chosen, strict=True) if fleet is None
-        ]
+        return [bidder.propose({}, left) for bidder, fleet in zip(self.bidders, chosen, strict=True) if fleet is None]
 
     def _without(self, fleets: Iterable[Fleet | None]) -> _Lots:
         left = self.left

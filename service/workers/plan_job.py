@@ -17,7 +17,7 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.replanning.verdict import Verdict, instead, issuable
 from sutler.service.deployments.repository import Deployment
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import SharedStore, Taken
+from sutler.service.deployments.sharing.taken import Purse, SharedStore, Taken, purse_from, taken_from
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
@@ -92,20 +92,31 @@ class Maker(Attempts[Claim]):
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
         known = await self.persist(lambda connection: with_calibration(connection, document))
-        taken = await self.persist(lambda connection: self._taken(connection, claimed, document))
+        taken, purse = await self.persist(lambda connection: self._shared(connection, claimed, document))
+        if purse is not None:
+            known = purse.of(known)
         read_at, translation = await self.patiently(lambda: self._translated(known, taken))
         time_limit_s = document.solver.time_limit_s
         if await self._is_validated(claimed):
             issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
-            return Made(issued, translation, read_at, taken)
+            return Made(issued, translation, read_at, taken, purse)
         plan = await self._solved(claimed, translation.problem, time_limit_s=time_limit_s)
-        return Made(self._issued(claimed, plan, translation), translation, read_at, taken)
+        return Made(self._issued(claimed, plan, translation), translation, read_at, taken, purse)
 
-    async def _taken(self, connection: AsyncConnection, claimed: Claim, document: ProblemDocument) -> Taken | None:
-        """What other deployments have taken; None: the plan is of no deployment, or on a market of its own."""
-        if claimed.deployment_id is None or document.market.offers is not None:
-            return None
-        return await self.looker.tenants.taken(connection, claimed.deployment_id, self.now())
+    async def _shared(
+        self, connection: AsyncConnection, claimed: Claim, document: ProblemDocument
+    ) -> tuple[Taken | None, Purse | None]:
+        """What other deployments have taken, and what they leave of a shared budget; None: the plan is of no
+        deployment, or on a market of its own; or there is no such budget."""
+        if claimed.deployment_id is None:
+            return None, None
+        now = self.now()
+        tenants = await self.looker.tenants.all(connection, now)
+        deployment = await deployments.find_by_id(connection, claimed.deployment_id)
+        budget = None if deployment is None else validate(PolicyDocument, deployment.policy).budget
+        purse = purse_from(tenants, claimed.deployment_id, budget)
+        is_own = document.market.offers is not None
+        return None if is_own else taken_from(tenants, claimed.deployment_id, now), purse
 
     async def _is_validated(self, claimed: Claim) -> bool:
         """As the policy of the plan's deployment says."""
@@ -141,7 +152,8 @@ class Maker(Attempts[Claim]):
             issued = await self._replayed(claimed, verdict.translation, plan, time_limit_s=time_limit_s)
         else:
             issued = self._issued(claimed, plan, verdict.translation)
-        return Made(issued, verdict.translation, replan.facts.now, replan.facts.taken, replan, verdict)
+        facts = replan.facts
+        return Made(issued, verdict.translation, facts.now, facts.taken, facts.purse, replan, verdict)
 
     async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
         """With the market as it was at that time."""
@@ -157,7 +169,7 @@ class Maker(Attempts[Claim]):
         """Whether it could be: other deployments may have taken machines of the plan."""
         now = self.now()
         deployment = await issuing.locked(connection, claimed.deployment_id)
-        if deployment and not await self.looker.is_free(connection, deployment.id, made.taken, made.plan):
+        if deployment and not await self.looker.is_free(connection, deployment, made.taken, made.purse, made.plan):
             return False
         revision = None if deployment is None else deployment.revision + 1
         issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
@@ -190,13 +202,15 @@ class Maker(Attempts[Claim]):
 class Made:
     """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already.
 
-    `taken`: what other deployments had taken by then; None: there was nothing to share.
+    `taken`: what other deployments had taken by then, and `purse`: what they left of a budget; None: there was
+    nothing to share.
     """
 
     plan: PlanDocument
     translation: Translation
     read_at: datetime
     taken: Taken | None = None
+    purse: Purse | None = None
     replan: Replan | None = None
     verdict: Verdict | None = None
 

@@ -19,8 +19,8 @@ from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 
-DriftKind = Literal["lost", "gone", "scarce", "dearer", "rate", "mix", "size", "refinement", "age", "asked"]
-URGENT = frozenset({"lost", "gone", "scarce"})
+DriftKind = Literal["lost", "gone", "scarce", "dearer", "rate", "mix", "size", "refinement", "age", "asked", "shared"]
+URGENT = frozenset({"lost", "gone", "scarce", "shared"})
 
 
 @dataclass(frozen=True, slots=True)

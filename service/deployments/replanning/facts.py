@@ -8,7 +8,7 @@ from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import Taken
+from sutler.service.deployments.sharing.taken import Purse, Taken
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -48,6 +48,8 @@ class Facts:
     were rented, as they were last for rent, since many leave the market with that. `is_behind`: there is a newer
     plan, which serves nothing; what is asked for now is not what runs was made for. `taken`: what `market` lacks
     because other deployments have it; None: it has no other. `losses`: what was lost of late, the first first.
+    `purse`: a budget that it shares. `given_up_for`: why
+    machines of the plan that are not held are not counted on any more; empty: they are.
     """
 
     problem: ProblemDocument
@@ -70,6 +72,8 @@ class Facts:
     is_behind: bool = False
     taken: Taken | None = None
     losses: tuple[Loss, ...] = ()
+    purse: Purse | None = None
+    given_up_for: str = ""
 
     @property
     def carried_out_at(self) -> datetime:

@@ -105,6 +105,8 @@ def prepare(
     )
     if part < 1:
         document = part_of(document, part)
+    if facts.purse is not None:
+        document = facts.purse.of(document)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
@@ -127,6 +129,7 @@ def prepare(
             stated=stated.offers,
             doubtful=doubtful,
             avoided=shunned,
+            held_only=bool(facts.given_up_for),
         )
 
     assessed = assessed_with(())
@@ -140,6 +143,7 @@ def prepare(
         ),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
+        *((Drift("shared", facts.given_up_for, 1.0, 0.0),) if facts.given_up_for else ()),
     )
     is_cooling = facts.cooling_until is not None
     moved = any(drift.kind in MOVED and (drift.is_urgent or not is_cooling) for drift in drifts)

@@ -51,7 +51,7 @@ class State:
     worth doing, and nobody may do it; blind: it could not look, as the detail says.
 
     `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
-    `avoided`: where machines were lost of late.
+    `avoided`: where machines were lost of late. `budget`: what a shared one lacks.
     """
 
     status: Status
@@ -63,6 +63,7 @@ class State:
     conflicts: tuple[Conflict, ...] = ()
     unseen: int = 0
     avoided: tuple[Avoided, ...] = ()
+    budget: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ def alerts_of(state: State) -> dict[str, str]:
             "rented; they count as running. Acknowledge the plan if they are yours (`sutler deployments ack`), else "
             "report what is (PUT .../holdings, [] for nothing): then others take their place"
         )
+    if state.budget:
+        found["budget"] = f"budget: {state.budget}"
     if state.feed == "silent":
         found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
     return found
@@ -234,6 +237,7 @@ def _state(
         conflicts=conflicts,
         unseen=0 if facts.reported is not None else sum(one.count for one in prepared.assessed.unseen),
         avoided=prepared.avoided,
+        budget="" if facts.purse is None else facts.purse.exceeded,
     )
 
 

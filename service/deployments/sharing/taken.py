@@ -18,6 +18,8 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 
 ROUNDING: Final = 1e-6  # relative
+USUAL: Final = PolicyDocument()
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 OfferKey = tuple[str, str, str]
 """(provider, offer_id, contract)."""
@@ -157,8 +159,8 @@ class Tenant:
     name: str = ""
     version: int = 1
     plan_id: UUID | None = None
-    policy: PolicyDocument = PolicyDocument()
-    created_at: datetime = datetime.min.replace(tzinfo=UTC)
+    policy: PolicyDocument = USUAL
+    created_at: datetime = LONG_AGO
     planned_usd_per_hour: float = 0.0
     held_usd_per_hour: float | None = None
     lack_fraction: float = 0.0
@@ -191,8 +193,8 @@ class Tenant:
 
     def is_open(self, now: datetime) -> bool:
         """Whether what it is to rent may still be changed for others' sake: its plan is to be carried out and not
-        held yet, or it lacks something. Of one that never says what it holds, all may run once it is older than a plan
-        takes to be carried out."""
+        held yet, or it lacks something. Of one that never says what it holds, all may run once it is older than a
+        plan takes to be carried out."""
         if not self.is_shared or not self.policy.automatic:
             return False
         is_young = now < self.created_at + timedelta(seconds=self.policy.carry_out_s)
@@ -201,8 +203,13 @@ class Tenant:
 
     def renting(self, rentals: Sequence[Rented], usd_per_hour: float) -> "Tenant":
         """With so much to be rented beside what is held."""
+        held = self.held_usd_per_hour or 0.0
         return replace(
-            self, rentals=tuple(rentals), held={}, planned_usd_per_hour=self.standing_usd_per_hour + usd_per_hour
+            self,
+            rentals=tuple(rentals),
+            held={},
+            planned_usd_per_hour=held + usd_per_hour,
+            held_usd_per_hour=held,
         )
 
     def claims(self) -> Iterable[Claim]:
@@ -239,7 +246,7 @@ def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """A shared budget as one deployment sees it: what the others spend of it, and what it costs itself as it stands."""
+    """A shared budget as one deployment sees it: what others spend of it, and what stands of its own."""
 
     name: str
     usd_per_hour: float
@@ -247,9 +254,14 @@ class Purse:
     standing_usd_per_hour: float
 
     @property
+    def left_usd_per_hour(self) -> float:
+        """What the others leave of it."""
+        return max(0.0, self.usd_per_hour - self.others_usd_per_hour)
+
+    @property
     def limit_usd_per_hour(self) -> float:
         """What it may cost: what the others leave, and never less than what stands."""
-        return max(self.usd_per_hour - self.others_usd_per_hour, self.standing_usd_per_hour)
+        return max(self.left_usd_per_hour, self.standing_usd_per_hour)
 
     @property
     def exceeded(self) -> str:
