@@ -32,6 +32,7 @@ from sutler.service.translation.from_plan import issue_plan
 from sutler.service.workers.errors import StoppingError
 from sutler.service.workers.replan_job import SLACK_S, Looker
 from sutler.solver.clearing import Claimant, Clearing, Fleet, Machines
+from sutler.solver.planner import nothing_for_rent
 from sutler.solver.problem import Problem
 
 TIME_LIMIT_S: Final = 60.0  # chosen: twenty deployments take a quarter of it
@@ -185,7 +186,9 @@ class Clearer:
         """The plan of one that is left without machines: it says what would have to give."""
         problem = verdict.prepared.question.problem
         limit_s = 1.5 * problem.options.time_limit_s + SLACK_S
-        best = await self.looker.ask_solver(lambda solver: solver.solve(problem, lambda _: None, limit_s=limit_s))
+        best = nothing_for_rent(problem)
+        if problem.offers:
+            best = await self.looker.ask_solver(lambda solver: solver.solve(problem, lambda _: None, limit_s=limit_s))
         verdict = instead(verdict, issuable(best, verdict.prepared))
         assert verdict.decision is not None
         verdict = replace(verdict, decision=replace(verdict.decision, reason=f"{why}; {verdict.decision.reason}"))
@@ -207,15 +210,15 @@ class Clearer:
                 raise _VoidError(f"{watched.name} holds other machines")
             locked[found.id] = found
         await sharing.lock(connection)
-        for issue in issues:
-            watched, facts = issue.wish.watched, issue.facts
-            await self.looker.issue(connection, locked[issue.wish.id], watched, facts, issue.verdict, issue.document)
         now = self.looker.now()
         for issue in issues:
-            deployment, document = locked[issue.wish.id], issue.document
+            made = issue.wish.watched, issue.facts, issue.verdict, issue.document
+            await self.looker.issue(connection, locked[issue.wish.id], *made, now=now)
+        for issue in issues:
+            deployment = locked[issue.wish.id]
             taken = taken_from(after.values(), deployment.id, now)
             purse = purse_from(after.values(), deployment.id, issue.wish.tenant.policy.budget)
-            if not await self.looker.is_free(connection, deployment, taken, purse, document):
+            if not await self.looker.is_free(connection, deployment, taken, purse, issue.document):
                 raise _VoidError(f"others took machines or money of {deployment.name}")
 
 

@@ -18,6 +18,7 @@ from sutler.service.deployments.replanning.verdict import Verdict, instead, issu
 from sutler.service.deployments.repository import Deployment
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Purse, SharedStore, Taken, purse_from, taken_from
+from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
@@ -29,10 +30,12 @@ from sutler.service.profiles.references import with_calibration
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.simulation.validation import HALVINGS, MOST_ROUNDS
 from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.stored_market import MarketStore
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.service.workers.attempts import Attempts, limit_s
 from sutler.service.workers.replan_job import Looker, Replan
 from sutler.solver.plan import Plan
+from sutler.solver.planner import nothing_for_rent
 from sutler.solver.problem import Problem as SolverProblem
 from sutler.solver.replanning import proven_by
 
@@ -96,6 +99,9 @@ class Maker(Attempts[Claim]):
         if purse is not None:
             known = purse.of(known)
         read_at, translation = await self.patiently(lambda: self._translated(known, taken))
+        if not translation.problem.offers:
+            nothing = self._issued(claimed, nothing_for_rent(translation.problem), translation)
+            return Made(nothing, translation, read_at, taken, purse)
         time_limit_s = document.solver.time_limit_s
         if await self._is_validated(claimed):
             issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
@@ -156,10 +162,20 @@ class Maker(Attempts[Claim]):
         return Made(issued, verdict.translation, facts.now, facts.taken, facts.purse, replan, verdict)
 
     async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
-        """With the market as it was at that time."""
+        """With the market as it was at that time, which is empty where others have all that there is."""
         now = self.now()
-        store = self.market if taken is None else SharedStore(self.market, taken)
-        return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=store)
+
+        def translated(store: MarketStore, *, may_be_empty: bool = False) -> Translation:
+            return to_problem(document, folder=None, now=now, store=store, may_be_empty=may_be_empty)
+
+        if taken is None or not taken.claims:
+            return now, await asyncio.to_thread(translated, self.market)
+        store = SharedStore(self.market, taken)
+        try:
+            return now, await asyncio.to_thread(translated, store)
+        except NoMarketDataError:
+            await asyncio.to_thread(translated, self.market)  # raises where others do not matter
+            return now, await asyncio.to_thread(translated, store, may_be_empty=True)
 
     async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:
         longest_s = limit_s(time_limit_s)
@@ -167,10 +183,10 @@ class Maker(Attempts[Claim]):
 
     async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> bool:
         """Whether it could be: other deployments may have taken machines of the plan."""
-        now = self.now()
         deployment = await issuing.locked(connection, claimed.deployment_id)
         if deployment and not await self.looker.is_free(connection, deployment, made.taken, made.purse, made.plan):
             return False
+        now = self.now()
         revision = None if deployment is None else deployment.revision + 1
         issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
         columns = repository.made(issued)

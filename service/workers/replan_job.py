@@ -256,7 +256,7 @@ class Looker:
             ):
                 logger.info("%s: another deployment took machines or money: this look is void", watched.name)
                 return
-            await self.issue(connection, deployment, watched, facts, verdict, document)
+            await self.issue(connection, deployment, watched, facts, verdict, document, now=self.now())
 
     async def holds(self, connection: AsyncConnection, deployment: deployments.Deployment, facts: Facts) -> bool:
         """Whether it still holds what it held when it was looked at."""
@@ -270,9 +270,11 @@ class Looker:
         facts: Facts,
         verdict: Verdict,
         document: PlanDocument | None,
+        *,
+        now: datetime,
     ) -> None:
         """Stores what a look has come to, and issues its plan, if there is one."""
-        now, issued = self.now(), None
+        issued = None
         if document is not None:
             issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
             logger.info("%s: revision %d: %s", watched.name, issued, verdict.state.detail)

@@ -258,7 +258,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     try:
         return translated(document), ""
     except NoMarketDataError as error:
-        if not facts.holdings:
+        if not facts.holdings and not (facts.taken and facts.taken.claims):
             raise
         past = document.market.filter.model_copy(update={"stale": "flag", "fit": "off"})
         market = document.market.model_copy(update={"filter": past})
