@@ -26,7 +26,7 @@ from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, HoldingKey, standing_of
 
-ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
+ANEW: Final = frozenset({"age", "asked", "lost", "shared"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
 ASKED: Final = Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)
 # Chosen: by a fiftieth and a cent a promise must be better than one that was not kept, so that noise in prices and

@@ -464,7 +464,8 @@ def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | 
     if prepared.left_out:
         return prepare(prepared.facts, whole_market=True, anywhere=True)
     part, running = considered.carried_part, considered.keep.load_multiple or 0.0
-    if prepared.may_be_in_part and 1 > part > running * (1 + LEAST_MORE):
+    least = 0.0 if prepared.facts.given_up_for else running * (1 + LEAST_MORE)  # what it has not, no plan may have
+    if prepared.may_be_in_part and 1 > part > least:
         anywhere, reserve = prepared.anywhere, prepared.reserve
         reduced = prepare(prepared.facts, whole_market=True, anywhere=anywhere, reserve=reserve, part=part)
         return replace(reduced, lacking=considered.conflicts)

@@ -150,7 +150,7 @@ def test_a_shared_budget_is_spent_once(site: Standing) -> None:
 
 
 def cost_usd_per_hour(site: Standing) -> float:
-    return sum({name: usd for name, _, usd in site.scene.rows(_RENTALS)}.values())
+    return sum({name: float(usd) for name, _, usd in site.scene.rows(_RENTALS)}.values())
 
 
 @pytest.mark.slow
