@@ -22,6 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sutler.solver.answer.packing import pack
+from sutler.solver.errors import EngineError
 from sutler.solver.methods import exact
 from sutler.solver.polytope.linear import LinearProgram, solve_lp, solve_milp
 from sutler.solver.polytope.objectives import LEAST_LAM, first_goal
@@ -35,6 +36,7 @@ MOST_ROUNDS: Final = 40  # chosen: twice as many as twenty problems took until n
 SMOOTHING: Final = 0.5  # of the last surcharges in the next ones, chosen: duals alone leap about
 NEAR_ENOUGH: Final = 0.01  # of a bound on all, chosen: for less nothing more is proposed
 FLEET_GAP: Final = 0.002  # of one proposal
+LEAST_CHOICE_S: Final = 5.0  # chosen: a choice takes milliseconds, and is needed however late it is
 LEAST_PRICE: Final = 1e-6  # $/h
 SLACK: Final = 1e-6
 
@@ -356,10 +358,13 @@ class _Level:
             integer=np.ones(width, dtype=bool),
         )
         duals = solve_lp(program).row_duals
-        found = solve_milp(program, relative_gap=FLEET_GAP / 2, time_limit_s=self.seconds_left())
+        time_limit_s = max(LEAST_CHOICE_S, self.seconds_left())
+        found = solve_milp(program, relative_gap=FLEET_GAP / 2, time_limit_s=time_limit_s)
+        if found.x is None:
+            raise EngineError(f"HiGHS chose no fleets within {time_limit_s:.0f} s")
         chosen: list[Fleet | None] = [None] * len(self.bidders)
         for column, (row, fleet, _) in enumerate(columns):
-            if found.x is not None and found.x[column] > 0.5:
+            if found.x[column] > 0.5:
                 chosen[row] = fleet
         return chosen, {lot: max(0.0, -float(duals[row])) for lot, row in row_of.items() if duals[row] < -LEAST_PRICE}
 

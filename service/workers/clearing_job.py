@@ -88,7 +88,6 @@ class Clearer:
             with translated():
                 async with connection.begin_nested():
                     await self._clear(connection, {tenant.deployment_id: tenant for tenant in tenants}, now)
-            seen = _state_of(await self.looker.tenants.all(connection, now), now)
         except DatabaseError:
             raise
         except (StoppingError, _VoidError) as void:
