@@ -9,6 +9,7 @@ serves more or costs clearly less, and begins only where plans or holdings have 
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,17 +26,18 @@ from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import WatchedDeployment
 from sutler.service.deployments.replanning.verdict import Verdict, first_step, instead, issuable
 from sutler.service.deployments.sharing import repository as sharing
-from sutler.service.deployments.sharing.taken import Rented, Tenant, purse_from, taken_from
+from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenant, purse_from, taken_from
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plans
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.workers.errors import StoppingError
 from sutler.service.workers.replan_job import SLACK_S, Looker
-from sutler.solver.clearing import Claimant, Clearing, Fleet, Machines
+from sutler.solver.clearing import LEAST_GAIN, Claimant, Clearing, Fleet, Machines
 from sutler.solver.planner import nothing_for_rent
 from sutler.solver.problem import Problem
 
 TIME_LIMIT_S: Final = 60.0  # chosen: twenty deployments take a quarter of it
+MOST: Final = 50  # chosen: what is more keeps what it plans on, so that a clearing ends within its time
 GIVEN_UP: Final = "what is not held yet is shared out"
 
 logger = logging.getLogger("sutler.clearing")
@@ -74,13 +76,19 @@ class Clearer:
 
     looker: Looker
     _seen: object = None
+    _calm: object = None
 
     async def clear(self, connection: AsyncConnection) -> None:
         """Clears the market, where plans or holdings have changed since the last time. Raises DatabaseError."""
         if not await sharing.is_only_one(connection):
             return
+        known = await sharing.plans_and_holdings(connection)
+        if known == self._calm:
+            return
         now = self.looker.now()
         tenants = await self.looker.tenants.all(connection, now)
+        if not any(tenant.is_open(now) for tenant in tenants):
+            self._calm = known
         seen = _state_of(tenants, now)
         if seen == self._seen or any(tenant.is_planned_anew for tenant in tenants):
             return
@@ -101,6 +109,8 @@ class Clearer:
         closed: set[UUID] = set()
         while True:
             wishing = [t for t in tenants.values() if t.is_open(now) and t.deployment_id not in closed]
+            wishing = sorted(wishing, key=lambda t: (t.priority, t.issued_at), reverse=True)[:MOST]
+            wishing.sort(key=lambda t: t.issued_at)
             if not wishing or (len(wishing) == 1 and not wishing[0].lack_fraction):
                 return
             wishes, unfit = await self._wishes(wishing, tenants)
@@ -158,7 +168,7 @@ class Clearer:
         self, wishes: Sequence[_Wish], fleets: Sequence[Fleet | None], tenants: Mapping[UUID, Tenant]
     ) -> tuple[list[_Issue], set[UUID], dict[UUID, Tenant]]:
         """The plans of those who get other machines, the highest priority first; who has none without its machines,
-        though it holds some already; and all deployments as they are then."""
+        though it holds some already, or a dearer one than it was to have; and all deployments as they are then."""
         moved = [
             (wish, fleet)
             for wish, fleet in zip(wishes, fleets, strict=True)
@@ -168,7 +178,8 @@ class Clearer:
         issues: list[_Issue] = []
         for wish, fleet in sorted(moved, key=lambda one: (-one[0].tenant.priority, one[1] is None)):
             others = {**after, wish.id: wish.tenant.renting((), 0.0)}
-            why = _why(wish, fleet, moved)
+            takers = _takers(wish, fleet, moved)
+            why = _why(wish, takers)
             facts = await self.looker.facts(wish.watched, given_up_for=why, others=tuple(others.values()))
             verdict = await self.looker.verdict(await asyncio.to_thread(first_step, facts))
             if verdict.plan is not None:
@@ -178,6 +189,13 @@ class Clearer:
             else:
                 verdict, document = await self._without_fleet(verdict, why)
             after[wish.id] = _with_document(wish.tenant, document)
+            if _counted(after[wish.id].rentals) == _counted(wish.tenant.wanted()):
+                continue  # there is nothing to issue
+            cost = after[wish.id].planned_usd_per_hour - (wish.tenant.held_usd_per_hour or 0.0)
+            most = None if fleet is None else fleet.usd_per_hour * (1 + LEAST_GAIN)
+            is_outranked = any(one.priority > wish.tenant.priority for one in takers)
+            if most is not None and cost > most and not is_outranked:
+                return [], {wish.id}, after  # what it would be given does not suit it; else this might go on and on
             issues.append(_Issue(wish, facts, verdict, document))
         return issues, set(), after
 
@@ -252,6 +270,13 @@ def _beside_held(problem: Problem) -> Problem:
     return replace(problem, budget_usd_per_hour=max(0.0, problem.budget_usd_per_hour - held))
 
 
+def _counted(rentals: Iterable[Rented]) -> Counter[tuple[OfferKey, int]]:
+    found: Counter[tuple[OfferKey, int]] = Counter()
+    for one in rentals:
+        found[one.key, one.gpus] += one.count
+    return found
+
+
 def _machines(fleet: Fleet | None) -> object:
     return None if fleet is None else fleet.machines
 
@@ -268,14 +293,18 @@ def _with_document(tenant: Tenant, plan: PlanDocument) -> Tenant:
     return tenant.renting(rented, sum(rental.price_usd_per_hour * rental.count for rental in new))
 
 
-def _why(wish: _Wish, fleet: Fleet | None, moved: Sequence[tuple[_Wish, Fleet | None]]) -> str:
-    """Why it gets other machines, for people."""
+def _takers(wish: _Wish, fleet: Fleet | None, moved: Sequence[tuple[_Wish, Fleet | None]]) -> list[Tenant]:
+    """Who gets what it planned on."""
 
-    def keys(one: Fleet | None) -> set[tuple[str, str, str]]:
+    def keys(one: Fleet | None) -> set[OfferKey]:
         return set() if one is None else {machines.key for machines in one.machines}
 
     lost = keys(wish.claimant.planned) - keys(fleet)
-    takers = [other.tenant for other, theirs in moved if other.id != wish.id and lost & keys(theirs)]
+    return [other.tenant for other, theirs in moved if other.id != wish.id and lost & keys(theirs)]
+
+
+def _why(wish: _Wish, takers: Sequence[Tenant]) -> str:
+    """Why it gets other machines, for people."""
     if not takers:
         return "machines that others planned on and did not hold yet are shared out anew"
     mine = wish.tenant.priority

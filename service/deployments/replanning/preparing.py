@@ -326,10 +326,13 @@ def _consideration(
     problem = replace(problem, offers=supply(assessed, offers, known=known), options=options)
     kinds = {drift.kind for drift in drifts}
     insists = moved or bool(kinds & {"age", "asked", "refinement"})
+    costs = switching(facts.policy, plan, is_urgent=moved)
+    if facts.given_up_for and not assessed.standing:  # what is not there yet may begin anywhere
+        costs = replace(costs, weight=0.0, needed_weight=0.0)
     return Consideration(
         problem=problem,
         standing=standing_of(plan, assessed.standing),
-        switching=switching(facts.policy, plan, is_urgent=moved),
+        switching=costs,
         least_net_usd=_least_net_usd(facts, plan),
         is_issued_anyway=bool(kinds & ANEW),
         is_urgent=insists and (moved or facts.cooling_until is None or facts.is_asked),

@@ -47,6 +47,11 @@ _HELD_BY_OTHERS: Final = text("""
         SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[])))
     ORDER BY d.name
 """)
+_PLANS_AND_HOLDINGS: Final = text("""
+    SELECT count(*), sum(d.version + d.revision), max(w.holdings_at),
+        count(*) FILTER (WHERE w.state ->> 'status' = 'short')
+    FROM deployment d LEFT JOIN watch w ON w.deployment_id = d.id
+""")
 
 
 class Tenants:
@@ -128,6 +133,11 @@ async def held_by_others(
 async def lock(connection: AsyncConnection) -> None:
     """Nobody else takes anything until the end of the transaction: to be asked for after the deployment's row."""
     await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+async def plans_and_holdings(connection: AsyncConnection) -> tuple[Any, ...]:
+    """What is another whenever a plan, a policy or what is held is, at little cost."""
+    return tuple((await connection.execute(_PLANS_AND_HOLDINGS)).one())
 
 
 async def is_only_one(connection: AsyncConnection) -> bool:

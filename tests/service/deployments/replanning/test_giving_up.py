@@ -1,6 +1,6 @@
 """What a deployment plans whose machines that it does not hold yet go to others."""
 
-from tests.service.deployments.replanning.builders import a_holding, a_plan, a_problem, an_offer
+from tests.service.deployments.replanning.builders import a_holding, a_problem, an_offer
 from tests.service.deployments.replanning.worlds import a_world
 
 WHY = "machines that were planned on and not held yet go to others"
