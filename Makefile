@@ -18,7 +18,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
+	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench sharing-bench what-if-bench offline-bench \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
@@ -37,6 +37,7 @@ help:
 	@echo "make service-bench         how fast the service answers while it solves, and how it starts"
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
+	@echo "make sharing-bench         what deployments cost that share a market which is too small (30 minutes)"
 	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
@@ -93,6 +94,9 @@ service-bench: $(STAMP)
 
 robust-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.robust
+
+sharing-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.sharing $(ARGS)
 
 survival-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.survival $(ARGS)

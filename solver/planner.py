@@ -15,7 +15,7 @@ from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.alternatives import alternatives, gpus_used
 from sutler.solver.explanation.binding import binding
-from sutler.solver.explanation.conflicts import find_conflicts
+from sutler.solver.explanation.conflicts import NOTHING_FOR_RENT, find_conflicts
 from sutler.solver.explanation.networks import network_bindings
 from sutler.solver.explanation.precision_alternative import precision_alternative
 from sutler.solver.explanation.robustness import robustness_of
@@ -321,6 +321,11 @@ def _with_precision(run: SolveRun, plan: Plan) -> Plan:
     found = precision_alternative(run.problem, plan, min(seconds, _PRECISION_SECONDS))
     run.mark("precision")
     return replace(plan, precision_alternative=found)
+
+
+def nothing_for_rent(problem: Problem, *, clock: Clock = time.monotonic) -> Plan:
+    """The answer where a market that has something for rent has nothing left for this problem."""
+    return without_fleet(SolveRun(problem, clock, lambda progress: None), "infeasible", (NOTHING_FOR_RENT,))
 
 
 def without_fleet(run: SolveRun, status: Status, conflicts: tuple[Conflict, ...] = ()) -> Plan:

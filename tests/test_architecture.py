@@ -34,7 +34,7 @@ FLOORS = {
         ("answer",),
         ("methods", "spares", "verify"),
         ("explanation",),
-        ("planner", "replanning"),
+        ("clearing", "planner", "replanning"),
         ("strategies",),
     ),
     "service": (

@@ -4,9 +4,9 @@ Terms, all of them the deployment's policy: a machine is paid from the moment it
 moment for as long as it is kept, and serves `startup_s` and the download of the weights later. A change has two
 phases: what is new is started; when all of it serves, the routing is switched, and what is no longer wanted is paid
 for another `drain_s`, or until its shortest rental is over. Until the switch the old routing holds, and new machines
-that serve already take what spills over from it. Engines that are started anew on a machine that stays do not serve for `restart_s` after the switch. A change is finished before the
-next is begun. A machine that is lost stops serving and being paid at that moment; one that was for rent and is not
-any more when it is ordered is never there.
+that serve already take what spills over from it. Engines that are started anew on a machine that stays do not serve
+for `restart_s` after the switch. A change is finished before the next is begun. A machine that is lost stops serving
+and being paid at that moment; one that was for rent and is not any more when it is ordered is never there.
 """
 
 import math

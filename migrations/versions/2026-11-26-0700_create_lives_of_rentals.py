@@ -19,8 +19,8 @@ depends_on = None
 
 # Unknown to the version before.
 _NEW = frozenset(
-    {"avoid_lost_s", "calendar", "lead_quantile", "most_growth_factor", "sleep", "most_stopped_fraction"}
-    | {"most_started_machines", "most_started_usd_per_hour", "season"}
+    {"avoid_lost_s", "budget", "calendar", "lead_quantile", "most_growth_factor", "priority", "sleep", "season"}
+    | {"most_started_machines", "most_started_usd_per_hour", "most_stopped_fraction"}
 )
 
 # What is held is held since the last report that says so: how long before, nobody has noted.

@@ -1,7 +1,8 @@
 """What a finished plan means for its deployment, in the transaction that stores it.
 
 A plan that serves nothing never replaces one that does: who reads the current plan would tear down what runs. It is
-in the history, and the event `plan.infeasible` says so.
+in the history, and the event `plan.infeasible` says so. Only where nothing of that one is held, and its machines go
+to others, does it.
 """
 
 from typing import Any
@@ -34,13 +35,16 @@ async def issue(
     *,
     reason: str,
     diff: DiffDocument | None,
+    gives_up: bool = False,
 ) -> None:
     """Makes it the current plan, unless it serves nothing and there is one that does.
+
+    `gives_up`: nothing of that one is held, and its machines go to others: it holds no more in any case.
 
     `diff` is to the plan that held before; None: there was none, or this one does not take its place.
     """
     serves = plan.status in SERVES
-    holds = serves or not await _has_serving(connection, deployment)
+    holds = serves or gives_up or not await _has_serving(connection, deployment)
     await repository.set_current(connection, deployment, revision=plan.revision, plan_id=plan.id if holds else None)
     await announce(
         connection,

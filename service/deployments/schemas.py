@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from sutler.service.deployments.calendar import MOST_EVENTS, EventDocument, unknown_models
 from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
-from sutler.service.documents.fields import Document, Fraction, Name, PositiveFraction, Seconds, reject
+from sutler.service.documents.fields import Document, Fraction, Name, PositiveFraction, Seconds, UsdPerHour, reject
 from sutler.service.documents.problem import LOADS, ProblemDocument
 from sutler.service.errors import FieldProblem
 from sutler.service.plans.resources import PlanStatus, ProgressResource
@@ -28,6 +28,15 @@ class SleepDocument(Document):
     """Seconds throughout which reports must have said that there were no requests; silence says nothing."""
 
 
+class SharedBudgetDocument(Document):
+    """Money that several deployments spend together: those whose policies name it."""
+
+    name: DeploymentName
+    """1 to 63 lower-case letters, digits and hyphens."""
+    usd_per_hour: UsdPerHour
+    """USD per hour of all of them; where they state several amounts, the lowest counts."""
+
+
 class PolicyDocument(Document):
     """When a new plan is issued without being asked for, and how steady plans are to be.
 
@@ -40,6 +49,11 @@ class PolicyDocument(Document):
     """Change of a model's request rate that calls for a new plan (objectives with a load to carry)."""
     mix_drift: PositiveFraction = 0.2
     """Change of a model's mix of workloads that calls for one: half the sum of the changes of their shares."""
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    """Where machines or money are short: deployments with a higher one are planned first, also on machines that those
+    with a lower one only plan to rent. What is reported as held is never taken away."""
+    budget: SharedBudgetDocument | None = None
+    """Money that this deployment spends together with others; it is planned within what these leave."""
     at_least_stated: bool = False
     """Plan for no fewer requests than the problem states, however few are seen: for traffic that is yet to come."""
     window_s: Seconds = 120.0

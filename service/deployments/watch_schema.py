@@ -16,7 +16,7 @@ class DriftResource(Resource):
     """One thing that has moved since the plan was made."""
 
     kind: str
-    """lost, gone, scarce, dearer, rate, mix, size, sleep, wake, refinement, age or asked."""
+    """lost, gone, scarce, shared, dearer, rate, mix, size, sleep, wake, refinement, age or asked."""
     detail: str
     """In words, with the figures."""
     value: float
@@ -89,6 +89,8 @@ class WatchResource(Resource):
     """What has moved."""
     avoided: tuple[AvoidedResource, ...] = Field((), strict=False)
     """Where machines were lost of late, as of the last look, the first to be free again first."""
+    budget: str = ""
+    """What is amiss with the budget that it shares with others (`policy.budget`), in words; empty: nothing."""
     looked_at: datetime | None
     """When it was looked at last."""
     next_look_at: datetime | None

@@ -66,7 +66,7 @@ async def add_finished(
     deployment_name: str,
     now: datetime,
     reason: str,
-    diff: str,
+    diff: str | None,
 ) -> None:
     """Adds a plan that nobody had to ask for. Raises IntegrityError where the deployment has one of that revision."""
     await connection.execute(

@@ -17,7 +17,8 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.replanning.verdict import Verdict, instead, issuable
 from sutler.service.deployments.repository import Deployment
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import SharedStore, Taken
+from sutler.service.deployments.sharing.taken import Purse, SharedStore, Taken, purse_from, taken_from
+from sutler.service.documents.errors import NoMarketDataError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
@@ -29,10 +30,12 @@ from sutler.service.profiles.references import with_calibration
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.simulation.validation import HALVINGS, MOST_ROUNDS
 from sutler.service.translation.from_plan import issue_plan
+from sutler.service.translation.stored_market import MarketStore
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.service.workers.attempts import Attempts, limit_s
 from sutler.service.workers.replan_job import Looker, Replan
 from sutler.solver.plan import Plan
+from sutler.solver.planner import nothing_for_rent
 from sutler.solver.problem import Problem as SolverProblem
 from sutler.solver.replanning import proven_by
 
@@ -92,20 +95,34 @@ class Maker(Attempts[Claim]):
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
         known = await self.persist(lambda connection: with_calibration(connection, document))
-        taken = await self.persist(lambda connection: self._taken(connection, claimed, document))
+        taken, purse = await self.persist(lambda connection: self._shared(connection, claimed, document))
+        if purse is not None:
+            known = purse.of(known)
         read_at, translation = await self.patiently(lambda: self._translated(known, taken))
+        if not translation.problem.offers:
+            nothing = self._issued(claimed, nothing_for_rent(translation.problem), translation)
+            return Made(nothing, translation, read_at, taken, purse)
         time_limit_s = document.solver.time_limit_s
         if await self._is_validated(claimed):
             issued = await self._replayed(claimed, translation, None, time_limit_s=MOST_SOLVES * time_limit_s)
-            return Made(issued, translation, read_at, taken)
+            return Made(issued, translation, read_at, taken, purse)
         plan = await self._solved(claimed, translation.problem, time_limit_s=time_limit_s)
-        return Made(self._issued(claimed, plan, translation), translation, read_at, taken)
+        return Made(self._issued(claimed, plan, translation), translation, read_at, taken, purse)
 
-    async def _taken(self, connection: AsyncConnection, claimed: Claim, document: ProblemDocument) -> Taken | None:
-        """What other deployments have taken; None: the plan is of no deployment, or on a market of its own."""
-        if claimed.deployment_id is None or document.market.offers is not None:
-            return None
-        return await self.looker.tenants.taken(connection, claimed.deployment_id, self.now())
+    async def _shared(
+        self, connection: AsyncConnection, claimed: Claim, document: ProblemDocument
+    ) -> tuple[Taken | None, Purse | None]:
+        """What other deployments have taken, and what they leave of a shared budget; None: the plan is of no
+        deployment, or on a market of its own; or there is no such budget."""
+        if claimed.deployment_id is None:
+            return None, None
+        now = self.now()
+        tenants = await self.looker.tenants.all(connection, now)
+        deployment = await deployments.find_by_id(connection, claimed.deployment_id)
+        budget = None if deployment is None else validate(PolicyDocument, deployment.policy).budget
+        purse = purse_from(tenants, claimed.deployment_id, budget)
+        is_own = document.market.offers is not None
+        return None if is_own else taken_from(tenants, claimed.deployment_id, now), purse
 
     async def _is_validated(self, claimed: Claim) -> bool:
         """As the policy of the plan's deployment says."""
@@ -141,13 +158,24 @@ class Maker(Attempts[Claim]):
             issued = await self._replayed(claimed, verdict.translation, plan, time_limit_s=time_limit_s)
         else:
             issued = self._issued(claimed, plan, verdict.translation)
-        return Made(issued, verdict.translation, replan.facts.now, replan.facts.taken, replan, verdict)
+        facts = replan.facts
+        return Made(issued, verdict.translation, facts.now, facts.taken, facts.purse, replan, verdict)
 
     async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
-        """With the market as it was at that time."""
+        """With the market as it was at that time, which is empty where others have all that there is."""
         now = self.now()
-        store = self.market if taken is None else SharedStore(self.market, taken)
-        return now, await asyncio.to_thread(to_problem, document, folder=None, now=now, store=store)
+
+        def translated(store: MarketStore, *, may_be_empty: bool = False) -> Translation:
+            return to_problem(document, folder=None, now=now, store=store, may_be_empty=may_be_empty)
+
+        if taken is None or not taken.claims:
+            return now, await asyncio.to_thread(translated, self.market)
+        store = SharedStore(self.market, taken)
+        try:
+            return now, await asyncio.to_thread(translated, store)
+        except NoMarketDataError:
+            await asyncio.to_thread(translated, self.market)  # raises where others do not matter
+            return now, await asyncio.to_thread(translated, store, may_be_empty=True)
 
     async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:
         longest_s = limit_s(time_limit_s)
@@ -155,10 +183,10 @@ class Maker(Attempts[Claim]):
 
     async def _finish(self, connection: AsyncConnection, claimed: Claim, made: "Made") -> bool:
         """Whether it could be: other deployments may have taken machines of the plan."""
-        now = self.now()
         deployment = await issuing.locked(connection, claimed.deployment_id)
-        if deployment and not await self.looker.is_free(connection, deployment.id, made.taken, made.plan):
+        if deployment and not await self.looker.is_free(connection, deployment, made.taken, made.purse, made.plan):
             return False
+        now = self.now()
         revision = None if deployment is None else deployment.revision + 1
         issued = made.plan.model_copy(update={"created_at": now, "revision": revision or 1})
         columns = repository.made(issued)
@@ -190,13 +218,15 @@ class Maker(Attempts[Claim]):
 class Made:
     """A plan, what it was made from, and when; `replan` and `verdict` where a fleet ran already.
 
-    `taken`: what other deployments had taken by then; None: there was nothing to share.
+    `taken`: what other deployments had taken by then, and `purse`: what they left of a budget; None: there was
+    nothing to share.
     """
 
     plan: PlanDocument
     translation: Translation
     read_at: datetime
     taken: Taken | None = None
+    purse: Purse | None = None
     replan: Replan | None = None
     verdict: Verdict | None = None
 

@@ -36,7 +36,14 @@ from sutler.service.deployments.replanning.verdict import State, Verdict, first_
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing import repository as sharing
 from sutler.service.deployments.sharing.repository import Tenants
-from sutler.service.deployments.sharing.taken import SharedStore, Taken
+from sutler.service.deployments.sharing.taken import (
+    Purse,
+    SharedStore,
+    Taken,
+    Tenant,
+    purse_from,
+    taken_from,
+)
 from sutler.service.deployments.traffic.service import traffic_of, usual_rps
 from sutler.service.deployments.watch_schema import (
     AvoidedResource,
@@ -91,13 +98,13 @@ class Looker:
 
     async def look(self, deployment_id: UUID) -> None:
         """Looks once. Raises DatabaseError: the deployment is then still due."""
-        watched = await self._watched(deployment_id)
+        watched = await self.watched(deployment_id)
         if watched is None:
             return
         try:
             facts = await self.facts(watched)
             verdict = await self.verdict(await asyncio.to_thread(first_step, facts))
-            document = None if verdict.plan is None else await self._document(facts, verdict, verdict.plan)
+            document = None if verdict.plan is None else await self.document(facts, verdict, verdict.plan)
             await self._store(watched, facts, verdict, document)
         except DatabaseError:
             raise
@@ -106,12 +113,22 @@ class Looker:
         except Exception as error:
             await self._store_blindness(watched, error)
 
-    async def _watched(self, deployment_id: UUID) -> WatchedDeployment | None:
+    async def watched(self, deployment_id: UUID) -> WatchedDeployment | None:
         async with reading(self.engine) as connection:
             return await repository.watched(connection, deployment_id)
 
-    async def facts(self, watched: WatchedDeployment, *, is_asked: bool = False) -> Facts:
-        """Reads what a look starts from. Raises DatabaseError, DocumentError."""
+    async def facts(
+        self,
+        watched: WatchedDeployment,
+        *,
+        is_asked: bool = False,
+        given_up_for: str = "",
+        others: Sequence[Tenant] | None = None,
+    ) -> Facts:
+        """Reads what a look starts from. `others`: other deployments as they are to be; None: as they are.
+
+        Raises DatabaseError, DocumentError.
+        """
         policy = validate(PolicyDocument, watched.policy)
         problem = validate(ProblemDocument, watched.problem)
         planned = validate(ProblemDocument, watched.planned)
@@ -122,7 +139,8 @@ class Looker:
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
             is_shared = problem.market.offers is None
-            taken = await self.tenants.taken(connection, watched.deployment_id, now) if is_shared else None
+            tenants = await self.tenants.all(connection, now) if others is None else others
+            taken = taken_from(tenants, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
         market, settled, known, version = None, None, {}, 0
         if is_shared:
@@ -156,6 +174,8 @@ class Looker:
             taken=taken,
             losses=lost,
             woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
+            purse=purse_from(tenants, watched.deployment_id, policy.budget),
+            given_up_for=given_up_for,
         )
         return replace(facts, usual_rps=await self._usual_rps(watched.deployment_id, facts))
 
@@ -175,7 +195,7 @@ class Looker:
 
         Raises what the problem raises.
         """
-        watched = await self._watched(deployment_id)
+        watched = await self.watched(deployment_id)
         if watched is None or watched.status not in SERVES:
             return None
         step = await asyncio.to_thread(first_step, await self.facts(watched, is_asked=True))
@@ -198,9 +218,9 @@ class Looker:
 
     async def _considered(self, question: Consideration) -> Considered:
         limit_s = 1.5 * question.problem.options.time_limit_s + SLACK_S
-        return await self._asked(lambda solver: solver.consider(question, lambda progress: None, limit_s=limit_s))
+        return await self.ask_solver(lambda solver: solver.consider(question, lambda progress: None, limit_s=limit_s))
 
-    async def _document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
+    async def document(self, facts: Facts, verdict: Verdict, plan: Plan) -> PlanDocument:
         """The plan as it is issued, but for its revision; replayed where the policy asks for it."""
         translation, now = verdict.translation, self.now()
         if not facts.policy.validate_plans or not plan.replicas:
@@ -208,12 +228,12 @@ class Looker:
         else:
             question = ValidationQuestion(translation, uuid4(), now, plan)
             limit_s = translation.problem.options.time_limit_s + SLACK_S
-            issued = await self._asked(
+            issued = await self.ask_solver(
                 lambda solver: solver.validate(question, lambda progress: None, limit_s=limit_s)
             )
         return await asyncio.to_thread(self.market.with_chances, issued, translation)
 
-    async def _asked(self, ask: Callable[[SolverProcess], Coroutine[Any, Any, T]]) -> T:
+    async def ask_solver(self, ask: Callable[[SolverProcess], Coroutine[Any, Any, T]]) -> T:
         """What a free solver process answers, unless this worker ends."""
         solver = await self.solvers.get()
         asking = asyncio.ensure_future(ask(solver))
@@ -232,7 +252,6 @@ class Looker:
     async def _store(
         self, watched: WatchedDeployment, facts: Facts, verdict: Verdict, document: PlanDocument | None
     ) -> None:
-        now = self.now()
         async with begun(self.engine) as connection:
             deployment = await deployments.find_by_id(connection, watched.deployment_id, lock=True)
             if deployment is None:
@@ -242,32 +261,59 @@ class Looker:
                 return
             if await plans.pending_of(connection, deployment.id) is not None:
                 return
-            if not _same_machines((await reported(connection, deployment.id)).holdings, facts.reported):
+            if not await self.holds(connection, deployment, facts):
                 logger.info("%s: what is held has changed meanwhile: this look is void", watched.name)
                 return
-            issued = None
-            if document is not None:
-                if not await self.is_free(connection, deployment.id, facts.taken, document):
-                    logger.info("%s: another deployment took machines of this plan: this look is void", watched.name)
-                    return
-                issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
-            await self._note(connection, watched, facts, verdict, issued, now=now)
-            if verdict.alert:
-                await self._announce(
-                    connection, watched, verdict.state.status, verdict.alert, verdict.state.conflicts
-                )
-        if issued is not None:
+            if document is not None and not await self.is_free(
+                connection, deployment, facts.taken, facts.purse, document
+            ):
+                logger.info("%s: another deployment took machines or money: this look is void", watched.name)
+                return
+            await self.issue(connection, deployment, watched, facts, verdict, document, now=self.now())
+
+    async def holds(self, connection: AsyncConnection, deployment: deployments.Deployment, facts: Facts) -> bool:
+        """Whether it still holds what it held when it was looked at."""
+        return _same_machines((await reported(connection, deployment.id)).holdings, facts.reported)
+
+    async def issue(
+        self,
+        connection: AsyncConnection,
+        deployment: deployments.Deployment,
+        watched: WatchedDeployment,
+        facts: Facts,
+        verdict: Verdict,
+        document: PlanDocument | None,
+        *,
+        now: datetime,
+    ) -> None:
+        """Stores what a look has come to, and issues its plan, if there is one."""
+        issued = None
+        if document is not None:
+            issued = await self._issue(connection, deployment, facts, verdict, document, now=now)
             logger.info("%s: revision %d: %s", watched.name, issued, verdict.state.detail)
+        await self._note(connection, watched, facts, verdict, issued, now=now)
+        if verdict.alert:
+            await self._announce(connection, watched, verdict.state.status, verdict.alert, verdict.state.conflicts)
 
     async def is_free(
-        self, connection: AsyncConnection, deployment_id: UUID, known: Taken | None, document: PlanDocument
+        self,
+        connection: AsyncConnection,
+        deployment: deployments.Deployment,
+        taken: Taken | None,
+        purse: Purse | None,
+        document: PlanDocument,
     ) -> bool:
-        """Whether no other deployment has taken more of what the plan would newly rent than what is `known` of; until
-        the end of the transaction none can. None: the plan is on a market of its own."""
-        if known is None:
+        """Whether no other deployment has taken more of what the plan would newly rent, or of the money for it, than
+        what was known; until the end of the transaction none can. No `taken`: the plan is on a market of its own."""
+        budget = validate(PolicyDocument, deployment.policy).budget
+        if taken is None and budget is None:
             return True
         await sharing.lock(connection)
-        return (await self.tenants.taken(connection, deployment_id, self.now())).of(document) <= known.of(document)
+        now = self.now()
+        tenants = await self.tenants.all(connection, now)
+        is_there = taken is None or taken_from(tenants, deployment.id, now).of(document) <= taken.of(document)
+        money = purse_from(tenants, deployment.id, budget)
+        return is_there and (money is None or money.pays(document, purse))
 
     async def _issue(
         self,
@@ -282,7 +328,9 @@ class Looker:
         assert verdict.decision is not None
         revision, reason = deployment.revision + 1, verdict.decision.reason
         document = document.model_copy(update={"created_at": now, "revision": revision})
-        diff = difference(facts.plan, document, reason=reason, held=facts.holdings, of_running=True)
+        diff = None
+        if document.status in SERVES:
+            diff = difference(facts.plan, document, reason=reason, held=facts.holdings, of_running=True)
         await plans.add_finished(
             connection,
             document,
@@ -292,9 +340,10 @@ class Looker:
             deployment_name=deployment.name,
             now=now,
             reason=reason,
-            diff=diff.model_dump_json(by_alias=True),
+            diff=None if diff is None else diff.model_dump_json(by_alias=True),
         )
-        await issuing.issue(connection, self.queue, deployment, document, reason=reason, diff=diff)
+        gives_up = bool(facts.given_up_for)
+        await issuing.issue(connection, self.queue, deployment, document, reason=reason, diff=diff, gives_up=gives_up)
         return revision
 
     async def _note(

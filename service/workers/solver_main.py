@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Union
 from sutler.service.documents.errors import DocumentError
 from sutler.service.workers.frames import packed, read
 from sutler.solver import solve
+from sutler.solver.clearing import Clearing, clear
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Progress
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 NICENESS: Final = 10  # the API's answers come first
 TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; each report wakes the worker
 
-Question = Union[Problem, Consideration, "OfflineQuestion", "ValidationQuestion", "Study"]
+Question = Union[Problem, Consideration, Clearing, "OfflineQuestion", "ValidationQuestion", "Study"]
 
 
 def main(link: socket.socket) -> None:
@@ -56,7 +57,8 @@ def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
             return "considered", consider(question, on_progress=telling)
         if isinstance(question, Problem):
             return "plan", solve(question, on_progress=telling)
-        return "document", _document(question, telling)
+        answer = clear(question) if isinstance(question, Clearing) else _document(question, telling)
+        return "document", answer
     except InvalidProblemError as error:
         return "invalid", (error.field, error.value, error.remedy)
     except DocumentError as error:

@@ -16,6 +16,7 @@ from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.studies.questions import Study
 from sutler.service.workers.errors import SolverDefectError, SolverLostError
 from sutler.service.workers.frames import packed, receive
+from sutler.solver.clearing import Clearing, Fleet
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Problem
@@ -25,7 +26,7 @@ from sutler.solver.replanning import Consideration, Considered
 MODULE: Final = "sutler.service.workers.solver_main"
 PROCESS: Final = Request("sutler solver", f"{MODULE}:main", MODULE, {})
 
-Question = Problem | Consideration | OfflineQuestion | ValidationQuestion | Study
+Question = Problem | Consideration | Clearing | OfflineQuestion | ValidationQuestion | Study
 
 
 class SolverProcess:
@@ -56,6 +57,11 @@ class SolverProcess:
         """The options of a running fleet; as `solve`."""
         considered: Considered = await self._answer(consideration, on_progress, limit_s=limit_s)
         return considered
+
+    async def clear(self, clearing: Clearing, *, limit_s: float) -> tuple[Fleet | None, ...]:
+        """Who gets which machines; as `solve`, without progress."""
+        fleets: tuple[Fleet | None, ...] = await self._answer(clearing, lambda _: None, limit_s=limit_s)
+        return fleets
 
     async def validate(
         self, question: ValidationQuestion, on_progress: Callable[[Progress], None], *, limit_s: float

@@ -33,6 +33,7 @@ from sutler.service.settings import ServiceSettings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.webhooks.service import deliver, put_back_lost
 from sutler.service.workers import housekeeping
+from sutler.service.workers.clearing_job import Clearer
 from sutler.service.workers.offline_job import OfflineMaker
 from sutler.service.workers.plan_job import Maker
 from sutler.service.workers.replan_job import Looker
@@ -74,6 +75,7 @@ class Worker:
         self._now, self._market, self._began_at = now, market, now()
         stopping, self._tenants = asyncio.Event(), Tenants()
         self._looker = Looker(engine, queue, SharedMarket(market), self._tenants, _free(self._lookers), now, stopping)
+        self._clearer = Clearer(self._looker)
         self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
@@ -106,6 +108,7 @@ class Worker:
                 group.create_task(self._every(self._settings.worker_silent_s / HEARTBEATS, self._adopt))
                 group.create_task(self._every(housekeeping.EVERY_S, self._tidy))
                 group.create_task(self._every(WATCH_S, self._looker.ask_for_looks))
+                group.create_task(self._every(WATCH_S, self._clearer.clear))
                 group.create_task(self._every(SILENCE_S, self._look_for_silence))
                 group.create_task(self._read_feeds())
         finally:

@@ -33,6 +33,10 @@ from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.progress import SecondsLeft
 
+NOTHING_FOR_RENT = Conflict(
+    "offers", 1.0, 0.0, "machines for rent", "wait for the market, or widen the market's filter"
+)
+
 _ROUNDS = 6  # chosen: problems that contradict themselves in more ways than this are corrected step by step
 _RAISING_TIME_SHARE = 0.6  # of the time that is left; the rest says how much can be carried, or whether it is enough
 _PART_S = 2.0  # chosen: enough to find a fleet for a part of the load

@@ -24,7 +24,7 @@ from sutler.solver.candidates.power import power_watts
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.binding import binding
-from sutler.solver.explanation.conflicts import carried_part, find_conflicts
+from sutler.solver.explanation.conflicts import NOTHING_FOR_RENT, carried_part, find_conflicts
 from sutler.solver.plan import Conflict, PhaseSeconds, Plan, Rental, SolveReport
 from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
@@ -162,8 +162,7 @@ def _nothing(consideration: Consideration) -> Considered:
     """Nothing is held, nothing for rent."""
     cost = counted_usd_per_hour(consideration.problem, consideration.standing.rentals)
     keep = ReplanOption("keep", None, 0.0, 0.0, cost, False, _NO_CHANGE)
-    missing = Conflict("offers", 1.0, 0.0, "machines for rent", "wait for the market, or widen the market's filter")
-    return Considered((keep,), float("-inf"), searched=True, conflicts=(missing,))
+    return Considered((keep,), float("-inf"), searched=True, conflicts=(NOTHING_FOR_RENT,))
 
 
 @dataclass(slots=True)

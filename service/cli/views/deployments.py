@@ -99,6 +99,8 @@ def _watch_words(
 ) -> Iterator[str]:
     yield f"{watch.status}: {watch.detail}"
     yield from (f"{drift.kind}: {drift.detail}" for drift in watch.drifts if drift.detail not in watch.detail)
+    if watch.budget:
+        yield watch.budget
     for one in watch.avoided:
         lost = f"{counted(one.machines, 'machine')} {'was' if one.machines == 1 else 'were'} lost"
         yield f"avoided until {moment(one.until)} UTC: {one.place}, where {lost}"

@@ -20,9 +20,9 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 
 DriftKind = Literal[
-    "lost", "gone", "scarce", "dearer", "rate", "mix", "size", "sleep", "wake", "refinement", "age", "asked"
+    "lost", "gone", "scarce", "shared", "dearer", "rate", "mix", "size", "sleep", "wake", "refinement", "age", "asked"
 ]
-URGENT = frozenset({"lost", "gone", "scarce", "wake"})
+URGENT = frozenset({"lost", "gone", "scarce", "shared", "wake"})
 
 
 @dataclass(frozen=True, slots=True)

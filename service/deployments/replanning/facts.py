@@ -8,7 +8,7 @@ from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import Taken
+from sutler.service.deployments.sharing.taken import Purse, Taken
 from sutler.service.deployments.traffic.window import ModelTraffic
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
@@ -50,6 +50,8 @@ class Facts:
     because other deployments have it; None: it has no other. `losses`: what was lost of late, the first first.
     `woken`: when a model last woke, or was asked to; `asleep`: models that are not to be served now.
     `usual_rps`: of those of which more usually comes soon.
+    `purse`: a budget that it shares. `given_up_for`: why machines of the plan that are not held are not counted on
+    any more; empty: they are.
     """
 
     problem: ProblemDocument
@@ -75,6 +77,8 @@ class Facts:
     woken: Mapping[str, datetime] = field(default_factory=dict)
     asleep: frozenset[str] = frozenset()
     usual_rps: Mapping[str, float] = field(default_factory=dict)
+    purse: Purse | None = None
+    given_up_for: str = ""
 
     @property
     def carried_out_at(self) -> datetime:

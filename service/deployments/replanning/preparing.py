@@ -27,7 +27,7 @@ from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, HoldingKey, standing_of
 
-ANEW: Final = frozenset({"age", "asked", "lost"})  # said again even where nothing better is found
+ANEW: Final = frozenset({"age", "asked", "lost", "shared"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
 ASKED: Final = Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)
 # Chosen: by a fiftieth and a cent a promise must be better than one that was not kept, so that noise in prices and
@@ -112,6 +112,8 @@ def prepare(
     )
     if part < 1:
         document = part_of(document, part)
+    if facts.purse is not None:
+        document = facts.purse.of(document)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
     translation, dark = _translated(facts, document, rented)
@@ -134,6 +136,7 @@ def prepare(
             stated=stated.offers,
             doubtful=doubtful,
             avoided=shunned,
+            held_only=bool(facts.given_up_for),
         )
 
     assessed = assessed_with(())
@@ -153,6 +156,7 @@ def prepare(
         *sleep_drifts(facts),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),
+        *((Drift("shared", facts.given_up_for, 1.0, 0.0),) if facts.given_up_for else ()),
     )
     is_cooling = facts.cooling_until is not None
     moved = any(drift.kind in MOVED and (drift.is_urgent or not is_cooling) for drift in drifts)
@@ -271,7 +275,7 @@ def _translated(facts: Facts, document: ProblemDocument, rented: Collection[str]
     try:
         return translated(document), ""
     except NoMarketDataError as error:
-        if not facts.holdings:
+        if not facts.holdings and not (facts.taken and facts.taken.claims):
             raise
         return translated(past_document, may_be_empty=True), SILENT if error.is_stale else error.reason
 
@@ -338,10 +342,13 @@ def _consideration(
     problem = replace(problem, offers=supply(assessed, offers, known=known), options=options)
     kinds = {drift.kind for drift in drifts}
     insists = moved or bool(kinds & {"age", "asked", "refinement"})
+    costs = switching(facts.policy, plan, is_urgent=moved)
+    if facts.given_up_for and not assessed.standing:  # what is not there yet may begin anywhere
+        costs = replace(costs, weight=0.0, needed_weight=0.0)
     return Consideration(
         problem=problem,
         standing=standing_of(plan, assessed.standing),
-        switching=switching(facts.policy, plan, is_urgent=moved),
+        switching=costs,
         least_net_usd=_least_net_usd(facts, plan),
         is_issued_anyway=bool(kinds & ANEW),
         is_urgent=insists and (moved or facts.cooling_until is None or facts.is_asked),

@@ -17,7 +17,7 @@ def repeated_search(
 ) -> PastSearch | None:
     """The search in vain that would be made again; None: there was none, or it is time for another."""
     before, at = facts.memory.searched, facts.memory.searched_at
-    if before is None or at is None or facts.is_asked or something_has_come(facts):
+    if before is None or at is None or facts.is_asked or facts.given_up_for or something_has_come(facts):
         return None
     if any(drift.kind == "refinement" for drift in drifts):
         return None
@@ -33,6 +33,8 @@ def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift], avo
     policy = sha256(facts.policy.model_dump_json().encode()).hexdigest()[:16]
     places = sorted(f"not {one.place}" for one in avoided)
     others = [f"market {facts.market_version}", f"cooling {cooling}", f"policy {policy}"]
+    if facts.purse is not None:
+        others.append(f"may spend {facts.purse.limit_usd_per_hour:.2f}")
     return "; ".join([*kinds, *stands, *places, *others])
 
 

@@ -90,6 +90,7 @@ def assess(
     stated: Collection[OfferKey] = (),
     doubtful: Collection[HoldingKey] = (),
     avoided: Collection[OfferKey] = (),
+    held_only: bool = False,
 ) -> Assessed:
     """The machines of a plan against what is held and what is for rent.
 
@@ -97,6 +98,7 @@ def assess(
     believed to be for rent again before that. `is_carried_out`: the plan is new, and machines of it that leave the
     market are those that are being rented for it. `doubtful`: machines that count as there although they are neither
     held nor for rent. `avoided`: offers of places that failed, where nothing that was lost is rented again.
+    `held_only`: what is not held is not counted on.
     """
     held = {holding.key: holding for holding in reported(holdings or ())}
     market = {key_of(offer): offer for offer in offers}
@@ -106,6 +108,8 @@ def assess(
     to_rent = {holding.key: holding for holding in holdings_of([r for r in plan.rentals if not r.held])}
     standing, wished, missing, dearer, unseen = [], {}, [], [], []
     in_plan = holdings_of(plan.rentals)
+    if held_only:
+        in_plan = tuple(replace(one, count=min(one.count, held[one.key].count)) for one in in_plan if one.key in held)
     for planned in in_plan:
         have = min(planned.count, held[planned.key].count) if planned.key in held else 0
         offer = market.get(planned.key[:3])

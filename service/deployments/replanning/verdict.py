@@ -52,7 +52,7 @@ class State:
     worth doing, and nobody may do it; blind: it could not look, as the detail says.
 
     `unseen`: machines of a plan that nobody has ever reported as carried out, and that are not for rent any more.
-    `avoided`: where machines were lost of late.
+    `avoided`: where machines were lost of late. `budget`: what a shared one lacks.
     """
 
     status: Status
@@ -64,6 +64,7 @@ class State:
     conflicts: tuple[Conflict, ...] = ()
     unseen: int = 0
     avoided: tuple[Avoided, ...] = ()
+    budget: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def alerts_of(state: State) -> dict[str, str]:
             "rented; they count as running. Acknowledge the plan if they are yours (`sutler deployments ack`), else "
             "report what is (PUT .../holdings, [] for nothing): then others take their place"
         )
+    if state.budget:
+        found["budget"] = f"budget: {state.budget}"
     if state.feed == "silent":
         found["silent"] = "silent: the traffic is no longer reported, and changes of it cannot be seen"
     return found
@@ -236,6 +239,7 @@ def _state(
         conflicts=conflicts,
         unseen=0 if facts.reported is not None else sum(one.count for one in prepared.assessed.unseen),
         avoided=prepared.avoided,
+        budget="" if facts.purse is None else facts.purse.exceeded,
     )
 
 
@@ -464,7 +468,8 @@ def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | 
     if prepared.left_out:
         return prepare(prepared.facts, whole_market=True, anywhere=True)
     part, running = considered.carried_part, considered.keep.load_multiple or 0.0
-    if prepared.may_be_in_part and 1 > part > running * (1 + LEAST_MORE):
+    least = 0.0 if prepared.facts.given_up_for else running * (1 + LEAST_MORE)  # what it has not, no plan may have
+    if prepared.may_be_in_part and 1 > part > least:
         anywhere, reserve = prepared.anywhere, prepared.reserve
         reduced = prepare(prepared.facts, whole_market=True, anywhere=anywhere, reserve=reserve, part=part)
         return replace(reduced, lacking=considered.conflicts)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from math import fsum
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,20 +11,27 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import OfferKey, Rented, Taken, Tenant, taken_from
+from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenant
+from sutler.service.documents.validation import validate
+from sutler.service.plans.resources import SERVES
 
 _LOCK: Final = 0x5E71_0002  # any number that no other advisory lock has
+_CLEARING: Final = 0x5E71_0003
+MOST_CARRIED: Final = 0.99  # of its load, by what is short nevertheless
 MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
 LATELY: Final = timedelta(hours=1)  # several times as long as a market may be old, which still shows what is held
-USUAL_CARRY_OUT_S: Final = PolicyDocument().carry_out_s
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
-    SELECT d.id, d.plan_id, p.finished_at, coalesce((d.policy ->> 'carry_out_s')::float, :usual_s),
-        w.holdings, (SELECT jsonb_agg(to_jsonb(l)) FROM rental_life l
-            WHERE l.deployment_id = d.id AND l.ended_at IS NULL AND l.began_at > :since)
+    SELECT d.id, d.plan_id, p.finished_at, d.policy, w.holdings,
+        (SELECT jsonb_agg(to_jsonb(l)) FROM rental_life l
+            WHERE l.deployment_id = d.id AND l.ended_at IS NULL AND l.began_at > :since) AS young,
+        d.name, d.version, d.created_at, p.cost_usd_per_hour, p.status,
+        CASE w.state ->> 'status' WHEN 'short' THEN coalesce((w.state ->> 'load_multiple')::float, 0) END AS carried,
+        (d.problem -> 'market' -> 'offers') IS NULL AS is_shared,
+        EXISTS (SELECT 1 FROM plan q WHERE q.deployment_id = d.id AND q.status IN ('queued', 'running')) AS is_pending
     FROM deployment d JOIN plan p ON p.id = d.plan_id
     LEFT JOIN watch w ON w.deployment_id = d.id
-    WHERE (d.problem -> 'market' -> 'offers') IS NULL
+    ORDER BY p.finished_at, d.id
 """)
 _RENTALS: Final = text("""
     SELECT p.id, r ->> 'provider', r ->> 'offer_id', r ->> 'contract', (r ->> 'gpus')::int, (r ->> 'count')::int,
@@ -39,6 +47,11 @@ _HELD_BY_OTHERS: Final = text("""
         SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[])))
     ORDER BY d.name
 """)
+_PLANS_AND_HOLDINGS: Final = text("""
+    SELECT count(*), sum(d.version + d.revision), max(w.holdings_at),
+        count(*) FILTER (WHERE w.state ->> 'status' = 'short')
+    FROM deployment d LEFT JOIN watch w ON w.deployment_id = d.id
+""")
 
 
 class Tenants:
@@ -47,12 +60,11 @@ class Tenants:
     def __init__(self) -> None:
         self._rentals: dict[UUID, tuple[Rented, ...]] = {}
 
-    async def taken(self, connection: AsyncConnection, me: UUID, now: datetime) -> Taken:
-        """What the other deployments have taken."""
-        values = {"usual_s": USUAL_CARRY_OUT_S, "since": now - LATELY}
-        rows = (await connection.execute(_TENANTS, values)).all()
-        await self._read(connection, {row[1] for row in rows})
-        return taken_from([self._tenant(*row) for row in rows], me, now)
+    async def all(self, connection: AsyncConnection, now: datetime) -> tuple[Tenant, ...]:
+        """All that have a plan, the earliest plan first."""
+        rows = (await connection.execute(_TENANTS, {"since": now - LATELY})).all()
+        await self._read(connection, {row.plan_id for row in rows})
+        return tuple(self._tenant(row) for row in rows)
 
     async def _read(self, connection: AsyncConnection, plans: Iterable[UUID]) -> None:
         if len(self._rentals) > MOST_PLANS:
@@ -66,29 +78,37 @@ class Tenants:
                 found[plan].append(Rented((provider, offer_id, contract), gpus, count, machine))
         self._rentals |= {plan: tuple(rentals) for plan, rentals in found.items()}
 
-    def _tenant(
-        self,
-        deployment_id: UUID,
-        plan_id: UUID,
-        issued_at: datetime,
-        carry_out_s: float,
-        holdings: list[dict[str, Any]] | None,
-        young: list[dict[str, Any]] | None,
-    ) -> Tenant:
+    def _tenant(self, row: Any) -> Tenant:
         held: Counter[tuple[OfferKey, int]] = Counter()
-        for one in holdings or ():
+        for one in row.holdings or ():
             held[_kind(one)] += one["count"]
         grown: dict[tuple[OfferKey, int], list[tuple[datetime, int]]] = {}
-        for life in young or ():
+        for life in row.young or ():
             grown.setdefault(_kind(life), []).append((datetime.fromisoformat(life["began_at"]), life["count"]))
+        policy = validate(PolicyDocument, row.policy)
+        lack_fraction = 0.0 if row.carried is None else 1 - min(row.carried, MOST_CARRIED)
         return Tenant(
-            deployment_id,
-            issued_at,
-            issued_at + timedelta(seconds=carry_out_s),
-            self._rentals[plan_id],
+            row.id,
+            row.finished_at,
+            row.finished_at + timedelta(seconds=policy.carry_out_s),
+            self._rentals[row.plan_id],
             held,
             grown,
+            name=row.name,
+            version=row.version,
+            plan_id=row.plan_id,
+            policy=policy,
+            created_at=row.created_at,
+            planned_usd_per_hour=row.cost_usd_per_hour or 0.0,
+            held_usd_per_hour=None if row.holdings is None else _usd_per_hour(row.holdings),
+            lack_fraction=lack_fraction if row.status in SERVES else 1.0,
+            is_shared=row.is_shared,
+            is_planned_anew=row.is_pending,
         )
+
+
+def _usd_per_hour(holdings: Iterable[dict[str, Any]]) -> float:
+    return fsum(one["price_usd_per_hour"] * one["count"] for one in holdings)
 
 
 def _kind(machines: dict[str, Any]) -> tuple[OfferKey, int]:
@@ -113,3 +133,13 @@ async def held_by_others(
 async def lock(connection: AsyncConnection) -> None:
     """Nobody else takes anything until the end of the transaction: to be asked for after the deployment's row."""
     await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+async def plans_and_holdings(connection: AsyncConnection) -> tuple[Any, ...]:
+    """What is another whenever a plan, a policy or what is held is, at little cost."""
+    return tuple((await connection.execute(_PLANS_AND_HOLDINGS)).one())
+
+
+async def is_only_one(connection: AsyncConnection) -> bool:
+    """Whether nobody else clears the market; nobody does until the end of the transaction."""
+    return bool(await connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _CLEARING}))

@@ -7,12 +7,19 @@ was polled last. Nothing of this is stored: it follows from plans and reports of
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 from uuid import UUID
 
+from sutler.service.deployments.schemas import PolicyDocument, SharedBudgetDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem import ProblemDocument
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
+
+ROUNDING: Final = 1e-6  # relative
+USUAL: Final = PolicyDocument()
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 OfferKey = tuple[str, str, str]
 """(provider, offer_id, contract)."""
@@ -137,7 +144,11 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A deployment: what its plan rents, what it holds, and by how much that has grown of late."""
+    """A deployment: what its plan rents, what it holds, and by how much that has grown of late.
+
+    `planned_usd_per_hour` and `held_usd_per_hour` are of all machines; None: it was never said what is held.
+    `lack_fraction`: of its load, what is not carried; 1: its plan serves nothing.
+    """
 
     deployment_id: UUID
     issued_at: datetime
@@ -145,15 +156,66 @@ class Tenant:
     rentals: tuple[Rented, ...]
     held: Mapping[tuple[OfferKey, int], int] = field(default_factory=dict)
     grown: Mapping[tuple[OfferKey, int], Sequence[tuple[datetime, int]]] = field(default_factory=dict)
+    name: str = ""
+    version: int = 1
+    plan_id: UUID | None = None
+    policy: PolicyDocument = USUAL
+    created_at: datetime = LONG_AGO
+    planned_usd_per_hour: float = 0.0
+    held_usd_per_hour: float | None = None
+    lack_fraction: float = 0.0
+    is_shared: bool = True
+    is_planned_anew: bool = False
 
-    def claims(self) -> Iterable[Claim]:
-        left = Counter(self.held)
-        machines = {(one.key, one.gpus): one.machine_id for one in self.rentals}
+    @property
+    def priority(self) -> int:
+        return self.policy.priority
+
+    @property
+    def standing_usd_per_hour(self) -> float:
+        """What it costs if nothing is added: what is held; of the plan, where it was never said what is."""
+        return self.planned_usd_per_hour if self.held_usd_per_hour is None else self.held_usd_per_hour
+
+    @property
+    def usd_per_hour(self) -> float:
+        """What others have to count on: the plan, or what is held, if that is dearer."""
+        return max(self.planned_usd_per_hour, self.held_usd_per_hour or 0.0)
+
+    def wanted(self) -> tuple[Rented, ...]:
+        """What its plan rents and it does not hold."""
+        left, found = Counter(self.held), []
         for one in self.rentals:
             covered = min(one.count, left[one.key, one.gpus])
             left[one.key, one.gpus] -= covered
             if one.count > covered:
-                yield self._claim(one.key, one.gpus, one.count - covered, one.machine_id)
+                found.append(replace(one, count=one.count - covered))
+        return tuple(found)
+
+    def is_open(self, now: datetime) -> bool:
+        """Whether what it is to rent may still be changed for others' sake: its plan is to be carried out and not
+        held yet, or it lacks something. Of one that never says what it holds, all may run once it is older than a
+        plan takes to be carried out."""
+        if not self.is_shared or not self.policy.automatic:
+            return False
+        is_young = now < self.created_at + timedelta(seconds=self.policy.carry_out_s)
+        is_known = self.held_usd_per_hour is not None or is_young or not self.rentals
+        return is_known and (self.lack_fraction > 0 or (now < self.until and bool(self.wanted())))
+
+    def renting(self, rentals: Sequence[Rented], usd_per_hour: float) -> "Tenant":
+        """With so much to be rented beside what is held."""
+        held = self.held_usd_per_hour or 0.0
+        return replace(
+            self,
+            rentals=tuple(rentals),
+            held={},
+            planned_usd_per_hour=held + usd_per_hour,
+            held_usd_per_hour=held,
+        )
+
+    def claims(self) -> Iterable[Claim]:
+        machines = {(one.key, one.gpus): one.machine_id for one in self.rentals}
+        for one in self.wanted():
+            yield self._claim(one.key, one.gpus, one.count, one.machine_id)
         for (key, gpus), growths in self.grown.items():
             for at, count in growths:
                 yield self._claim(key, gpus, count, machines.get((key, gpus)), held_since=at)
@@ -175,8 +237,65 @@ def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
             return True
         if now >= claim.until:
             return False
-        if mine is None or claim.key not in own:
+        if mine is None or claim.key not in own or claim.machine_id is None:
             return True
         return (claim.issued_at, claim.deployment_id) < (mine.issued_at, me)
 
     return Taken(tuple(claim for tenant in by_id.values() for claim in tenant.claims() if counts(claim)))
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """A shared budget as one deployment sees it: what others spend of it, and what stands of its own."""
+
+    name: str
+    usd_per_hour: float
+    others_usd_per_hour: float
+    standing_usd_per_hour: float
+
+    @property
+    def left_usd_per_hour(self) -> float:
+        """What the others leave of it."""
+        return max(0.0, self.usd_per_hour - self.others_usd_per_hour)
+
+    @property
+    def limit_usd_per_hour(self) -> float:
+        """What it may cost: what the others leave, and never less than what stands."""
+        return max(self.left_usd_per_hour, self.standing_usd_per_hour)
+
+    @property
+    def exceeded(self) -> str:
+        """What a person has to know where all together cost more than the budget; else empty."""
+        all_of_them = self.others_usd_per_hour + self.standing_usd_per_hour
+        if all_of_them <= self.usd_per_hour * (1 + ROUNDING):
+            return ""
+        return (
+            f"budget {self.name} is exceeded: {self.usd_per_hour:.2f} $/h, of which {self.standing_usd_per_hour:.2f} "
+            f"stand here and {self.others_usd_per_hour:.2f} elsewhere; nothing is added, and nothing torn down"
+        )
+
+    def of(self, problem: ProblemDocument) -> ProblemDocument:
+        """The problem within what may be spent."""
+        budget = problem.budget_usd_per_hour
+        most = self.limit_usd_per_hour * (1 + ROUNDING)
+        return problem.model_copy(update={"budget_usd_per_hour": most if budget is None else min(budget, most)})
+
+    def pays(self, plan: PlanDocument, known: "Purse | None") -> bool:
+        """Whether a plan that was made when this much was `known` is still paid for."""
+        was = 0.0 if known is None else known.limit_usd_per_hour
+        enough = max(plan.cost_usd_per_hour or 0.0, 0.0) <= self.limit_usd_per_hour * (1 + 2 * ROUNDING)
+        return enough or self.limit_usd_per_hour >= was > 0
+
+
+def purse_from(tenants: Iterable[Tenant], me: UUID, budget: SharedBudgetDocument | None) -> Purse | None:
+    """The shared budget of a deployment; None: it has none."""
+    if budget is None:
+        return None
+    members = [one for one in tenants if one.policy.budget is not None and one.policy.budget.name == budget.name]
+    amounts = [one.policy.budget.usd_per_hour for one in members if one.policy.budget is not None]
+    return Purse(
+        budget.name,
+        min([budget.usd_per_hour, *amounts]),
+        sum(one.usd_per_hour for one in members if one.deployment_id != me),
+        sum(one.standing_usd_per_hour for one in members if one.deployment_id == me),
+    )

@@ -7,10 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from sutler.service.deployments.sharing.taken import Claim, Rented, Taken, Tenant, taken_from
+from sutler.service.deployments.schemas import PolicyDocument, SharedBudgetDocument
+from sutler.service.deployments.sharing.taken import (
+    Claim,
+    Purse,
+    Rented,
+    Taken,
+    Tenant,
+    purse_from,
+    taken_from,
+)
 from sutler.service.documents.market import OfferDocument
 from sutler.service.translation.stored_market import StoredMarket
 from tests.service.deployments.diff.fleets import a_fleet, a_machine
+from tests.service.deployments.replanning.builders import a_problem
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -121,3 +131,82 @@ def test_a_plan_is_still_free_where_nothing_more_is_taken_of_what_it_newly_rents
         assert (Taken((more,)).of(plan) <= nothing.of(plan)) == is_free
         assert Taken((more,)).of(plan) <= Taken((more,)).of(plan)
         assert nothing.of(plan) <= Taken((more,)).of(plan)
+
+
+def test_machines_without_a_name_are_counted_whoever_planned_first() -> None:
+    """Four of a kind: both have two, and neither can have more, the earlier no more than the later one."""
+    both = [a_tenant(ME, issued=-3 * MINUTE, count=2, machine_id=None), a_tenant(count=2, machine_id=None)]
+    assert left(taken_from(both, ME, NOW), an_offer(available=4)) == {"1": (2, 4)}
+    assert left(taken_from(both, OTHER, NOW), an_offer(available=4)) == {"1": (2, 4)}
+
+
+OLD, YOUNG = {"created_at": NOW - timedelta(days=1)}, {"created_at": NOW - MINUTE}
+
+
+@pytest.mark.parametrize(
+    ("others", "is_open"),
+    [
+        ({**OLD, "held_usd_per_hour": 0.0}, True),
+        ({**OLD, "held_usd_per_hour": 8.0, "held": {(KEY, 4): 1}}, False),
+        ({**OLD, "held_usd_per_hour": 8.0, "held": {(KEY, 4): 1}, "lack_fraction": 0.5}, True),
+        ({**OLD, "held_usd_per_hour": 8.0, "held": {(KEY, 4): 1}, "count": 2}, True),
+        (OLD, False),
+        (YOUNG, True),
+        ({**YOUNG, "issued": -11 * MINUTE}, False),
+        ({**YOUNG, "is_shared": False}, False),
+        ({**YOUNG, "policy": PolicyDocument(automatic=False)}, False),
+    ],
+)
+def test_what_is_planned_and_not_held_may_go_to_others(others: dict[str, Any], is_open: bool) -> None:
+    """Not where it may be running, because nobody ever says what is, or where nothing may be issued."""
+    assert a_tenant(**others).is_open(NOW) == is_open
+
+
+def a_member(deployment_id: UUID, usd: float, planned: float, held: float | None = None) -> Tenant:
+    policy = PolicyDocument(budget=SharedBudgetDocument(name="team", usd_per_hour=usd))
+    return a_tenant(deployment_id, policy=policy, planned_usd_per_hour=planned, held_usd_per_hour=held)
+
+
+def a_purse(*members: Tenant, usd: float = 10.0) -> Purse:
+    purse = purse_from(members, ME, SharedBudgetDocument(name="team", usd_per_hour=usd))
+    assert purse is not None
+    return purse
+
+
+def test_a_shared_budget_is_what_the_others_leave() -> None:
+    other_team = replace(
+        a_member(THIRD, 10, 5), policy=PolicyDocument(budget=SharedBudgetDocument(name="others", usd_per_hour=1.0))
+    )
+    for members, limit in (
+        ((), 10.0),
+        ((a_member(OTHER, 10, 4), other_team, a_tenant(UUID(int=4), planned_usd_per_hour=9.0)), 6.0),
+        ((a_member(OTHER, 10, 4, held=7.0),), 3.0),  # what is held is dearer than planned
+        ((a_member(OTHER, 8, 4),), 4.0),  # the lowest amount counts
+        ((a_member(OTHER, 10, 14),), 0.0),
+        ((a_member(OTHER, 10, 9), a_member(ME, 10, 4, held=0.0)), 1.0),  # nothing of the plan is held
+        ((a_member(OTHER, 10, 9), a_member(ME, 10, 4, held=4.0)), 4.0),  # what stands, stands
+        ((a_member(OTHER, 10, 9), a_member(ME, 10, 4)), 4.0),
+    ):
+        assert a_purse(*members).limit_usd_per_hour == pytest.approx(limit)
+    assert purse_from([a_member(OTHER, 10, 4)], ME, None) is None
+
+
+def test_a_budget_that_is_exceeded_is_told() -> None:
+    assert not a_purse(a_member(OTHER, 10, 6), a_member(ME, 10, 4)).exceeded
+    assert "budget team is exceeded: 10.00 $/h" in a_purse(a_member(OTHER, 10, 7), a_member(ME, 10, 4)).exceeded
+
+
+def test_a_problem_keeps_its_own_budget_where_that_is_lower() -> None:
+    for own, budget in ((None, 6.0), (20.0, 6.0), (5.0, 5.0)):
+        problem = a_problem(budget_usd_per_hour=own)
+        found = a_purse(a_member(OTHER, 10, 4)).of(problem).budget_usd_per_hour
+        assert found == pytest.approx(budget, rel=1e-5)
+
+
+def test_a_plan_is_paid_for_where_others_have_not_spent_more_meanwhile() -> None:
+    plan = a_fleet(a_machine("1", price_usd_per_hour=6.0))
+    assert plan.cost_usd_per_hour == 6.0
+    known = a_purse(a_member(OTHER, 10, 4))
+    assert known.pays(plan, known)
+    assert not a_purse(a_member(OTHER, 10, 4.5)).pays(plan, known)
+    assert a_purse(a_member(OTHER, 10, 9), a_member(ME, 10, 6)).pays(plan, None)
