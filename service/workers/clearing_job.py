@@ -145,7 +145,7 @@ class Clearer:
             assert isinstance(step, PreparedLook)  # what is given up is always considered
             problem, budget = step.question.problem, tenant.policy.budget
             planned = _planned_fleet(tenant, problem)
-            if planned is None and tenant.wanted():
+            if not problem.models or (planned is None and tenant.wanted()):  # all sleep, or it seems to rent them
                 unfit.add(tenant.deployment_id)
                 continue
             purse = None if budget is None else budget.name
