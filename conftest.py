@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import Engine
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -24,6 +25,10 @@ ROOT: Final = Path(__file__).parent
 MOST_WORKERS: Final = 8
 # Second tier whole (`make test-all`): processes that die, connections that break, benchmarks that run.
 SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
+
+# A test is not to fail because the machine is busy.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -276,7 +276,9 @@ def test_the_outlook_is_of_what_was_watched(cloud: FakeCloud) -> None:
 
 
 def test_without_holdings_interruptions_are_those_that_are_assumed() -> None:
-    page = json.loads(sutler("market", "interruptions", "--contract", "spot", "--json").stdout)
+    result = sutler("market", "interruptions", "--contract", "spot", "--json")
+    assert result.exit_code == 0, result.stderr
+    page = json.loads(result.stdout)
     (kind,) = page["items"]
     assert (kind["contract"], kind["provider"], kind["machine_hours"]) == ("interruptible", None, 0)
     table = sutler("market", "interruptions")

@@ -11,7 +11,7 @@ from sutler.solver.plan import Plan, Replica, Robustness, Stage, WorkloadRate
 
 # What a document states otherwise than the record of its name.
 STATED_OTHERWISE = {"schema_", "id", "revision", "created_at", "models", "gpus", "market", "notes"}
-STATED_OTHERWISE |= {"calibration", "resilience", "validation", "availability"}
+STATED_OTHERWISE |= {"calibration", "resilience", "validation", "availability", "sleeping"}
 IN_THE_OBJECTIVE = {"value", "bound", "relative_gap", "optimum_value"}
 
 
