@@ -194,9 +194,9 @@ def test_a_model_that_wakes_where_nothing_is_for_rent_takes_nothing_from_the_oth
     sleepy.lives(300.0, BOTH)
     sleepy.lives(AFTER_S + 6 * TICK_S, {"chat": 22.0, "code": 0.0})
     world = sleepy.world
-    world.poll(*(offer.model_copy(update={"gpu": "rtx-4090", "available": 1}) for offer in world.offers))
+    world.poll(an_offer("tiny", gpu="rtx-4090", available=1, price_usd_per_hour=9.0))
     revisions = len(world.revisions)
-    verdict = sleepy.lives(TICK_S, {"chat": 22.0, "code": 10.0})
+    verdict = sleepy.lives(3 * TICK_S, {"chat": 30.0, "code": 10.0})
     assert verdict.state.status == "short"
     assert len(world.revisions) == revisions
     assert {replica.model for replica in world.plan.replicas} == {"chat"}
