@@ -203,6 +203,11 @@ class _Run:
         searched = needed or most >= self.consideration.least_net_usd
         if searched:
             self._add_changes(steady, relaxation)
+        if needed and steady.goal().lam_lower > 1 and not any(option.carries for option in self.options):
+            # of whole machines there may be none to spare, where fractions of them would do
+            bare = self._steady(self.problem.with_headroom(0.0))
+            if bare is not None:
+                self._add_changes(bare, relaxed(bare))
         if needed or self.consideration.is_issued_anyway or len(self.options) > 1:  # else, nothing is issued
             self._prove(steady, relaxation)
         if not searched:

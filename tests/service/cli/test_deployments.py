@@ -271,6 +271,7 @@ def test_a_deployment_without_a_plan_is_status_5(running: Running, name: str) ->
         ("holdings",),
         ("ack",),
         ("replan",),
+        ("wake",),
         ("watch",),
         ("watch", "--after", "3"),
         ("traffic",),
@@ -306,6 +307,15 @@ def test_a_replan_is_waited_for(running: Running, planned: str) -> None:
     job = printed("replan", planned)
     assert job["schema"] == "sutler/plan-job/v1"
     assert the_next_plan(running, planned, 2)["revision"] == 3
+
+
+def test_models_that_may_sleep_are_woken(running: Running, planned: str) -> None:
+    assert "no model of" in sutler("wake", planned).stderr
+    load = {**CHAT, "objective": {"kind": "min_cost"}}
+    running.put(f"/v1/deployments/{planned}", {"problem": load, "policy": {"sleep": {}}})
+    assert printed("wake", planned, "--model", "chat")["models"] == ["chat"]
+    assert sutler("wake", planned).stdout == f"{planned}: chat to be served.\n"
+    assert sutler("wake", planned, "--model", "chad").exit_code == 2
 
 
 def test_a_replan_without_a_market_is_status_4(running: Running, name: str) -> None:

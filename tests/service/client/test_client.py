@@ -104,6 +104,10 @@ def test_a_deployment_is_made_read_carried_out_and_changed(client: Either, name:
     second = client.current_plan(name, after=1, timeout_s=60)
     assert second is not None
     assert second.revision == 2
+    with pytest.raises(RefusedError, match="sleeps"):
+        client.wake(name)
+    client.apply(name, {**EXAMPLE, "objective": {"kind": "min_cost"}}, policy={"sleep": {}})
+    assert client.wake(name, "chat").models == ("chat",)
     assert [*client.decisions(name)]
     assert client.traffic(name).models
     bucket = {"input_tokens": 500, "output_tokens": 250, "requests": 10}

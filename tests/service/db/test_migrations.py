@@ -209,7 +209,8 @@ def test_what_stands_orders_for_the_traffic_that_is_there_as_before(new_database
     policies = "SELECT CAST(policy AS text) FROM deployment"
     before, new = (
         '{"window_s": 60, "automatic": false}',
-        '{"avoid_lost_s": 0, "calendar": [], "automatic": false, "lead_quantile": 0.9, "priority": 1}',
+        '{"avoid_lost_s": 0, "calendar": [], "automatic": false, "lead_quantile": 0.9, "sleep": {}, "season": false, '
+        '"most_stopped_fraction": 0.2, "most_started_machines": 1, "most_started_usd_per_hour": 1.0, "priority": 1}',
     )
     with opened(new_database) as engine:
         upgrade(engine)

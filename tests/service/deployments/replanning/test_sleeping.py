@@ -191,15 +191,27 @@ def test_of_two_models_one_sleeps_and_the_other_is_served() -> None:
 
 def test_a_model_that_wakes_where_nothing_is_for_rent_takes_nothing_from_the_others() -> None:
     sleepy = Sleepy(two_models())
-    sleepy.lives(300.0, BOTH)
-    sleepy.lives(AFTER_S + 6 * TICK_S, {"chat": 22.0, "code": 0.0})
+    sleepy.lives(3900.0, {"chat": 30.0, "code": 10.0})
+    sleepy.lives(AFTER_S + 6 * TICK_S, {"chat": 30.0, "code": 0.0})
     world = sleepy.world
-    world.poll(*(offer.model_copy(update={"gpu": "rtx-4090", "available": 1}) for offer in world.offers))
+    world.poll(an_offer("tiny", gpu="rtx-4090", available=1, price_usd_per_hour=9.0))
     revisions = len(world.revisions)
-    verdict = sleepy.lives(TICK_S, {"chat": 22.0, "code": 10.0})
+    verdict = sleepy.lives(3 * TICK_S, {"chat": 30.0, "code": 10.0})
     assert verdict.state.status == "short"
     assert len(world.revisions) == revisions
     assert {replica.model for replica in world.plan.replicas} == {"chat"}
+
+
+def test_a_model_that_wakes_is_served_without_room_to_spare_where_there_is_no_more() -> None:
+    """20 questions/s and 10 edits/s of 20 each, on the two machines that are left."""
+    sleepy = Sleepy(two_models())
+    sleepy.lives(300.0, {"chat": 20.0, "code": 10.0})
+    sleepy.lives(AFTER_S + 6 * TICK_S, {"chat": 20.0, "code": 0.0})
+    sleepy.world.poll(an_offer("tiny", gpu="rtx-4090", available=1, price_usd_per_hour=9.0))
+    sleepy.lives(TICK_S, {"chat": 19.0, "code": 10.0})
+    assert {replica.model for replica in sleepy.world.plan.replicas} == {"chat", "code"}
+    assert sleepy.world.plan.load_multiple is not None
+    assert 1.0 <= sleepy.world.plan.load_multiple < 1.2
 
 
 def test_only_models_that_are_named_sleep_and_all_wake_when_none_may() -> None:
