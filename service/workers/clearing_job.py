@@ -30,7 +30,7 @@ from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenant, p
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plans
 from sutler.service.translation.from_plan import issue_plan
-from sutler.service.workers.errors import StoppingError
+from sutler.service.workers.errors import SolverLostError, StoppingError
 from sutler.service.workers.replan_job import SLACK_S, Looker
 from sutler.solver.clearing import LEAST_GAIN, Claimant, Clearing, Fleet, Machines
 from sutler.solver.planner import nothing_for_rent
@@ -99,7 +99,7 @@ class Clearer:
                     await self._clear(connection, {tenant.deployment_id: tenant for tenant in tenants}, now)
         except DatabaseError:
             raise
-        except (StoppingError, _VoidError) as void:
+        except (SolverLostError, StoppingError, _VoidError) as void:
             logger.info("this clearing is void: %s", void)
             return
         except Exception:
