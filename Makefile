@@ -18,7 +18,8 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
-	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench sharing-bench what-if-bench offline-bench \
+	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
+	sharing-bench \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 

@@ -141,10 +141,15 @@ def table(seeds: int) -> Iterator[str]:
             for each in zip(*found, strict=True):
                 more = [one.usd / one.joint_usd - 1 for one in each if one.joint_usd]
                 mean = sum(one.served for one in each) / len(each)
-                parts += [f"{mean:.1f}", f"{sum(more) / len(more):.1%}", f"{max(more):.1%}"]
+                parts += [f"{mean:.1f}", _percent(sum(more) / len(more)), _percent(max(more))]
             seconds = [cleared.seconds for _, cleared in found]
             parts += [f"{sum(seconds) / seeds:.1f}", f"{max(seconds):.1f}"]
             yield f"| {deployments} | {machines_each:g} | {' | '.join(parts)} |"
+
+
+def _percent(fraction: float) -> str:
+    """A plan for all may be off by its gap, and no zero is negative."""
+    return f"{max(0.0, fraction):.1%}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

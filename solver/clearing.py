@@ -14,7 +14,7 @@ is among the proposals, and only what serves more or saves `LEAST_GAIN` moves an
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -69,13 +69,15 @@ class Fleet:
 class Claimant:
     """A problem with all that it may rent, also what others plan on; what it holds is among its offers.
 
-    `planned`: what it was to rent; None: nothing that serves it. `purse`: what it is paid from, with others.
+    `planned`: what it was to rent; None: nothing that serves it. `purse`: what it is paid from, with others. `own`:
+    offers that nobody else can rent.
     """
 
     problem: Problem
     planned: Fleet | None = None
     priority: int = 0
     purse: str | None = None
+    own: Collection[OfferKey] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def _supply(clearing: Clearing) -> _Lots:
     for claimant in clearing.claimants:
         gpus: dict[Lot, float] = {}
         for offer in claimant.problem.offers:
-            if not offer.held:
-                lot, units = _lot(offer), offer.available * (offer.gpus if offer.divisible else 1)
+            if not offer.held and _key(offer) not in claimant.own:
+                lot, units = _key(offer), offer.available * (offer.gpus if offer.divisible else 1)
                 found[lot] = min(found.get(lot, units), units)
                 if offer.machine_id is not None:
                     machine: Lot = (offer.provider, offer.machine_id)
@@ -134,7 +136,7 @@ def _supply(clearing: Clearing) -> _Lots:
     return found
 
 
-def _lot(offer: Offer) -> OfferKey:
+def _key(offer: Offer) -> OfferKey:
     return offer.provider, offer.offer_id, offer.contract
 
 
@@ -151,13 +153,15 @@ class _Bidder:
     _offers: dict[OfferKey, Offer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._offers = {_lot(offer): offer for offer in self.claimant.problem.offers if not offer.held}
+        self._offers = {_key(offer): offer for offer in self.claimant.problem.offers if not offer.held}
         if self.claimant.planned is not None:
             self.fleets.append(self.claimant.planned)
 
     def uses(self, fleet: Fleet | None) -> dict[Lot, float]:
         found: dict[Lot, float] = defaultdict(float)
         for one in () if fleet is None else fleet.machines:
+            if one.key in self.claimant.own:
+                continue
             offer = self._offers.get(one.key)
             found[one.key] += one.count * (one.gpus if offer is not None and offer.divisible else 1)
             if one.machine_id is not None:
@@ -188,7 +192,9 @@ class _Bidder:
         """What is held is paid for in any case."""
         if offer.held:
             return replace(offer, price_usd_per_hour=0.0)
-        lot, machine = _lot(offer), (offer.provider, offer.machine_id or "")
+        lot, machine = _key(offer), (offer.provider, offer.machine_id or "")
+        if lot in self.claimant.own:
+            return offer
         room = int(left[lot] + SLACK)
         if left.get(machine, offer.gpus) < offer.gpus:
             room = min(room, int(left[machine] + SLACK)) if offer.divisible else 0

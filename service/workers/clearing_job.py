@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -30,13 +30,14 @@ from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenant, p
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plans
 from sutler.service.translation.from_plan import issue_plan
-from sutler.service.workers.errors import StoppingError
+from sutler.service.workers.errors import SolverLostError, StoppingError
 from sutler.service.workers.replan_job import SLACK_S, Looker
 from sutler.solver.clearing import LEAST_GAIN, Claimant, Clearing, Fleet, Machines
 from sutler.solver.planner import nothing_for_rent
 from sutler.solver.problem import Problem
 
 TIME_LIMIT_S: Final = 60.0  # chosen: twenty deployments take a quarter of it
+PATIENCE: Final = timedelta(seconds=30)  # chosen: who come together are cleared together; few plans take longer
 MOST: Final = 50  # chosen: what is more keeps what it plans on, so that a clearing ends within its time
 GIVEN_UP: Final = "what is not held yet is shared out"
 
@@ -90,7 +91,7 @@ class Clearer:
         if not any(tenant.is_open(now) for tenant in tenants):
             self._calm = known
         seen = _state_of(tenants, now)
-        if seen == self._seen or any(tenant.is_planned_anew for tenant in tenants):
+        if seen == self._seen or await sharing.is_planning(connection, now - PATIENCE):
             return
         try:
             with translated():
@@ -98,7 +99,7 @@ class Clearer:
                     await self._clear(connection, {tenant.deployment_id: tenant for tenant in tenants}, now)
         except DatabaseError:
             raise
-        except (StoppingError, _VoidError) as void:
+        except (SolverLostError, StoppingError, _VoidError) as void:
             logger.info("this clearing is void: %s", void)
             return
         except Exception:
@@ -149,7 +150,9 @@ class Clearer:
                 unfit.add(tenant.deployment_id)
                 continue
             purse = None if budget is None else budget.name
-            wishes.append(_Wish(tenant, watched, Claimant(_beside_held(problem), planned, tenant.priority, purse)))
+            stated = step.assessed.stated
+            claimant = Claimant(_beside_held(problem), planned, tenant.priority, purse, stated)
+            wishes.append(_Wish(tenant, watched, claimant))
         return wishes, unfit
 
     async def _fleets(self, wishes: Sequence[_Wish], tenants: Mapping[UUID, Tenant]) -> Sequence[Fleet | None]:

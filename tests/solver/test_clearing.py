@@ -127,6 +127,15 @@ def test_no_machine_is_given_twice_and_what_was_cleared_stays(seed: int) -> None
     assert clear(Clearing(tuple(map(Claimant, asked, cleared)))) == cleared
 
 
+def test_machines_of_ones_own_are_no_matter_of_others() -> None:
+    stock = an_offer("stock", available=1, price_usd_per_hour=2.0)
+    asked = problems(Case(tuple(a_model(name, 10, LARGE) for name in "ab"), (stock,)))
+    own = {("acme", "stock", "on_demand")}
+    for stated, served in ((own, 2), ((), 1)):
+        cleared = clear(Clearing(tuple(Claimant(problem, own=stated) for problem in asked)))
+        assert sum(fleet is not None for fleet in cleared) == served
+
+
 def test_offers_of_many_machines_are_shared_by_number() -> None:
     many = an_offer("many", available=3, price_usd_per_hour=2.0)
     asked = problems(Case(tuple(a_model(name, rps, LARGE) for name, rps in (("a", 30), ("b", 30))), (many,)))

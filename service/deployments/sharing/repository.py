@@ -52,6 +52,10 @@ _PLANS_AND_HOLDINGS: Final = text("""
         count(*) FILTER (WHERE w.state ->> 'status' = 'short')
     FROM deployment d LEFT JOIN watch w ON w.deployment_id = d.id
 """)
+_IS_PLANNING: Final = text("""
+    SELECT EXISTS (SELECT 1 FROM plan WHERE deployment_id IS NOT NULL
+        AND status IN ('queued', 'running') AND created_at > :since)
+""")
 
 
 class Tenants:
@@ -138,6 +142,11 @@ async def lock(connection: AsyncConnection) -> None:
 async def plans_and_holdings(connection: AsyncConnection) -> tuple[Any, ...]:
     """What is another whenever a plan, a policy or what is held is, at little cost."""
     return tuple((await connection.execute(_PLANS_AND_HOLDINGS)).one())
+
+
+async def is_planning(connection: AsyncConnection, since: datetime) -> bool:
+    """Whether a plan of a deployment is being made that was asked for since."""
+    return bool(await connection.scalar(_IS_PLANNING, {"since": since}))
 
 
 async def is_only_one(connection: AsyncConnection) -> bool:

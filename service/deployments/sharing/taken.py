@@ -147,7 +147,8 @@ class Tenant:
     """A deployment: what its plan rents, what it holds, and by how much that has grown of late.
 
     `planned_usd_per_hour` and `held_usd_per_hour` are of all machines; None: it was never said what is held.
-    `lack_fraction`: of its load, what is not carried; 1: its plan serves nothing.
+    `lack_fraction`: of its load, what is not carried; 1: its plan serves nothing. `is_shared`: it is on the store's
+    market, not on one of its own. `is_planned_anew`: another plan of it is being made.
     """
 
     deployment_id: UUID
@@ -195,7 +196,7 @@ class Tenant:
         """Whether what it is to rent may still be changed for others' sake: its plan is to be carried out and not
         held yet, or it lacks something. Of one that never says what it holds, all may run once it is older than a
         plan takes to be carried out."""
-        if not self.is_shared or not self.policy.automatic:
+        if not self.is_shared or not self.policy.automatic or self.is_planned_anew:
             return False
         is_young = now < self.created_at + timedelta(seconds=self.policy.carry_out_s)
         is_known = self.held_usd_per_hour is not None or is_young or not self.rentals
@@ -241,7 +242,8 @@ def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
             return True
         return (claim.issued_at, claim.deployment_id) < (mine.issued_at, me)
 
-    return Taken(tuple(claim for tenant in by_id.values() for claim in tenant.claims() if counts(claim)))
+    others = [tenant for tenant in by_id.values() if tenant.is_shared]
+    return Taken(tuple(claim for tenant in others for claim in tenant.claims() if counts(claim)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,11 @@ def test_machines_without_a_name_are_counted_whoever_planned_first() -> None:
     assert left(taken_from(both, OTHER, NOW), an_offer(available=4)) == {"1": (2, 4)}
 
 
+def test_a_deployment_with_a_market_of_its_own_takes_nothing() -> None:
+    taken = taken_from([a_tenant(is_shared=False, grown={(KEY, 4): [(NOW, 1)]})], ME, NOW)
+    assert left(taken, an_offer(machine_id="host")) == {"1": (1, 4)}
+
+
 OLD, YOUNG = {"created_at": NOW - timedelta(days=1)}, {"created_at": NOW - MINUTE}
 
 
@@ -154,6 +159,7 @@ OLD, YOUNG = {"created_at": NOW - timedelta(days=1)}, {"created_at": NOW - MINUT
         (YOUNG, True),
         ({**YOUNG, "issued": -11 * MINUTE}, False),
         ({**YOUNG, "is_shared": False}, False),
+        ({**YOUNG, "is_planned_anew": True}, False),
         ({**YOUNG, "policy": PolicyDocument(automatic=False)}, False),
     ],
 )
