@@ -51,6 +51,10 @@ from sutler.solver.problem import Problem
 from sutler.solver.throughput.base import RatesAt
 from sutler.solver.throughput.mixes import mixes_of
 
+RARE = 0.99  # of a replica's time: less than this is worth a row
+_LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -141,6 +145,14 @@ class Polytope:
     def members(self) -> IntArray:
         """[models, V] how many workloads each column serves: more than one in a fixed mix."""
         return np.asarray(np.diff(self.mixed.indptr).reshape(-1, self.rate.shape[1]))
+
+    def busy_at_most(self, candidate: IntArray, column: IntArray, most_lam: float) -> FloatArray:
+        """[pairs] the share of its time that one replica needs for all that is asked of the column's workloads where
+        lam is `most_lam`; inf: for pairs of no rate, and where lam is not limited."""
+        rate = self.rate[candidate, column]
+        most = np.maximum(self.offered[self.candidates.model[candidate], column], 1e-300) * most_lam * (1 + _ROUNDING)
+        busy = np.divide(most, rate, out=np.full(rate.shape, np.inf), where=rate > 0)
+        return np.asarray(np.maximum(busy, _LEAST_BUSY))
 
     def shares_of(self, row: int) -> FloatArray:
         """[V] how much of the requests of each column of its model demand number `row` is."""
