@@ -558,9 +558,8 @@ class _Search:
             return
         value = objective_of(self.goal, fleet)
         if value < self.value:
-            if (
-                np.isfinite(bounds.most_lam) and not self.polytope.losses.of_any_machine
-            ):  # it may carry more than that
+            is_capped = np.isfinite(bounds.most_lam) and not self.polytope.losses.of_any_machine
+            if is_capped:  # it may carry more than the inequalities count
                 carried = FleetBounds(self.polytope).tighten(candidate, replicas.astype(np.float64), np.inf)
             routed = within(route(self.polytope, fleet), carried)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
