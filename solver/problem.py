@@ -191,6 +191,11 @@ class Offer:
     unfit_for: frozenset[tuple[str, Precision]] = frozenset()
     held: bool = False
 
+    @property
+    def host(self) -> str | None:
+        """What it fails and vanishes with: its host, or its machine where only that is stated; None: neither is."""
+        return self.host_id or self.machine_id
+
     def on_its_own(self) -> "Offer":
         """The offer without what else is on its machine."""
         return replace(self, machine_id=None, machine_gpus=None, gpu_ids=None)
@@ -237,12 +242,14 @@ class OfKind(Protocol):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`max_utilisation_fraction`: caps the load ceilings of all replicas, which latency limits set lower; None: 1.
+    `max_machines_per_host`: rented machines of one `Offer.host`; those of which none is stated are on their own.
 
     Shares are of the routed requests/s; a replica on machines of several contracts counts for each of them.
     """
 
     max_gpus: Mapping[str, int] = field(default_factory=dict)
     max_gpus_per_provider: Mapping[str, int] = field(default_factory=dict)
+    max_machines_per_host: int | None = None
     max_share_per_provider_fraction: float = 1.0
     max_share_per_contract_fraction: Mapping[Contract, float] = field(default_factory=dict)
     max_utilisation_fraction: float | None = None

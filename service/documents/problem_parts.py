@@ -326,6 +326,10 @@ class LimitsDocument(Document):
     """GPUs of a type."""
     max_gpus_per_provider: dict[Name, Count] = Field(default={})
     """GPUs of a provider."""
+    max_machines_per_host: Annotated[Count, Field(ge=1)] | None = None
+    """Rented machines of one host, so that its loss takes no more with it: of offers of a provider that state the
+    same `host_id`, or the same `machine_id` where they state no host; each slice counts as one. Where neither is
+    stated every machine is on a host of its own."""
     max_share_per_provider_fraction: PositiveFraction = 1.0
     """Share of the routed requests/s that one provider may serve."""
     max_share_per_contract_fraction: dict[ContractName, PositiveFraction] = Field(default={})

@@ -52,6 +52,8 @@ def _factor(polytope: Polytope, relaxation: Relaxation) -> float:
 
 def resource_unit(name: str) -> str:
     """The unit in which a resource row counts."""
+    if name.startswith("limit/max_machines_per_host/"):
+        return "machine"
     return {"budget": "usd_per_hour", "limit/max_power_watts": "watt"}.get(name, "gpu")
 
 

@@ -8,7 +8,7 @@ planned, until it has a fleet: what gives way first may uncover what comes next.
 Flow: planner.py -> here -> unserved_conflicts.py, elastic.py -> granting.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -153,7 +153,7 @@ def _stated_limit(problem: Problem, row: str) -> float | None:
     if kind in ("min_replicas", "min_on_demand_replicas"):
         return None
     by_key = getattr(problem.limits, kind)
-    stated: float | None = by_key[key] if key else by_key
+    stated: float | None = by_key[key] if isinstance(by_key, Mapping) else by_key
     return None if stated is None else float(stated)
 
 

@@ -64,6 +64,9 @@ def _with_limit(problem: Problem, name: str, needed: float) -> Problem:
         return _with_models(problem, lambda m: m.without_least_replicas() if m.name == key else m)
     limits = problem.limits
     value = needed if kind.endswith("_fraction") else _whole(needed)
+    if kind == "max_machines_per_host":  # one for all hosts, of which conflicts name those in the way
+        most = max(_whole(needed), limits.max_machines_per_host or 0)
+        return replace(problem, limits=replace(limits, max_machines_per_host=most))
     raised: dict[str, Any] = {kind: {**getattr(limits, kind), key: value} if key else needed}
     return replace(problem, limits=replace(limits, **raised))
 
@@ -143,7 +146,8 @@ def more_of(alike: Iterable[Offer], machines: int) -> Offer:
     """An offer of so many more machines like the cheapest of some offers, whole and on their own."""
     cheapest = min(alike, key=lambda offer: offer.price_usd_per_hour)
     name = f"{cheapest.offer_id} (more)"
-    return replace(cheapest.on_its_own(), offer_id=name, available=machines, divisible=False, held=False)
+    alone = replace(cheapest.on_its_own(), host_id=None)
+    return replace(alone, offer_id=name, available=machines, divisible=False, held=False)
 
 
 def _whole(gpus: float) -> int:

@@ -68,6 +68,7 @@ def without_limits(problem: Problem) -> Problem:
         problem.limits,
         max_gpus=dict.fromkeys(problem.limits.max_gpus, int(_WITHOUT_LIMIT)),
         max_gpus_per_provider=dict.fromkeys(problem.limits.max_gpus_per_provider, int(_WITHOUT_LIMIT)),
+        max_machines_per_host=None if problem.limits.max_machines_per_host is None else int(_WITHOUT_LIMIT),
         max_power_watts=None if problem.limits.max_power_watts is None else _WITHOUT_LIMIT,
     )
     return replace(problem, budget_usd_per_hour=None, limits=limits)

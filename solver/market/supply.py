@@ -125,7 +125,8 @@ def build_supply(problem: Problem) -> Supply:
     for pool, members in offers_of_pool.items():
         offers = [problem.offers[i] for i in members]
         is_free = tied.isdisjoint(members) and {i for i, _ in apart}.isdisjoint(members)
-        if _is_direct(offers) and is_free and not problem.limits.max_gpus_per_provider:
+        is_free &= not problem.limits.max_gpus_per_provider and problem.limits.max_machines_per_host is None
+        if _is_direct(offers) and is_free:
             price = offers[0].price_usd_per_hour / offers[0].gpus
             gpu_price[pool] = price
             for size in PIECE_SIZES:
@@ -221,17 +222,18 @@ def _supply_curve(problem: Problem, members: Iterable[int], pool: int) -> list[O
     A machine is rented only when all cheaper ones of its kind are: the curve is cut where their sum passes the
     budget. What is held is a kind of its own: it may be kept although others have become cheaper.
     """
-    merged: dict[tuple[bool, int, float, str], list[int]] = defaultdict(list)
+    by_host, limited = problem.limits.max_machines_per_host is not None, bool(problem.limits.max_gpus_per_provider)
+    merged: dict[tuple[bool, int, float, str, str], list[int]] = defaultdict(list)
     for index in members:
         offer = problem.offers[index]
-        merged[offer.held, offer.gpus, offer.price_usd_per_hour, offer.provider].append(index)
-    spent: dict[tuple[bool, int, str], float] = defaultdict(float)
+        host = (offer.host or "") if by_host else ""
+        merged[offer.held, offer.gpus, offer.price_usd_per_hour, offer.provider, host].append(index)
+    spent: dict[tuple[bool, int, str, str], float] = defaultdict(float)
     budget = float("inf") if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour * (1 + 1e-9)
-    limited = bool(problem.limits.max_gpus_per_provider)
     curve = []
-    for (held, gpus, price, provider), indices in sorted(merged.items()):
+    for (held, gpus, price, provider, host), indices in sorted(merged.items()):
         available = sum(problem.offers[i].available for i in indices)
-        kind = (held, gpus, provider if limited else "")
+        kind = (held, gpus, provider if limited or by_host else "", host)
         left = budget - spent[kind]
         affordable = available if price == 0 or left == float("inf") else int(max(0.0, left) / price)
         count = min(available, affordable, _most_machines(problem, problem.offers[indices[0]], gpus))

@@ -15,7 +15,7 @@ Everything is minimised; throughput is minimised as -lam.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from sutler.solver.candidates.enumerate import kv_network
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import MilpSolution, solve_lp, solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp
-from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
+from sutler.solver.polytope.relaxation import Relaxation, most_lam, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
 from sutler.solver.problem import Resilience
 from sutler.solver.progress import SecondsLeft
@@ -59,13 +59,12 @@ _CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors;
 
 # Inequalities on fleets take the place of routing in steps: on so many columns first, then on all survivors.
 _FLEET_STEPS = (40, 150, 500)  # about four times as many each, as a MILP takes more than proportionally longer
-_RESERVE_STEPS = 2  # of them where a reserve is kept: its MILPs are harder, and the proof needs its time
+_RESERVE_STEPS = _FLEET_STEPS[:1]  # where a reserve is kept: its MILPs are harder, and the proof needs its time
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched: no more than a step
 _FLEET_ROUNDS = 25  # of MILPs on one set of columns; each adds inequalities, and most sets need a few
 _FLEET_NODES = 500  # of a MILP without routing, whose nodes are quick
 _FLEET_GAP_SHARE = 0.5  # of the gap: the other half is for what the inequalities still claim too much
 _SPARE_ROOM = (1.0, 1.25, 1.6, 2.0, 3.0, 4.0)  # times the load: where to look for a first fleet with a reserve
-_OPEN_GAP_SHARE = 0.25  # of what is open, where a reserve is kept: early MILPs lack inequalities anyway
 _RELAXED_ROUNDS = 40  # of LPs, which are quicker than the MILPs that they spare: solves took half the time with them
 _RELAXED_CLOSE = 1e-5  # of lam, well below any gap that is asked for
 _LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
@@ -162,6 +161,8 @@ def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) ->
     Where lam is lam_max at most, a replica of a single column never serves more of it than all that is asked for:
     fractions of replicas that could serve more are worth no more than that.
     """
+    if polytope.problem.keeps_reserve:
+        return polytope, relaxation  # whose inequalities know it
     rate, alone = polytope.rate, (polytope.rate > 0).sum(axis=1, keepdims=True) == 1
     for _ in range(_NEEDED_ROUNDS):
         if not np.isfinite(most_lam(goal, relaxation)):
@@ -175,15 +176,6 @@ def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) ->
             break
         polytope, relaxation = needed, found
     return polytope, relaxation
-
-
-def most_lam(goal: Goal, relaxation: Relaxation) -> float:
-    """What no plan carries more of, or need not: where lam is worth nothing, its least is as good as any."""
-    if goal.lam_weight >= 0:
-        return goal.lam_lower
-    if goal.use_cost.any() or goal.rent_cost.any():
-        return np.inf
-    return relaxation.bound / goal.lam_weight
 
 
 def first_incumbent(polytope: Polytope, goal: Goal, seconds: float) -> Allocation | None:
@@ -321,6 +313,7 @@ class _Search:
     value: float = np.inf
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
+    claimed: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # the last fleet of a MILP
 
     def __post_init__(self) -> None:
         """What costs nothing is the best there is where no cost is negative, however the relaxation is rounded."""
@@ -335,12 +328,6 @@ class _Search:
         gap = self.relative_gap if relative_gap is None else relative_gap
         proven = max(self.bound, self.relaxation.bound)
         return bool(np.isfinite(self.value)) and self.value - proven <= gap * abs(self.value) + 1e-12
-
-    def open_gap(self) -> float:
-        """What the incumbent is away from what is proven, relative to it; 0 where there is none yet."""
-        if not np.isfinite(self.value) or self.value == 0:
-            return 0.0
-        return (self.value - max(self.bound, self.relaxation.bound)) / abs(self.value)
 
     def improve(self, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
         """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
@@ -412,14 +399,14 @@ class _Search:
     def prove_without_routing(self, node_limit: int | None) -> None:
         """Close the gap with inequalities on the fleet; every round is valid for the whole problem."""
         bounds = self._bounds()
-        if self.polytope.problem.keeps_reserve and self.incumbent is None:
-            self._start_from_spare_room(bounds)
+        keeps_reserve = self.polytope.problem.keeps_reserve
         if self.incumbent is not None:
             own = self.incumbent.replicas.astype(np.float64)
-            bounds.tighten(self.incumbent.candidate, own, np.inf)
-        steps = _FLEET_STEPS[:_RESERVE_STEPS] if self.polytope.problem.keeps_reserve else _FLEET_STEPS
-        for count in steps:
+            bounds.tighten(self.incumbent.candidate, own, bounds.most_lam)
+        for count in _RESERVE_STEPS if keeps_reserve else _FLEET_STEPS:
             self.improve_without_routing(bounds, count, _FLEET_NODES)
+            if keeps_reserve and self.incumbent is None:
+                self._start_from_spare_room(bounds)
             if self.closed() or self.seconds_left() <= 0:
                 return
             if len(bounds.undominated(self.survivors()[0])) <= _FEW_ENOUGH * count:
@@ -430,6 +417,9 @@ class _Search:
             chosen = bounds.undominated(self.survivors()[0])
             if not self._fleet_round(bounds, chosen, node_limit, covers_all=True):
                 break
+            if keeps_reserve and not self.polytope.losses.of_any_machine:
+                near = promising(self.polytope, self.relaxation, _FLEET_STEPS[0])
+                self._improve_among(bounds, np.union1d(near, self.claimed))
         if self.polytope.losses.of_any_machine and not self.closed():
             self._improve_packed(bounds, self.survivors()[0], node_limit)
 
@@ -454,7 +444,9 @@ class _Search:
 
     def _bounds(self) -> FleetBounds:
         """The inequalities that the relaxation knows."""
-        bounds = FleetBounds(self.polytope, list(self.relaxation.cuts))
+        keeps_reserve = self.polytope.problem.keeps_reserve
+        most = most_lam(self.goal, self.relaxation) if keeps_reserve else np.inf
+        bounds = FleetBounds(self.polytope, list(self.relaxation.cuts), most_lam=most)
         if not bounds.rows:
             bounds.add_relaxed(self.relaxation)
         return bounds
@@ -466,7 +458,7 @@ class _Search:
         if self.polytope.losses.of_any_machine and not self.closed():
             self._improve_packed(bounds, few, node_limit)
 
-    def _improve_among(self, bounds: FleetBounds, few: IntArray, node_limit: int) -> None:
+    def _improve_among(self, bounds: FleetBounds, few: IntArray, node_limit: int = _FLEET_NODES) -> None:
         self._cut_relaxed(bounds, np.intersect1d(few, self.survivors()[0]))
         for _ in range(_FLEET_ROUNDS):
             left = bounds.undominated(np.intersect1d(few, self.survivors()[0]))
@@ -496,7 +488,7 @@ class _Search:
         """Search for fleets that survive the loss of a machine as they are packed: what stood together on one whose
         loss is too much is to be spared by every fleet that uses it. That is more than must hold: nothing is
         proven."""
-        strict = FleetBounds(self.polytope, list(bounds.rows), is_strict=True)
+        strict = replace(bounds, rows=list(bounds.rows), is_strict=True)
         for _ in range(_FLEET_ROUNDS):
             known, left = len(strict.rows), strict.undominated(np.intersect1d(chosen, self.survivors()[0]))
             if len(left):
@@ -537,8 +529,8 @@ class _Search:
             rent_upper=rent_upper if covers_all else None,
         )
         close = gap = _FLEET_GAP_SHARE * self.relative_gap
-        if self.polytope.problem.keeps_reserve:
-            gap = max(close, _OPEN_GAP_SHARE * self.open_gap() if covers_all else _QUICK_GAP)
+        if self.polytope.problem.keeps_reserve and not covers_all:
+            gap = max(close, _QUICK_GAP)
         solution = solve_milp(program, relative_gap=gap, time_limit_s=self.seconds_left(), node_limit=node_limit)
         if covers_all:
             self.bound = max(self.bound, min(solution.bound, cutoff))
@@ -549,7 +541,7 @@ class _Search:
         replicas = np.maximum(solution.x[first : first + len(chosen)], 0.0)
         rented = solution.x[1:first].astype(np.int64)
         used = np.flatnonzero(replicas > 0)
-        claimed = float(solution.x[0])
+        claimed, self.claimed = float(solution.x[0]), chosen[used]
         known = len(bounds.rows)
         bounds.least_lam = 0.0 if self.incumbent is None else self.incumbent.lam
         carried = bounds.tighten(chosen[used], replicas[used], claimed, float(rented.sum()))
@@ -557,8 +549,7 @@ class _Search:
             self._cut_between(bounds, chosen[used], replicas[used])
         self._adopt(bounds, chosen[used], replicas[used].astype(np.int64), rented, carried)
         self.report("fleet bounds", self.value, max(self.bound, self.relaxation.bound))
-        is_open = covers_all and gap > close
-        return is_open or (len(bounds.rows) > known and carried < claimed * (1 - close))
+        return len(bounds.rows) > known and carried < claimed * (1 - close)
 
     def _adopt(
         self, bounds: FleetBounds, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float
@@ -574,6 +565,9 @@ class _Search:
             return
         value = objective_of(self.goal, fleet)
         if value < self.value:
+            is_capped = np.isfinite(bounds.most_lam) and not self.polytope.losses.of_any_machine
+            if is_capped:  # it may carry more than the inequalities count
+                carried = FleetBounds(self.polytope).tighten(candidate, replicas.astype(np.float64), np.inf)
             routed = within(route(self.polytope, fleet), carried)
             self.incumbent, self.value = replace(fleet, share=routed.share, lam=routed.lam), value
 

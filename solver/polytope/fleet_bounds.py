@@ -33,7 +33,7 @@ from scipy.sparse import csr_array
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.column_generation import FleetRow, Relaxation, demand_entries, gains, lam_column
 from sutler.solver.polytope.linear import LinearProgram, solve_lp
-from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.polytope.rows import RARE, Goal, Polytope
 from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, ones, stacked
 
 _NEW_PRICES = 1e-7  # relative: HiGHS's tolerance; prices that cut off less are those that are known
@@ -43,7 +43,8 @@ _MOST_COMPARISONS = 1e9  # some seconds; beyond that the larger MILP is the bett
 
 @dataclass(slots=True)
 class FleetBounds:
-    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest.
+    """The inequalities found so far. `least_lam`: only fleets that carry more are of interest; `most_lam`: none needs
+    to carry more, so that a replica earns nothing with what is beyond that.
 
     `is_strict`: more is asked than must hold: what fell together with a machine is spared wherever it is used, and of
     machines that several offers are slices of one slice is rented.
@@ -52,6 +53,7 @@ class FleetBounds:
     polytope: Polytope
     rows: list[FleetRow] = field(default_factory=list)
     least_lam: float = 0.0
+    most_lam: float = np.inf
     is_strict: bool = False
 
     @property
@@ -70,7 +72,8 @@ class FleetBounds:
             if normal @ duals <= 0:
                 duals[:num_demands] = np.maximum(np.abs(duals[:num_demands]), 1e-12)
                 duals[shares] = 0.0
-            self.rows.append(FleetRow(self._earned(self.polytope, models, duals / float(normal @ duals))))
+            earned = _earned(self.polytope, models, duals / float(normal @ duals), self.most_lam)
+            self.rows.append(FleetRow(earned))
 
     def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float, rented: float | None = None) -> float:
         """What the fleet may carry, so that what stands after each loss carries what it has to; adds the inequalities
@@ -79,15 +82,11 @@ class FleetBounds:
         `rented`: machines, of a fleet of whole replicas; None: losses of machines are not asked of it.
         """
         polytope, losses = self.polytope, self.polytope.losses
-        carried = self._tighten(polytope, candidate, replicas, lam)
+        carried = self._tighten(candidate, replicas, lam)
         if not losses.any:
             return carried
         after = polytope.without_shares()
-        needed, least = losses.needed(lam, polytope.scale_rps), np.inf
-        for stands in losses.stands:
-            left = replicas * stands[candidate]
-            if not np.array_equal(left, replicas):
-                least = min(least, self._tighten(after, candidate, left, needed, stands))
+        needed, least = losses.needed(lam, polytope.scale_rps), self._tighten_lost(after, candidate, replicas, lam)
         if losses.of_any_machine and rented is not None:
             for fallen in candidate.tolist():
                 least = min(least, self._tighten_after(after, candidate, replicas, needed, {fallen: 1}))
@@ -112,41 +111,42 @@ class FleetBounds:
         Ben-Ameur & Neto, Networks 2007)."""
         mean = (first + second) / 2
         used = np.flatnonzero(mean > 0)
-        self.tighten(used, mean[used], np.inf)
+        self.tighten(used, mean[used], self.most_lam)
 
-    def _tighten(
-        self,
-        polytope: Polytope,
-        candidate: IntArray,
-        replicas: FloatArray,
-        needed: float,
-        stands: BoolArray | None = None,
-    ) -> float:
-        """What replicas carry; `stands`: after which loss, None: before any."""
-        carried, losses = np.inf, self.polytope.losses
-        for models, own, prices in _carried(polytope, candidate, replicas):
+    def _tighten(self, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
+        """What replicas carry before any loss."""
+        carried = np.inf
+        for models, own, prices in _carried(self.polytope, candidate, replicas, self.most_lam):
             carried = min(carried, own)
-            if not own < needed * (1 - _NEW_PRICES):
-                continue
-            earned = self._earned(polytope, models, prices)
-            if stands is None:
-                self.rows.append(FleetRow(earned))
-            else:
-                fixed = losses.fixed(self.polytope.scale_rps)
-                self.rows.append(FleetRow(earned * stands, losses.lam_share, fixed))
+            if own < lam * (1 - _NEW_PRICES):
+                self.rows.append(FleetRow(_earned(self.polytope, models, prices, self.most_lam)))
         return carried
+
+    def _tighten_lost(self, after: Polytope, candidate: IntArray, replicas: FloatArray, lam: float) -> float:
+        """What replicas carry after the worst loss for them. Prices that show that one is too much for the fleet are
+        an inequality for each of its losses: what it would be changed to has the others to survive as well."""
+        losses, scale, least = self.polytope.losses, self.polytope.scale_rps, np.inf
+        needed, most = losses.needed(lam, scale), losses.needed(self.most_lam, scale)
+        hurting = losses.stands[~losses.stands[:, candidate[replicas > 0]].all(axis=1)]
+        for stands in hurting:
+            for models, own, prices in _carried(after, candidate, replicas * stands[candidate], most):
+                least = min(least, own)
+                if own < needed * (1 - _NEW_PRICES):
+                    earned, fixed = _earned(after, models, prices, most), losses.fixed(scale)
+                    self.rows += [FleetRow(earned * left, losses.lam_share, fixed) for left in hurting]
+        return least
 
     def _tighten_after(
         self, after: Polytope, candidate: IntArray, replicas: FloatArray, needed: float, fallen: Mapping[int, int]
     ) -> float:
         """What is carried after a loss of replicas, by candidate."""
         losses, counts = self.polytope.losses, np.array([float(fallen.get(c, 0)) for c in candidate.tolist()])
-        carried = np.inf
-        for models, own, prices in _carried(after, candidate, np.maximum(replicas - counts, 0.0)):
+        carried, most = np.inf, losses.needed(self.most_lam, self.polytope.scale_rps)
+        for models, own, prices in _carried(after, candidate, np.maximum(replicas - counts, 0.0), most):
             carried = min(carried, own)
             if not own < needed * (1 - _NEW_PRICES):
                 continue
-            earned = self._earned(after, models, prices)
+            earned = _earned(after, models, prices, most)
             falling = np.zeros(len(earned))
             falling[candidate] = earned[candidate] * counts
             fixed = losses.fixed(self.polytope.scale_rps)
@@ -164,12 +164,13 @@ class FleetBounds:
             self.rows.append(FleetRow(pieces, 0.0, 2.0, machine=1.0))
             return 0.0
         least, n = np.inf, machines
-        for models, own, prices in _carried(after, candidate, replicas):
+        for models, own, prices in _carried(after, candidate, replicas, self.most_lam):
             left = own * (1 - 1 / n)
             least = min(least, left)
             if not left < needed * (1 - _NEW_PRICES):
                 continue
-            earned, fixed = self._earned(after, models, prices), losses.fixed(self.polytope.scale_rps)
+            earned = _earned(after, models, prices, self.most_lam)
+            fixed = losses.fixed(self.polytope.scale_rps)
             if losses.load_rps is None:
                 slope = self.least_lam / (n * (n + 1))
                 fixed = slope * (2 * n + 1)
@@ -178,12 +179,6 @@ class FleetBounds:
                 fixed *= n / (n - 1) + 1 / (n - 1)
             self.rows.append(FleetRow(earned + slope * pieces, losses.lam_share, fixed, machine=slope))
         return least
-
-    def _earned(self, polytope: Polytope, models: IntArray, prices: FloatArray) -> FloatArray:
-        """[C] what a replica earns at `prices` [D + shares + flows], normalised over the demands and shares of these
-        models; those of prompts are negative numbers, as duals of the flow rows are."""
-        best = np.maximum(gains(polytope, prices).max(axis=1), 0.0)
-        return np.where(np.isin(polytope.candidates.model, models), best, 0.0)
 
     def undominated(self, chosen: IntArray) -> IntArray:
         """The chosen candidates that no single other beats in every inequality at no more of any resource.
@@ -255,7 +250,7 @@ class FleetBounds:
             row_lower=np.full(matrix.shape[0], -np.inf),
             row_upper=np.concatenate([fixed, polytope.limit, np.zeros(len(marked)), np.ones(tied.height)]),
             lower=np.concatenate([[goal.lam_lower], lower, np.zeros(fleet + len(marked))]),
-            upper=np.concatenate([[np.inf], upper, most, np.ones(len(marked))]),
+            upper=np.concatenate([[max(self.most_lam, goal.lam_lower)], upper, most, np.ones(len(marked))]),
             integer=np.concatenate([[False], np.ones(counted)]).astype(np.bool_),
         )
 
@@ -294,13 +289,30 @@ def _normal(polytope: Polytope, models: IntArray) -> FloatArray:
     return normal
 
 
-def _carried(
-    polytope: Polytope, candidate: IntArray, replicas: FloatArray
-) -> Iterator[tuple[IntArray, float, FloatArray]]:
-    """For every group of models: lam that the fleet's replicas carry, and the prices that prove it.
+def _earned(polytope: Polytope, models: IntArray, prices: FloatArray, most_lam: float) -> FloatArray:
+    """[C] what a replica earns at `prices` [D + shares + flows], normalised over the demands and shares of these
+    models, with no more of each column than is asked for; those of prompts are negative numbers, as duals of the flow
+    rows are."""
+    gained = np.maximum(gains(polytope, prices), 0.0)
+    if np.isfinite(most_lam):
+        each, columns = np.arange(gained.shape[0])[:, None], np.argsort(-gained, axis=1)
+        until = np.minimum(np.cumsum(polytope.busy_at_most(each, columns, most_lam), axis=1), 1.0)
+        best = (gained[each, columns] * np.diff(until, axis=1, prepend=0.0)).sum(axis=1)
+    else:
+        best = gained.max(axis=1)
+    return np.where(np.isin(polytope.candidates.model, models), best, 0.0)
 
-    The dual of the routing LP: minimise sum_c y[c] v[c] with v[c] at least what c earns on each column at the prices
-    p, q and sigma, v >= 0, and the coefficient of lam 1; p >= 0 without mixes, where no harm is in serving too much.
+
+def _carried(
+    polytope: Polytope, candidate: IntArray, replicas: FloatArray, most_lam: float
+) -> Iterator[tuple[IntArray, float, FloatArray]]:
+    """For every group of models: lam that the fleet's replicas carry, up to `most_lam` at least, and the prices that
+    prove it.
+
+    The dual of the routing LP: minimise sum_c y[c] v[c] + sum_c,w u[c, w] y[c] s[c, w] with v[c] + s[c, w] at least
+    what c earns on each column at the prices p, q and sigma, v >= 0, s >= 0, and the coefficient of lam 1; p >= 0
+    without mixes, where no harm is in serving too much. u: the share of its time that a replica needs for all that is
+    asked of a column; where that is all of its time there is no s.
     """
     num_demands, num_shares = len(polytope.demands), len(polytope.shares)
     prices = polytope.num_rate_rows
@@ -313,18 +325,24 @@ def _carried(
         asked = np.flatnonzero(normal)
         normalised = Entries(normal[asked], np.zeros(len(asked), dtype=np.int64), asked, 1)
         spent = Entries(np.full(pairs, -1.0), np.arange(pairs), part, pairs)
+        busy = polytope.busy_at_most(own[part], column, most_lam)
+        rare = np.flatnonzero(busy < RARE)
+        beyond = Entries(np.full(len(rare), -1.0), rare, np.arange(len(rare)), pairs)
+        extra = fleet + len(rare)
         of_demands = np.full(num_demands, -np.inf if (polytope.members[models] > 1).any() else 0.0)
         below_0 = np.full(num_shares + polytope.num_flows, -np.inf)
         program = LinearProgram(
-            cost=np.concatenate([np.zeros(prices), weights]),
-            matrix=stacked((prices, fleet), [[demand.transposed(pairs), spent], [normalised, None]]),
+            cost=np.concatenate([np.zeros(prices), weights, weights[part[rare]] * busy[rare]]),
+            matrix=stacked(
+                (prices, fleet, len(rare)), [[demand.transposed(pairs), spent, beyond], [normalised, None, None]]
+            ),
             row_lower=np.append(np.full(pairs, -np.inf), 1.0),
             row_upper=np.append(np.zeros(pairs), 1.0),
-            lower=np.concatenate([of_demands, below_0, np.zeros(fleet)]),
+            lower=np.concatenate([of_demands, below_0, np.zeros(extra)]),
             upper=np.concatenate(
-                [np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(fleet, np.inf)]
+                [np.full(num_demands, np.inf), np.zeros(prices - num_demands), np.full(extra, np.inf)]
             ),
-            integer=np.zeros(prices + fleet, dtype=np.bool_),
+            integer=np.zeros(prices + extra, dtype=np.bool_),
         )
         solution = solve_lp(program)
         assert solution.x is not None

@@ -21,13 +21,10 @@ from scipy.sparse import csr_array
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.column_generation import demand_entries, lam_column
 from sutler.solver.polytope.linear import LinearProgram, MilpSolution
-from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
+from sutler.solver.polytope.rows import RARE, Goal, Polytope, piece_groups
 from sutler.solver.polytope.sparse import Entries, column_of, diagonal, entries_of, ones, stacked
 
 _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for none
-_RARE = 0.99  # of a replica's time: less than this is worth a row
-_LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
-_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +117,8 @@ def build_milp(
 ) -> Milp:
     """The MILP over the chosen candidates, machine counts and lam within the given bounds."""
     part, column = np.nonzero(polytope.rate[chosen] > 0)
-    busy = _busy_at_most(polytope, chosen[part], column, most_lam)
-    rare = np.flatnonzero(busy < _RARE)
+    busy = polytope.busy_at_most(chosen[part], column, most_lam)
+    rare = np.flatnonzero(busy < RARE)
     groups, curves = _group_columns(polytope, chosen), polytope.curve_of
     rent, pairs, fleet = len(polytope.cost_rent), len(part), len(chosen)
     num_groups, num_curves = int(groups.max(initial=-1)) + 1, int(curves.max(initial=-1)) + 1
@@ -163,14 +160,6 @@ def build_milp(
     )
     cheapest_first = np.argsort(polytope.cost_rent, kind="stable")
     return Milp(program, chosen, part, column, curves, polytope.rent_upper, cheapest_first)
-
-
-def _busy_at_most(polytope: Polytope, candidate: IntArray, column: IntArray, most_lam: float) -> FloatArray:
-    """[pairs] the share of its time that one replica needs for all that is asked of the column's workloads."""
-    if not np.isfinite(most_lam):
-        return np.full(len(candidate), np.inf)
-    most = most_lam * polytope.offered[polytope.candidates.model[candidate], column]
-    return np.asarray(np.maximum(most * (1 + _ROUNDING) / polytope.rate[candidate, column], _LEAST_BUSY))
 
 
 def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_lam: float) -> Milp:

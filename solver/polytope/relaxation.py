@@ -25,7 +25,7 @@ from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import LinearProgram, LpSolution, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
 
-__all__ = ["Relaxation", "solve_relaxation"]
+__all__ = ["Relaxation", "most_lam", "solve_relaxation"]
 
 # Columns of each model and round, and rounds of inequalities, chosen: more columns make larger LPs, fewer more LPs.
 _OF_EACH_AND_ROUND = 12
@@ -40,14 +40,24 @@ def solve_relaxation(
 ) -> Relaxation:
     """The relaxation; to start from: candidates known to be useful, `columns` of another relaxation."""
     plain = relaxed_without_reserve(polytope, goal, start, columns)
-    if not polytope.problem.keeps_reserve or not np.isfinite(plain.objective):
+    carries_nothing = goal.lam_weight < 0 and plain.lam <= 0
+    if not polytope.problem.keeps_reserve or not np.isfinite(plain.objective) or carries_nothing:
         return plain
     useful = np.flatnonzero(plain.load > _PRICE_TOLERANCE)
     return _with_reserve(polytope, goal, plain, useful if start is None else np.union1d(useful, start))
 
 
+def most_lam(goal: Goal, relaxation: Relaxation) -> float:
+    """What no plan carries more of, or need not: where lam is worth nothing, its least is as good as any."""
+    if goal.lam_weight >= 0:
+        return goal.lam_lower
+    if goal.use_cost.any() or goal.rent_cost.any():
+        return np.inf
+    return relaxation.bound / goal.lam_weight
+
+
 def _with_reserve(polytope: Polytope, goal: Goal, plain: Relaxation, chosen: IntArray) -> Relaxation:
-    bounds = FleetBounds(polytope)
+    bounds = FleetBounds(polytope, most_lam=most_lam(goal, plain))
     bounds.add_relaxed(plain)
     master = _Master(polytope, goal, bounds)
     for _ in range(_MOST_ROUNDS):

@@ -16,7 +16,8 @@ Rows, by the names that plans use
     supply/<pool>/<size>          GPUs of all pieces of at least this size  <=  room for them on rented machines; of
                                   a size that fills a machine: of just this size  <=  machines of just this size
     budget                        sum price u + direct GPU prices and storage of y  <=  B
-    limit/<name>                  GPUs per type, GPUs per provider, replicas, watts, shares of the requests/s
+    limit/<name>                  GPUs per type and per provider, machines per host, replicas, watts, shares of the
+                                  requests/s
     (unnamed)                     slices of one machine, see market/supply.py
 
 With z = r/h this is the paper's MILP (Jiang et al., eqs. 1-7 and 8-12) written in rates: T = 1/lam turns its
@@ -50,6 +51,10 @@ from sutler.solver.polytope.losses import Losses, losses_of
 from sutler.solver.problem import Problem
 from sutler.solver.throughput.base import RatesAt
 from sutler.solver.throughput.mixes import mixes_of
+
+RARE = 0.99  # of a replica's time: less than this is worth a row
+_LEAST_BUSY = 1e-4  # coefficients below it are hard on HiGHS
+_ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,14 @@ class Polytope:
         """[models, V] how many workloads each column serves: more than one in a fixed mix."""
         return np.asarray(np.diff(self.mixed.indptr).reshape(-1, self.rate.shape[1]))
 
+    def busy_at_most(self, candidate: IntArray, column: IntArray, most_lam: float) -> FloatArray:
+        """[pairs] the share of its time that one replica needs for all that is asked of the column's workloads where
+        lam is `most_lam`; inf: for pairs of no rate, and where lam is not limited."""
+        rate = self.rate[candidate, column]
+        most = np.maximum(self.offered[self.candidates.model[candidate], column], 1e-300) * most_lam * (1 + _ROUNDING)
+        busy = np.divide(most, rate, out=np.full(rate.shape, np.inf), where=rate > 0)
+        return np.asarray(np.maximum(busy, _LEAST_BUSY))
+
     def shares_of(self, row: int) -> FloatArray:
         """[V] how much of the requests of each column of its model demand number `row` is."""
         columns = self.rate.shape[1]
@@ -218,6 +231,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
     rows.add("limit/max_power_watts", watts_use, watts_rent, power)
     _add_supply_rows(rows, supply, candidates)
     _add_gpu_limits(rows, problem, supply, gpus_use)
+    _add_host_limits(rows, problem, supply)
     _add_least_replicas(rows, problem, supply, candidates)
     for coupling in supply.couplings:
         terms = np.zeros(len(supply.classes))
@@ -370,6 +384,19 @@ def _add_gpu_limits(rows: _Rows, problem: Problem, supply: Supply, gpus_use: csr
         rows.add(f"limit/max_gpus_per_provider/{provider}", None, rent, most)
 
 
+def _add_host_limits(rows: _Rows, problem: Problem, supply: Supply) -> None:
+    most = problem.limits.max_machines_per_host
+    if most is None:
+        return
+    offers = [problem.offers[offer_class.offers[0][0]] for offer_class in supply.classes]
+    hosts = [f"{offer.provider}/{offer.host}" if offer.host is not None else "" for offer in offers]
+    count = np.array([offer_class.count for offer_class in supply.classes])
+    for host in sorted({*hosts} - {""}):
+        there = np.array([host == each for each in hosts])
+        if count[there].sum() > 1:
+            rows.add(f"limit/max_machines_per_host/{host}", None, there.astype(np.float64), most)
+
+
 def _add_least_replicas(rows: _Rows, problem: Problem, supply: Supply, candidates: Candidates) -> None:
     nothing = np.zeros(len(supply.classes))
     is_taken = np.array([pool.contract == "interruptible" for pool in supply.pools] + [False])
@@ -386,7 +413,7 @@ def _supply_curves(problem: Problem, supply: Supply) -> IntArray:
     tied = {index for coupling in supply.couplings for index, _ in coupling.terms}
     numbers: dict[tuple[int, int, bool], int] = {}
     curve = np.full(len(supply.classes), -1, dtype=np.int64)
-    if problem.limits.max_gpus_per_provider:
+    if problem.limits.max_gpus_per_provider or problem.limits.max_machines_per_host is not None:
         return curve
     for index, offer_class in enumerate(supply.classes):
         if index not in tied:

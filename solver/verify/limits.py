@@ -21,11 +21,18 @@ def broken_limits(view: PlanView) -> Iterator[str]:
         yield f"power_watts: {watts!r}, expected at most max_power_watts {limits.max_power_watts!r}"
     by_gpu: Counter[str] = Counter()
     by_provider: Counter[str] = Counter()
-    for rental in view.plan.rentals:
+    by_host: Counter[str] = Counter()
+    for rental, offer in zip(view.plan.rentals, view.offers, strict=True):
+        if offer.host is not None:
+            by_host[f"{offer.provider}/{offer.host}"] += rental.count
         by_gpu[rental.gpu] += rental.gpus * rental.count
         by_provider[rental.provider] += rental.gpus * rental.count
     yield from _too_many("max_gpus", by_gpu, limits.max_gpus)
     yield from _too_many("max_gpus_per_provider", by_provider, limits.max_gpus_per_provider)
+    most = limits.max_machines_per_host
+    for host, machines in by_host.items():
+        if most is not None and machines > most:
+            yield f"rentals: {machines} machines on host {host!r}, expected at most max_machines_per_host {most}"
     yield from _lopsided(view)
     yield from _too_few(view)
 

@@ -174,6 +174,9 @@ def _price(problem: Problem, machines: tuple[Machine, ...]) -> Price | None:
     usd_per_hour = watts = 0.0
     by_gpu: Counter[str] = Counter()
     by_provider: Counter[str] = Counter()
+    by_host = Counter(
+        (offer.provider, offer.host) for offer in (problem.offers[m.offer] for m in machines) if offer.host
+    )
     for machine in machines:
         offer = problem.offers[machine.offer]
         usd_per_hour += offer.price_usd_per_hour * machine.gpus / offer.gpus
@@ -186,6 +189,7 @@ def _price(problem: Problem, machines: tuple[Machine, ...]) -> Price | None:
         and (limits.max_power_watts is None or watts <= limits.max_power_watts)
         and all(gpus <= limits.max_gpus.get(gpu, gpus) for gpu, gpus in by_gpu.items())
         and all(gpus <= limits.max_gpus_per_provider.get(name, gpus) for name, gpus in by_provider.items())
+        and all(count <= (limits.max_machines_per_host or count) for count in by_host.values())
     )
     return Price(usd_per_hour, watts) if within else None
 

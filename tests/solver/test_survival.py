@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
+from sutler.solver.explanation.granting import granted
 from sutler.solver.plan import Loss, Plan
 from sutler.solver.problem import Limits, LossKind, ObjectiveKind, Offer, Problem, Resilience
 from sutler.solver.strategies.registry import compare
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer, measured, random_problem
 from tests.looped import for_each
+from tests.solver.brute_force import optimum
 from tests.solver.planning_builders import about
 from tests.solver.scenarios import least_value
 
@@ -164,6 +166,58 @@ def test_a_floor_that_there_is_no_room_for_is_named() -> None:
         0.0,
     )
     assert "not interruptible" in conflict.remedy
+
+
+def on_hosts(most: int | None, *, elsewhere: bool = True) -> Problem:
+    """Three of a at host h for 1, 1 and 1.5 $/h, one at k for 2, and one whose host nobody states for 3."""
+    placed_at = [(1.0, "h"), (1.0, "h"), (1.5, "h"), (2.0, "k"), (3.0, None), (3.0, None)]
+    offers = [an_offer("a", price=usd, offer_id=f"o{i}", host_id=host) for i, (usd, host) in enumerate(placed_at)]
+    return a_problem(
+        offers=offers if elsewhere else offers[:4],
+        rows=[measured("a", {"w1": 5.0})],
+        objective="min_cost",
+        models=[a_model(a_workload("w1", demand=13.0))],
+        limits=Limits(max_machines_per_host=most),
+    )
+
+
+@pytest.mark.parametrize(("most", "usd"), [(None, 3.5), (3, 3.5), (2, 4.0), (1, 6.0)])
+def test_no_host_has_more_machines_than_it_may(most: int | None, usd: float) -> None:
+    plan = solve(on_hosts(most))
+    assert (plan.status, plan.value) == ("optimal", about(usd))
+    assert ("limit/max_machines_per_host/cloud/h" in {one.constraint for one in plan.binding}) == (usd > 3.5)
+    at_h = sum(rental.count for rental in plan.rentals if rental.offer_id in ("o0", "o1", "o2"))
+    less = replace(on_hosts(most), limits=Limits(max_machines_per_host=at_h - 1 or None))
+    said = f"rentals: {at_h} machines on host 'cloud/h', expected at most max_machines_per_host {at_h - 1}"
+    assert verify(less, plan) == ((said,) if at_h > 1 else ())
+
+
+def test_a_limit_on_hosts_that_leaves_too_few_is_named_and_what_is_asked_for_is_enough() -> None:
+    problem = on_hosts(1, elsewhere=False)
+    plan = solve(problem)
+    (conflict,) = plan.conflicts
+    stated = (conflict.constraint, conflict.needed, conflict.available, conflict.unit)
+    assert stated == ("limit/max_machines_per_host/cloud/h", 2.0, 1.0, "machine")
+    changed = granted(problem, plan.conflicts)
+    assert changed is not None
+    assert solve(changed).status == "optimal"
+
+
+@pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
+@for_each("seed", range(20), quick=2)
+def test_plans_spread_over_hosts_are_the_best_there_are(seed: int, objective: ObjectiveKind) -> None:
+    problem, draw = random_problem(seed, objective), Random(seed)
+    offers = tuple(
+        offer if offer.machine_id else replace(offer, host_id=draw.choice(["h", "k", None]))
+        for offer in problem.offers
+    )
+    problem = replace(
+        problem, offers=offers, limits=replace(problem.limits, max_machines_per_host=draw.choice([1, 2]))
+    )
+    problem = replace(problem, options=replace(problem.options, relative_gap=GAP, alternatives=False))
+    plan, best = solve(problem), optimum(problem)
+    assert plan.status == ("infeasible" if best.value is None else "optimal")
+    assert plan.value == (None if best.value is None else pytest.approx(best.value, rel=2 * GAP))
 
 
 @pytest.mark.parametrize("kind", KINDS)

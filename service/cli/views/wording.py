@@ -19,6 +19,7 @@ _UNIT_WORDS = {
     "watt": "W",
     "gpu": "GPU",
     "gpus": "GPU",
+    "machine": "machines",
     "gb_per_s": "GB/s",
 }
 
