@@ -16,6 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -177,13 +178,18 @@ class _Bidder:
             return False
         offers = [self._offered(offer, prices, left) for offer in self.claimant.problem.offers]
         problem = replace(self.claimant.problem, offers=tuple(offer for offer in offers if offer.available > 0))
+        budget = problem.budget_usd_per_hour
+        most_usd = min(inf if budget is None else budget, left.get(("purse", self.claimant.purse or ""), inf))
+        if not problem.objective.maximises_rate:  # surcharges are no money that is spent
+            limit = None if prices or most_usd == inf else max(0.0, most_usd)
+            problem = replace(problem, budget_usd_per_hour=limit)
         fleet = self._best(problem)
         if fleet is None and problem.objective.headroom_fraction > 0 and not prices:
             fleet = self._best(problem.with_headroom(0.0))
         if self.best is None:
             self.best = fleet
         self.proposed = fleet
-        if fleet is None or fleet in self.fleets:
+        if fleet is None or fleet in self.fleets or fleet.usd_per_hour > most_usd + SLACK:
             return False
         self.fleets.append(fleet)
         return True
@@ -294,7 +300,9 @@ class _Level:
         short = self._short_usd()
         usd = [short] * len(self.bidders)
         for row, bidder in enumerate(self.bidders):
-            if bidder.proposed is not None:
+            if bidder.claimant.problem.objective.maximises_rate:
+                usd[row] = 0.0
+            elif bidder.proposed is not None:
                 surcharge = sum(prices.get(lot, 0.0) * amount for lot, amount in bidder.uses(bidder.proposed).items())
                 usd[row] = min(short, self._counted_usd(bidder.proposed) + surcharge)
         return sum(usd) - sum(price * max(0.0, self.left[lot]) for lot, price in prices.items())

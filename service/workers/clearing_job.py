@@ -78,6 +78,7 @@ class Clearer:
     looker: Looker
     _seen: object = None
     _calm: object = None
+    _lost: object = None
 
     async def clear(self, connection: AsyncConnection) -> None:
         """Clears the market, where plans or holdings have changed since the last time. Raises DatabaseError."""
@@ -99,9 +100,14 @@ class Clearer:
                     await self._clear(connection, {tenant.deployment_id: tenant for tenant in tenants}, now)
         except DatabaseError:
             raise
-        except (SolverLostError, StoppingError, _VoidError) as void:
+        except (StoppingError, _VoidError) as void:
             logger.info("this clearing is void: %s", void)
             return
+        except SolverLostError as lost:
+            logger.warning("the market could not be cleared: %s", lost)
+            if self._lost != seen:  # once more: it may have been killed
+                self._lost = seen
+                return
         except Exception:
             logger.exception("the market could not be cleared")
         self._seen = seen

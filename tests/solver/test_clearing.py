@@ -144,3 +144,21 @@ def test_offers_of_many_machines_are_shared_by_number() -> None:
     assert counts == [2]
     offers: list[Offer] = [offer for problem in asked for offer in problem.offers]
     assert {offer.available for offer in offers} == {3}
+
+
+def test_every_problem_keeps_its_own_budget() -> None:
+    """The second would have to take the small ones for 2.7 where the first kept the large one."""
+    first, second = problems(
+        Case((a_model("a", 10, {**LARGE, **SMALL}), a_model("b", 10, {**LARGE, **SMALL})), ONE_LARGE)
+    )
+    second = replace(second, budget_usd_per_hour=2.2)
+    assert list(map(names, clear(Clearing((Claimant(first, PLANNED), Claimant(second)))))) == [SMALL_ONES, {"large"}]
+
+
+def test_what_serves_the_most_is_shared_with_what_serves_a_load() -> None:
+    """Within its budget the first could have both; one of them serves the second."""
+    both = a_machine("one", "h100-sxm", 2.0), a_machine("two", "h100-sxm", 2.0)
+    first, second = problems(Case((a_model("a", 10, LARGE), a_model("b", 10, LARGE)), both))
+    first = replace(first, objective=replace(first.objective, kind="max_throughput"), budget_usd_per_hour=5.0)
+    cleared = clear(Clearing((Claimant(first, a_fleet(4.0, "one", "two")), Claimant(second))))
+    assert sorted(len(names(fleet)) for fleet in cleared) == [1, 1]
