@@ -3,8 +3,8 @@
 Only outputs matter to that data source; there are no resources. All maps have one exact type each, so `for_each`
 works on them and a null is a null of its type. `rentals`, `replicas` and `routing` hold what somebody has to act on;
 what moves with every plan (prices, utilisation, rates) stands beside them under the same keys, in `rental_figures`
-and `replica_figures`. `kv_transfers`, `power_caps` and `sleeping` are outputs of their own, so that plans without
-them are to Terraform what they were before there were any.
+and `replica_figures`. `kv_transfers`, `power_caps`, `sleeping` and `routing_after_losses` are outputs of their own, so
+that plans without them are to Terraform what they were before there were any.
 
 State format: https://github.com/hashicorp/terraform/blob/v1.4.0/internal/states/statefile/version4.go
 Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md
@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
 from sutler.service.deployments.diff.stable_ids import KeyedPlan, KeyedReplica, KeyedRoute, keyed, power_caps
@@ -65,6 +66,14 @@ _KV_TRANSFER: Final[dict[str, Type]] = {
     "fraction": "number",
 }
 _SLEEPING: Final[dict[str, Type]] = {"starts_in_s": "number"}
+_AFTER_LOSS: Final[dict[str, Type]] = {
+    "kind": "string",
+    "name": "string",
+    "lost": ["list", "string"],
+    "carried_fraction": "number",
+    "routing": ["map", ["object", _ROUTE]],
+    "kv_transfers": ["map", ["object", _KV_TRANSFER]],
+}
 _POWER_CAP: Final[dict[str, Type]] = {"watts": ["map", "number"]}
 _RENTAL_FIGURES: Final[dict[str, Type]] = {"price_usd_per_hour": "number", "storage_usd_per_hour": "number"}
 _REPLICA_FIGURES: Final[dict[str, Type]] = {
@@ -143,6 +152,7 @@ def _outputs(plan: PlanDocument, parts: KeyedPlan, deployment: str) -> dict[str,
         "kv_transfers": _map_of(_KV_TRANSFER, _transfers(parts)),
         "power_caps": _map_of(_POWER_CAP, _caps(parts)),
         "sleeping": _map_of(_SLEEPING, {one.model: _values(_SLEEPING, one) for one in plan.sleeping}),
+        "routing_after_losses": _map_of(_AFTER_LOSS, _after_losses(plan)),
     }
 
 
@@ -233,6 +243,23 @@ def _transfers(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
         )
         for one in parts.transfers
     }
+
+
+def _after_losses(plan: PlanDocument) -> dict[str, dict[str, Any]]:
+    """Of the losses that the plan is to survive: what falls, and where requests are sent then."""
+    found = {}
+    for loss in plan.losses:
+        if not loss.routing:
+            continue
+        parts = keyed(plan.model_copy(update={"routing": loss.routing, "kv_transfers": loss.kv_transfers}))
+        found[f"{loss.kind}/{quote(loss.name, safe='')}"] = _values(
+            _AFTER_LOSS,
+            loss,
+            lost=[part.key for part in parts.replicas if part.replica.id in loss.replicas],
+            routing={route.key: _route(route) for route in parts.routes},
+            kv_transfers=_transfers(parts),
+        )
+    return found
 
 
 def _caps(parts: KeyedPlan) -> dict[str, dict[str, Any]]:

@@ -1,11 +1,12 @@
 """Where requests go: the plan's fractions, as weights by replica for each model and workload."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
+from sutler.service.documents.plan import KvTransferDocument, RouteDocument
 from sutler.service.export.layout import Layout
 
 
@@ -36,23 +37,41 @@ def machine_endpoints(layout: Layout) -> dict[str, ReplicaAddress]:
 def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) -> dict[str, Any]:
     """Returns the weights as planned, those of a workload summing to 1; `replicas` says where those that run listen.
 
-    `sleeping`: after how many seconds to ask again for a model that nothing runs for.
-    `hand_over`: by model, workload and prefill replica, which share of all requests goes on to which decode replica.
+    `sleeping`: after how many seconds to ask again for a model that nothing runs for. `after_losses`: for each loss that
+    the plan is to survive, the weights to switch to, worst first.
     """
-    weights: dict[str, dict[str, dict[str, float]]] = {}
-    for route in layout.plan.routing:
-        weights.setdefault(route.model, {})[route.workload] = dict(route.fractions)
-    hand_over: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for one in layout.plan.kv_transfers:
-        of_workload = hand_over.setdefault(one.model, {}).setdefault(one.workload, {})
-        of_workload.setdefault(one.prefill, {})[one.decode] = one.fraction
-    sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in layout.plan.sleeping}
+    plan = layout.plan
+    sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in plan.sleeping}
+    after_losses = [
+        {
+            "kind": loss.kind,
+            "name": loss.name,
+            "lost": list(loss.replicas),
+            "carried_fraction": loss.carried_fraction,
+            **_sent(loss.routing, loss.kv_transfers),
+        }
+        for loss in plan.losses
+        if loss.routing
+    ]
     return {
         "schema": "sutler/router/v1",
-        "plan": str(layout.plan.id),
-        "revision": layout.plan.revision,
-        "weights": weights,
-        **({"hand_over": hand_over} if hand_over else {}),
+        "plan": str(plan.id),
+        "revision": plan.revision,
+        **_sent(plan.routing, plan.kv_transfers),
         **({"sleeping": sleeping} if sleeping else {}),
+        **({"after_losses": after_losses} if after_losses else {}),
         "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
     }
+
+
+def _sent(routing: Iterable[RouteDocument], kv_transfers: Iterable[KvTransferDocument]) -> dict[str, Any]:
+    """Weights by model, workload and replica; `hand_over`: by model, workload and prefill replica, which share of all
+    requests goes on to which decode replica."""
+    weights: dict[str, dict[str, dict[str, float]]] = {}
+    for route in routing:
+        weights.setdefault(route.model, {})[route.workload] = dict(route.fractions)
+    hand_over: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for one in kv_transfers:
+        of_workload = hand_over.setdefault(one.model, {}).setdefault(one.workload, {})
+        of_workload.setdefault(one.prefill, {})[one.decode] = one.fraction
+    return {"weights": weights, **({"hand_over": hand_over} if hand_over else {})}

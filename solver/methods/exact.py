@@ -59,7 +59,7 @@ _CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors;
 
 # Inequalities on fleets take the place of routing in steps: on so many columns first, then on all survivors.
 _FLEET_STEPS = (40, 150, 500)  # about four times as many each, as a MILP takes more than proportionally longer
-_RESERVE_STEPS = _FLEET_STEPS[:1]  # where a reserve is kept: its MILPs are harder, and the proof needs its time
+_RESERVE_STEPS = _FLEET_STEPS[:2]  # where a reserve is kept: its MILPs are harder, and the proof needs its time
 _FEW_ENOUGH = 3  # survivors per column of the last step at which all of them are searched: no more than a step
 _FLEET_ROUNDS = 25  # of MILPs on one set of columns; each adds inequalities, and most sets need a few
 _FLEET_NODES = 500  # of a MILP without routing, whose nodes are quick
@@ -520,10 +520,12 @@ class _Search:
         self, bounds: FleetBounds, chosen: IntArray, node_limit: int | None, *, covers_all: bool
     ) -> bool:
         """One MILP over the fleet alone. True where its answer taught something: it carries less than claimed."""
-        cutoff = self._cutoff()
+        cutoff, goal = self._cutoff(), self.goal
+        if np.isfinite(cutoff) and np.isfinite(most_lam(goal, self.relaxation)) and goal.lam_weight < 0:
+            goal = replace(goal, lam_lower=max(goal.lam_lower, cutoff / goal.lam_weight))  # or it is no better
         _, rent_lower, rent_upper = self.survivors()
         program = bounds.program(
-            self.goal,
+            goal,
             chosen,
             rent_lower=rent_lower if covers_all else None,
             rent_upper=rent_upper if covers_all else None,

@@ -26,9 +26,9 @@ def wrong_losses(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[st
     if len(stated) < len(view.plan.losses):
         yield f"losses: {[(loss.kind, loss.name) for loss in view.plan.losses]}, expected each once"
         return
-    whole = True
+    whole, fallen = True, {kind: _fallen(view, kind) for kind in KINDS}
     for kind in KINDS:
-        expected, found = _fallen(view, kind), {name for own, name in stated if own == kind}
+        expected, found = fallen[kind], {name for own, name in stated if own == kind}
         if kind in view.problem.resilience.survive:
             wanted = set(expected)
         else:
@@ -44,7 +44,7 @@ def wrong_losses(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[st
                     f"{sorted(expected[name])}"
                 )
     if whole:
-        yield from _wrong_rest(view, sustained)
+        yield from _wrong_rest(view, sustained, fallen)
 
 
 def _fallen(view: PlanView, kind: LossKind) -> dict[str, set[str]]:
@@ -67,7 +67,9 @@ def _fallen(view: PlanView, kind: LossKind) -> dict[str, set[str]]:
     return fallen
 
 
-def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str]:
+def _wrong_rest(
+    view: PlanView, sustained: dict[str, Sustained], fallen_with: Mapping[LossKind, Mapping[str, set[str]]]
+) -> Iterator[str]:
     """Checks what is carried: by the routing that is stated, if any, and that it is no more than any carries."""
     asked = view.problem.resilience
     least = asked.load_fraction * (1 - RATE_TOLERANCE)
@@ -94,7 +96,7 @@ def _wrong_rest(view: PlanView, sustained: dict[str, Sustained]) -> Iterator[str
         if loss.carried_fraction > most * (1 + _LOAD_TOLERANCE):
             yield f"{path}.carried_fraction: {loss.carried_fraction!r}, expected no more than {most!r}"
         if loss.kind not in asked.survive:
-            worst = min(most_after(fallen) for fallen in _fallen(view, loss.kind).values())
+            worst = min(most_after(fallen) for fallen in fallen_with[loss.kind].values())
             if loss.carried_fraction > worst + _LOAD_TOLERANCE:
                 yield f"{path}.carried_fraction: {loss.carried_fraction!r}, expected the worst of its kind, {worst!r}"
         if bool(loss.routing) != (loss.kind in asked.survive):

@@ -22,6 +22,7 @@ from tests.service.deployments.diff.fleets import (
     an_infeasible_fleet,
     one_replica_each,
 )
+from tests.service.surviving import SURVIVING, on_two_providers
 
 # Solved problems, one GPU up to pipelines over several machines.
 SOLVED = sorted((Path(__file__).parents[1] / "export" / "plans").glob("*.json"))
@@ -51,6 +52,19 @@ def misfits(value: object, kind: Any, path: str = "") -> list[str]:
         return [f"{path}: {value.keys() ^ inner.keys()}"]
     kinds = inner if name == "object" else dict.fromkeys(value, inner)
     return [found for key, member in value.items() for found in misfits(member, kinds[key], f"{path}.{key}")]
+
+
+def test_it_says_where_requests_go_after_each_loss_by_the_keys_of_what_is_left() -> None:
+    plan = on_two_providers(**SURVIVING)
+    outputs = state(plan)["outputs"]
+    after, replicas = outputs["routing_after_losses"], outputs["replicas"]["value"]
+    assert misfits(after["value"], after["type"]) == []
+    assert set(after["value"]) == {"provider/p", "provider/q"}
+    for loss in after["value"].values():
+        assert loss["lost"]
+        assert all(key.startswith(f"{loss['name']}/") for lost in loss["lost"] for key in replicas[lost]["rentals"])
+        assert set(loss["routing"]["chat/w"]["fractions"]) == set(replicas) - set(loss["lost"])
+    assert values(on_two_providers())["routing_after_losses"] == {}
 
 
 def test_it_is_a_state_of_version_4_without_resources() -> None:

@@ -1,50 +1,16 @@
 """What is lost on the way through a simulation: who falls, what is served meanwhile, and how it goes on."""
 
-from typing import Any
-
 import pytest
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.plan import PlanDocument
-from sutler.service.documents.problem import ProblemDocument
-from sutler.service.documents.validation import validate
-from sutler.service.library.planning import plan as planned
 from sutler.service.library.simulating import simulate
 from sutler.service.simulation.losing import losing_of, lost
-from tests.service.builders import a_snapshot, an_offer
-
-
-def a_plan(**others: Any) -> PlanDocument:
-    """Llama 3.1 8B on single H100 of two providers, at 30 requests/s."""
-    offers = [
-        an_offer(
-            provider=name,
-            offer_id=name,
-            gpus=1,
-            available=6,
-            price_usd_per_hour=price,
-            region="r",
-            contract=contract,
-        )
-        for name, price, contract in (("p", 2.0, "on_demand"), ("q", 2.1, "interruptible"))
-    ]
-    workload = {"name": "w", "input_tokens": 800, "output_tokens": 150, "rate_rps": 30.0}
-    document = {
-        "objective": {"kind": "min_cost"},
-        "models": [{"name": "chat", "model": "llama-3.1-8b", "workloads": [workload]}],
-        "market": {"offers": a_snapshot(*offers), "filter": {"contracts": ["on_demand", "interruptible"]}},
-        "solver": {"alternatives": False},
-        **others,
-    }
-    return planned(validate(ProblemDocument, document))
-
-
-SURVIVING: dict[str, Any] = {"resilience": {"survive": "provider", "load_fraction": 0.8, "detection_s": 20.0}}
+from tests.service.surviving import SURVIVING, on_two_providers
 
 
 @pytest.mark.parametrize("name", ["p", "q"])
 def test_a_plan_that_survives_carries_its_share_from_the_detection_on(name: str) -> None:
-    plan = a_plan(**SURVIVING)
+    plan = on_two_providers(**SURVIVING)
     found = simulate(plan, duration_s=200.0, lose=f"provider={name}@60").loss
     assert found is not None
     assert (found.at_s, found.detected_s) == (60.0, 80.0)
@@ -59,7 +25,7 @@ def test_a_plan_that_survives_carries_its_share_from_the_detection_on(name: str)
 
 
 def test_a_plan_on_one_provider_serves_nothing_more() -> None:
-    plan = a_plan()
+    plan = on_two_providers()
     assert {rental.provider for rental in plan.rentals} == {"p"}
     found = simulate(plan, duration_s=200.0, lose="provider=p@60", detection_s=5.0)
     assert found.loss is not None
@@ -70,7 +36,7 @@ def test_a_plan_on_one_provider_serves_nothing_more() -> None:
 
 
 def test_without_a_routing_for_it_shares_fall_to_those_that_are_left() -> None:
-    plan = a_plan()
+    plan = on_two_providers()
     first = plan.losses[0].name if plan.losses[0].kind == "machine" else "p/p/0"
     found = lost(plan, losing_of(f"machine={first}@10"))
     (route,) = found.loss.routing
@@ -82,7 +48,7 @@ def test_without_a_routing_for_it_shares_fall_to_those_that_are_left() -> None:
 
 
 def test_what_was_under_way_on_what_is_lost_is_unserved() -> None:
-    plan = a_plan(**SURVIVING)
+    plan = on_two_providers(**SURVIVING)
     whole = simulate(plan, duration_s=100.0)
     found = simulate(plan, duration_s=100.0, lose="interruptible@50", detection_s=0.0)
     assert found.loss is not None
@@ -104,5 +70,5 @@ def test_what_was_under_way_on_what_is_lost_is_unserved() -> None:
 )
 def test_what_cannot_be_lost_is_named(text: str, remedy: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        simulate(a_plan(**SURVIVING), duration_s=10.0, lose=text)
+        simulate(on_two_providers(**SURVIVING), duration_s=10.0, lose=text)
     assert remedy in str(caught.value)

@@ -211,6 +211,21 @@ def test_no_inequality_denies_a_fleet_what_it_carries(seed: int) -> None:
 
 
 @for_each("seed", range(20))
+def test_where_no_more_is_asked_for_no_inequality_denies_a_fleet_that_much(seed: int) -> None:
+    """Replicas count for no more of a workload than there is: what fleets carry up to there is as exact as before."""
+    polytope, draw = polytope_of(random_problem(seed, most_gpus=14)), Random(seed)
+    fleets = [any_fleet(polytope, draw) for _ in range(8)]
+    carried = [carried_by(polytope, fleet) for fleet in fleets]
+    bounds = FleetBounds(polytope, most_lam=max(float(np.median(carried)), TOLERANCE))
+    bounds.add_relaxed(solve_relaxation(polytope, polytope.goal_throughput()))
+    for fleet, own in zip(fleets, carried, strict=True):
+        found = tighten(bounds, fleet, bounds.most_lam)
+        assert min(own, bounds.most_lam) - TOLERANCE <= found <= own + TOLERANCE
+    for fleet, own in zip(fleets, carried, strict=True):
+        assert min(own, bounds.most_lam) <= allowed_by(bounds, fleet) * (1 + TOLERANCE) + TOLERANCE
+
+
+@for_each("seed", range(20))
 def test_a_fleets_own_inequality_says_exactly_what_it_carries(seed: int) -> None:
     polytope = polytope_of(random_problem(seed, most_gpus=14))
     fleet = any_fleet(polytope, Random(seed))
