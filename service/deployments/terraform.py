@@ -3,8 +3,8 @@
 Only outputs matter to that data source; there are no resources. All maps have one exact type each, so `for_each`
 works on them and a null is a null of its type. `rentals`, `replicas` and `routing` hold what somebody has to act on;
 what moves with every plan (prices, utilisation, rates) stands beside them under the same keys, in `rental_figures`
-and `replica_figures`. `kv_transfers`, `power_caps`, `sleeping` and `routing_after_losses` are outputs of their own, so
-that plans without them are to Terraform what they were before there were any.
+and `replica_figures`. `kv_transfers`, `power_caps`, `sleeping` and `routing_after_losses` are outputs of their own,
+so that plans without them are to Terraform what they were before there were any.
 
 State format: https://github.com/hashicorp/terraform/blob/v1.4.0/internal/states/statefile/version4.go
 Type constraints: https://github.com/zclconf/go-cty/blob/v1.12.1/docs/json.md

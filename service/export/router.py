@@ -37,8 +37,8 @@ def machine_endpoints(layout: Layout) -> dict[str, ReplicaAddress]:
 def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) -> dict[str, Any]:
     """Returns the weights as planned, those of a workload summing to 1; `replicas` says where those that run listen.
 
-    `sleeping`: after how many seconds to ask again for a model that nothing runs for. `after_losses`: for each loss that
-    the plan is to survive, the weights to switch to, worst first.
+    `sleeping`: after how many seconds to ask again for a model that nothing runs for. `after_losses`: for each loss
+    that the plan is to survive, the weights to switch to, worst first.
     """
     plan = layout.plan
     sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in plan.sleeping}
