@@ -197,8 +197,8 @@ class Offer:
         return self.host_id or self.machine_id
 
     def on_its_own(self) -> "Offer":
-        """The offer without what else is on its machine."""
-        return replace(self, machine_id=None, machine_gpus=None, gpu_ids=None)
+        """The offer without what else is on its machine, on the same host."""
+        return replace(self, machine_id=None, machine_gpus=None, gpu_ids=None, host_id=self.host)
 
     def serves(self, model: "ServedModel") -> bool:
         """Whether the model, at its first precision, may run on it."""

@@ -54,10 +54,10 @@ def test_a_slice_that_is_held_is_a_machine_of_its_own() -> None:
     assert (held.disk_usd_per_gb_month, held.disk_included_gb) == (0.0, 0.0)
 
 
-def test_a_held_slice_names_no_machine_that_others_could_be_cut_from() -> None:
+def test_a_held_slice_names_no_machine_that_others_could_be_cut_from_but_stays_on_its_host() -> None:
     offer = an_offer("a", 2, offer_id="m-0", machine_id="m", machine_gpus=4, gpu_ids=(0, 1))
     held = held_offer(Holding(("cloud", "m-0", "on_demand", 2), "a", 1, 1.0), offer)
-    assert (held.machine_id, held.machine_gpus, held.gpu_ids) == (None, None, None)
+    assert (held.machine_id, held.machine_gpus, held.gpu_ids, held.host) == (None, None, None, "m")
 
 
 def test_what_is_held_of_an_offer_that_nobody_lists_any_more_is_known_by_its_key() -> None:
