@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.fields import Document
+from sutler.service.documents.fields import PRINTABLE, Document
 from sutler.service.documents.kinds import CALLED
 from sutler.service.errors import FieldProblem, short_repr
 
@@ -155,6 +155,8 @@ def _remedy(kind: type[Document], detail: ErrorDetails) -> str:
     elif rule == "literal_error":
         remedy = f"must be {context['expected']}{_meant(given, re.findall(QUOTED, context['expected']))}"
         remedy += "; spot is read as interruptible" if "'interruptible'" in context["expected"] else ""
+    elif rule == "string_pattern_mismatch" and context["pattern"] != PRINTABLE:
+        remedy = f"must match {context['pattern']}"
     elif rule in ("too_long", "string_too_long"):
         remedy = f"is too long: at most {context['max_length']} are allowed"
     else:
