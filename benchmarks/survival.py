@@ -38,7 +38,8 @@ def main() -> None:
         found, asked = judged(survives=survives), "made to survive" if survives else "not asked to survive"
         lines.append(
             f"{found.plans} plans {asked} the loss of a provider, each of theirs lost once in a simulation: "
-            f"{found.kept} go on to carry {LOAD_FRACTION:.0%}; the least of all is {found.least_fraction:.1%}"
+            f"{found.kept} go on to carry {LOAD_FRACTION:.0%}, but for chance; the least of all is "
+            f"{found.least_fraction:.1%}"
         )
         print(lines[-1])
     RESULTS.write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -8,6 +8,7 @@ Flow: random markets of a few providers -> planned with and without the loss to 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import sqrt
 from random import Random
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ MODELS: Final = ("llama-3.1-8b", "qwen2.5-7b")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Plans that there were, and of these how many kept their share after each loss."""
+    """Plans that there were, and of these how many kept their share after each loss, but for what chance takes."""
 
     plans: int
     kept: int
@@ -37,17 +38,26 @@ class Judged:
 
 def judged(*, survives: bool) -> Judged:
     """Plans of the same problems, asked to survive or not, as simulations show them."""
-    least = [min(_carried(plan)) for plan in _plans(survives=survives)]
-    return Judged(len(least), sum(worst >= LOAD_FRACTION for worst in least), min(least, default=0.0))
+    found = [tuple(_carried(plan)) for plan in _plans(survives=survives)]
+    kept = sum(all(keeps_share(*counts) for counts in losses) for losses in found)
+    least = min((finished / arrived for losses in found for finished, arrived in losses), default=0.0)
+    return Judged(len(found), kept, least)
 
 
-def _carried(plan: PlanDocument) -> Iterator[float]:
+def keeps_share(finished: int, arrived: int) -> bool:
+    """Whether no fewer requests are finished than chance leaves of the share: two standard deviations of a count."""
+    share = LOAD_FRACTION * arrived
+    return finished >= share - 2 * sqrt(share)
+
+
+def _carried(plan: PlanDocument) -> Iterator[tuple[int, int]]:
+    """Requests that are finished and that arrive, for each provider that is lost."""
     for provider in sorted({rental.provider for rental in plan.rentals}):
         losing = Losing("provider", provider, LOST_AT_S, DETECTION_S)
         found = simulated(plan, PoissonTraffic(DURATION_S), Choices(losing=losing)).outcome
         arrived = found.requests.arrival_s >= DURATION_S / 2
         finished = (found.finish_s >= DURATION_S / 2) & (found.finish_s <= DURATION_S)
-        yield float(finished.sum() / arrived.sum())
+        yield int(finished.sum()), int(arrived.sum())
 
 
 def _plans(*, survives: bool) -> Iterator[PlanDocument]:
