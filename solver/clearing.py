@@ -9,7 +9,8 @@ Wolfe's decomposition with fleets as columns:
 
 Who is left without a fleet proposes one from what the others leave. Where more is wanted than there is, higher
 priorities choose first; within one, as many as can be are served, at the least cost in all. What was planned before
-is among the proposals, and only what serves more or saves `LEAST_GAIN` moves anything.
+is among the proposals, and only what serves more or saves `LEAST_GAIN` moves anything; nobody loses its fleet unless
+more are served.
 """
 
 import time
@@ -293,6 +294,9 @@ class _Level:
             }
             if not prices:
                 break
+        is_dropped = any(old is not None and new is None for old, new in zip(before, chosen, strict=True))
+        if is_dropped and self._fit(before) and _served(chosen) <= _served(before):
+            chosen, _ = self._choose(drops_nobody=True)  # nobody loses its fleet for one that is only cheaper
         return chosen if self._is_worth_it(before, chosen) else before
 
     def _bound_usd(self, prices: Mapping[Lot, float]) -> float:
@@ -318,10 +322,13 @@ class _Level:
             left = left - bidder.uses(fleet)
         return left
 
+    def _fit(self, fleets: Iterable[Fleet | None]) -> bool:
+        return all(amount >= -SLACK for amount in self._without(fleets).values())
+
     def _is_worth_it(self, before: Sequence[Fleet | None], after: Sequence[Fleet | None]) -> bool:
-        if not all(amount >= -SLACK for amount in self._without(before).values()):
+        if not self._fit(before):
             return True  # those above have taken some of it
-        served = sum(fleet is not None for fleet in after) - sum(fleet is not None for fleet in before)
+        served = _served(after) - _served(before)
         saved = self._usd(before) - self._usd(after)
         return served > 0 or (served == 0 and saved > LEAST_GAIN * self._usd(before))
 
@@ -338,8 +345,9 @@ class _Level:
         """What being left without a fleet counts for: more than all fleets cost together."""
         return 1.0 + 2 * sum(max((f.usd_per_hour for f in bidder.fleets[:2]), default=0.0) for bidder in self.bidders)
 
-    def _choose(self) -> tuple[list[Fleet | None], dict[Lot, float]]:
-        """One fleet of each that has one that fits, and what more of each lot would save in all."""
+    def _choose(self, *, drops_nobody: bool = False) -> tuple[list[Fleet | None], dict[Lot, float]]:
+        """One fleet of each that has one that fits, and what more of each lot would save in all; `drops_nobody`: of
+        those that were planned before, which fit."""
         columns = [
             (row, fleet, bidder.uses(fleet))
             for row, bidder in enumerate(self.bidders)
@@ -361,6 +369,7 @@ class _Level:
         stays = [1.0 if fleet is self.bidders[row].claimant.planned else 1 + STAYS for row, fleet, _ in columns]
         short = [self._short_usd()] * len(self.bidders)
         usd = [self._counted_usd(fleet) * more for (_, fleet, _), more in zip(columns, stays, strict=True)]
+        without = [float(not drops_nobody or bidder.claimant.planned is None) for bidder in self.bidders]
         each, room = np.ones(len(self.bidders)), np.array([self.left[lot] for lot in lots], dtype=float)
         program = LinearProgram(
             cost=np.array([*usd, *short]),
@@ -368,7 +377,7 @@ class _Level:
             row_lower=np.concatenate([each, np.full(len(lots), -np.inf)]),
             row_upper=np.concatenate([each, np.maximum(room, 0.0)]),
             lower=np.zeros(width),
-            upper=np.ones(width),
+            upper=np.concatenate([np.ones(len(columns)), without]),
             integer=np.ones(width, dtype=bool),
         )
         duals = solve_lp(program).row_duals
@@ -381,6 +390,10 @@ class _Level:
             if found.x[column] > 0.5:
                 chosen[row] = fleet
         return chosen, {lot: max(0.0, -float(duals[row])) for lot, row in row_of.items() if duals[row] < -LEAST_PRICE}
+
+
+def _served(fleets: Iterable[Fleet | None]) -> int:
+    return sum(fleet is not None for fleet in fleets)
 
 
 def _smoothed(before: float | None, dual: float, *, is_first: bool) -> float:

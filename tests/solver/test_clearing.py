@@ -62,6 +62,14 @@ def test_the_higher_priority_comes_first_though_others_are_left_without() -> Non
     assert list(map(names, cleared)) == [{"large"}, set()]
 
 
+def test_nobody_loses_its_machines_to_one_that_is_only_cheaper_to_serve() -> None:
+    """Two H100 serve the first, or one of them the second at half the cost."""
+    market = tuple(a_machine(f"large-{n}", "h100-sxm", 2.0) for n in range(2))
+    first, second = problems(Case((a_model("a", 30, LARGE), a_model("b", 10, LARGE)), market))
+    planned = a_fleet(4.0, "large-0", "large-1")
+    assert clear(Clearing((Claimant(first, planned), Claimant(second)))) == (planned, None)
+
+
 def test_nobody_moves_where_nobody_is_in_anothers_way() -> None:
     """Though the first could do better by itself: that is for its own looks."""
     [first, second] = problems(Case((a_model("a", 10, {**LARGE, **SMALL}), a_model("b", 3, SMALL)), ONE_LARGE))
