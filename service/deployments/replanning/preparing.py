@@ -42,13 +42,13 @@ LONGEST_SEARCH_S: Final = 20.0  # chosen: a longer search finds more, but other 
 class PreparedLook:
     """What a look has found before the solver is asked anything.
 
-    `problem` is the deployment's with the traffic that is seen. `consideration` None: nothing has moved that could
-    call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of it
-    has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty. `absent`:
-    what the next look has to know of machines that are not for rent any more. `avoided`: where machines were lost of
-    late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same; `reserve`:
-    what is to be survived is, as far as the problem asks for it. `part`: of the load that is considered; `lacking`:
-    why not all of it.
+    `problem` is the deployment's with all of the traffic that is seen. `consideration` None: nothing has moved that
+    could call for a change, or the same has been `repeated`. `is_whole`: it is on the market as it is, not on what of
+    it has settled. `dark`: why nothing is for rent at all, where only what is held is considered; else empty.
+    `absent`: what the next look has to know of machines that are not for rent any more. `avoided`: where machines
+    were lost of late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same;
+    `reserve`: what is to be survived is, as far as the problem asks for it. `part`: of the load that is considered;
+    `lacking`: why not all of it.
     """
 
     facts: Facts
@@ -110,13 +110,11 @@ def prepare(
         # What is ordered is to last for a window: until there is something new to tell of the climb.
         climbing_to=facts.climbing_to(lead_s + facts.policy.window_s),
     )
-    if part < 1:
-        document = part_of(document, part)
     if facts.purse is not None:
         document = facts.purse.of(document)
     plan = solver_plan(facts.plan)
     rented = {rental.gpu for rental in plan.rentals} | {holding.gpu for holding in facts.holdings or ()}
-    translation, dark = _translated(facts, document, rented)
+    translation, dark = _translated(facts, part_of(document, part) if part < 1 else document, rented)
     if not reserve:
         translation = _without_reserve(translation)
     stated = stated_machines(translation.market.stock, facts.holdings or (), facts.known)

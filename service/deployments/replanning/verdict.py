@@ -321,7 +321,7 @@ def _searched(prepared: PreparedLook, state: State) -> PastSearch | None:
         return None
     return PastSearch(
         circumstances=circumstances(prepared.facts, prepared.assessed, prepared.drifts, prepared.avoided),
-        rates_rps={name: rate / prepared.part for name, rate in rates_of(prepared.problem).items()},
+        rates_rps=rates_of(prepared.problem),
         status=state.status,
         detail=state.detail,
         load_multiple=finite(state.load_multiple),

@@ -297,6 +297,26 @@ def test_of_a_load_that_no_fleet_carries_as_much_is_carried_as_there_are_machine
     assert sum(workload.rate_rps or 0.0 for workload in world.planned.models[0].workloads or ()) == pytest.approx(132)
 
 
+def test_all_of_a_load_is_remembered_where_a_part_of_it_is_carried_and_nobody_reports_it_any_more() -> None:
+    world = a_world(an_offer(available=2))
+    world.passes(60)
+    world.poll(an_offer(available=3))
+    load_times(world, 6.0)
+    world.look()
+    assert len(world.revisions) == 1
+    world.traffic = known_of([], at=world.now)
+    world.passes(60)
+    world.poll(NONE_LEFT)
+    world.look()
+    assert state(world).status == "short"
+    assert state(world).load_multiple == pytest.approx(5 / 2 * 1.429 / 6, rel=0.01)
+    world.passes(60)
+    world.poll(an_offer(available=12))
+    world.look()
+    assert state(world).status == "calm"
+    assert world.plan.throughput_rps == pytest.approx(132)
+
+
 def test_of_a_load_that_the_budget_does_not_carry_as_much_is_carried_as_it_allows() -> None:
     world = a_world(an_offer(available=20), problem=a_problem(budget_usd_per_hour=9.0))
     before = sum(rental.count for rental in world.plan.rentals)
