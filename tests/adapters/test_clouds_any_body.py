@@ -65,7 +65,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("cloud", list(BODIES))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_any_part_may_be_anything(cloud: str, data: st.DataObject) -> None:
     body = BODIES[cloud]

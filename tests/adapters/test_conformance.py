@@ -123,7 +123,7 @@ def test_no_key_is_in_a_url_and_every_request_is_remembered(name: str) -> None:
 
 
 @each_cloud
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(spoils=st.lists(st.none() | st.tuples(st.integers(0, 10**6), VALUES), min_size=6, max_size=6))
 def test_whatever_stands_in_an_answer_a_poll_comes_of_it(name: str, spoils: list[tuple[int, Any] | None]) -> None:
     due = cycle(spoils)

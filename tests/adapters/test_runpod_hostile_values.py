@@ -41,7 +41,7 @@ def assert_fit_to_store(found: Poll, rows: list[object]) -> None:
     assert found.kept + sum(found.not_available.values()) + len(found.rejected) <= 2 * len(rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(changed(REST_ROW), max_size=4), st.lists(changed(REST_ROW), max_size=4), st.booleans())
 def test_any_rows_of_the_rest_api_become_a_poll(first: list[object], second: list[object], is_complete: bool) -> None:
     tally = Tally()
@@ -51,7 +51,7 @@ def test_any_rows_of_the_rest_api_become_a_poll(first: list[object], second: lis
     assert_fit_to_store(tally.poll(requests_sent=2), first + second)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(changed(GRAPHQL_ROW), max_size=4), st.lists(VALUES, max_size=3))
 def test_any_rows_and_errors_of_graphql_become_a_poll(rows: list[object], errors: list[object]) -> None:
     tally = Tally()

@@ -40,7 +40,7 @@ def renamed(changes: dict[str, Any]) -> dict[str, Any]:
     return {("offer_id" if name == "id" else name): value for name, value in changes.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(odd_rows, min_size=1, max_size=4))
 def test_whatever_a_row_holds_the_others_live_on_and_what_is_kept_fits_a_snapshot(odd: list[object]) -> None:
     good = [vast_row(f"good-{i}", machine_id=f"m-{i}", host_id=None, gpu_ids=[i]) for i in range(2)]

@@ -40,9 +40,7 @@ seeds = st.integers(min_value=0, max_value=100_000)
 objectives = st.sampled_from(OBJECTIVES)
 TOLERANCE = 1e-6
 
-law = settings(
-    derandomize=True, deadline=None, max_examples=8, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+law = settings(derandomize=True, max_examples=8, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 short_law = settings(law, max_examples=6)
 long_law = settings(law, max_examples=4)

@@ -37,9 +37,7 @@ from tests.solver.brute_force import affordable_fleets, load_multiples, optimum
 from tests.solver.planning_builders import about, rented_gpus
 
 seeds = st.integers(min_value=0, max_value=100_000)
-law = settings(
-    derandomize=True, deadline=None, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+law = settings(derandomize=True, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow])
 SEARCHED_TO = 0.005 + 0.002  # the gap of the searches near a plan, and what is not worth another fleet
 ROUNDING = 1e-6
 

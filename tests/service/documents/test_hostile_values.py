@@ -52,7 +52,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(path=st.sampled_from(list(paths_in(RICH))), value=ANYTHING)
 @example(path=("models", 0, "name"), value="\ud800")
 @example(path=("gpus",), value={"\ud800": {"memory_gb": 1}})

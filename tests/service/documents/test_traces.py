@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.service.documents.traces import BucketedTrace, bucket_trace, bucket_trace_file
@@ -34,7 +34,6 @@ def totals(bucketed: BucketedTrace) -> tuple[int, float, float]:
     )
 
 
-@settings(deadline=None)
 @given(requests_of_a_trace, st.integers(min_value=1, max_value=30))
 def test_bucketing_keeps_all_requests_and_all_tokens(requests: list[tuple[int, int]], buckets: int) -> None:
     bucketed = bucket_trace(trace(*requests), buckets=buckets, duration_s=100.0)
@@ -46,7 +45,6 @@ def test_bucketing_keeps_all_requests_and_all_tokens(requests: list[tuple[int, i
     assert len({bucket.name for bucket in bucketed.buckets}) == len(bucketed.buckets)
 
 
-@settings(deadline=None)
 @given(requests_of_a_trace, st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_does_not_matter(requests: list[tuple[int, int]], random: object) -> None:
     header, *rows = trace(*requests, (5, 5))
@@ -55,7 +53,6 @@ def test_the_order_of_the_rows_does_not_matter(requests: list[tuple[int, int]], 
     assert bucket_trace([header, *shuffled]) == bucket_trace([header, *rows])
 
 
-@settings(deadline=None)
 @given(requests_of_a_trace)
 def test_requests_of_equal_length_stay_together(requests: list[tuple[int, int]]) -> None:
     doubled = bucket_trace(trace(*requests, *requests), duration_s=1.0)

@@ -58,7 +58,7 @@ def carries(environment: dict[str, str], words: list[str], text: str) -> None:
 
 @pytest.mark.parametrize("name", ["shared_machine", "several_machines"])
 @given(text=TEXTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_text_arrives_unchanged_in_every_format(name: str, text: str) -> None:
     plan = plan_of(with_texts(name, text=text))
     count = sum(len({(s.rental, s.machine) for s in replica.stages}) for replica in plan.replicas)
@@ -76,7 +76,7 @@ def test_text_arrives_unchanged_in_every_format(name: str, text: str) -> None:
 
 
 @given(text=TEXTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_weights_keep_their_names(text: str) -> None:
     plan = plan_of(with_texts("shared_machine", text=text))
     weights = json.loads(exported(plan, "router").content)["weights"]
@@ -96,7 +96,7 @@ def test_bash_accepts_the_script_and_the_tasks(text: str) -> None:
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "router"])
 @given(text=TEXTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_the_heading_holds_no_line_of_a_stranger(format: str, text: str) -> None:
     def heading(name: str) -> list[str]:
         plan = plan_of(with_texts("shared_machine", text=f"!{name}"))

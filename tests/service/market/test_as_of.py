@@ -158,7 +158,7 @@ def recorded(store: Store, history: list[tuple[Provider, Poll]]) -> list[tuple[d
 HISTORIES: Final = st.lists(st.tuples(st.sampled_from([NORTH, NORTH, SOUTH]), polls()), min_size=1, max_size=12)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
 def test_every_past_instant_reads_as_the_market_was_then(
     engine: Engine, history: list[tuple[Provider, Poll]]
@@ -173,7 +173,7 @@ def test_every_past_instant_reads_as_the_market_was_then(
     assert read(store, None) == expected[-1][1]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES, kept_hours=st.integers(0, 4))
 def test_pruning_changes_nothing_that_is_younger_than_its_cutoff_nor_what_is_for_rent(
     engine: Engine, history: list[tuple[Provider, Poll]], kept_hours: int

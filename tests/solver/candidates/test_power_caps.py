@@ -37,7 +37,7 @@ def test_a_cap_between_two_knots_is_on_the_line_between_them() -> None:
 
 
 @given(st.floats(0.01, 1.0), st.floats(0.01, 1.0))
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_a_lower_cap_is_never_faster(one: float, other: float) -> None:
     low, high = sorted([one, other])
     for slow, fast in zip(power_caps().speeds(low), power_caps().speeds(high), strict=True):

@@ -60,9 +60,7 @@ def precisions_of(plan: Plan) -> set[str | None]:
 
 @pytest.mark.slow
 @given(estimated_seeds, st.sampled_from(["max_throughput", "min_cost"]))
-@settings(
-    derandomize=True, deadline=None, max_examples=2, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(derandomize=True, max_examples=2, database=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_list_is_never_worse_than_each_of_its_values(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_problem(seed, objective)
     listed = solve(at(problem, ("bf16", "fp8", "int4")))

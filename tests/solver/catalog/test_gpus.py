@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.solver.catalog import gpu_facts, gpu_title, load_gpus, resolve_gpu
@@ -87,7 +87,6 @@ def test_usual_spellings_mean_one_gpu(spelling: str, slug: str) -> None:
     assert resolve_gpu(spelling).slug == slug
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(load_gpus())), st.sampled_from([str.lower, str.upper, str.title]))
 def test_every_slug_and_full_name_means_itself_in_any_case(slug: str, change: object) -> None:
     assert callable(change)
@@ -142,7 +141,6 @@ def test_slices_laptops_modified_and_unknown_cards_do_not_pass_for_a_catalogue_g
         resolve_gpu(name)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_gives_a_gpu_or_a_named_error(name: str) -> None:
     try:

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sutler.solver.catalog import (
@@ -82,7 +82,6 @@ def test_usual_spellings_mean_one_model(spelling: str, model: str) -> None:
     assert resolve_model(spelling).id == model
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(load_models())), st.sampled_from([str.lower, str.upper]))
 def test_every_id_repository_and_alias_means_itself_in_any_case(model: str, change: object) -> None:
     assert callable(change)
@@ -91,7 +90,6 @@ def test_every_id_repository_and_alias_means_itself_in_any_case(model: str, chan
         assert resolve_model(change(name)).id == model
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(load_models())), st.sampled_from(["-FP8", "-AWQ", "-NVFP4", "-GGUF", "-quantized.w4a16"])
 )
@@ -136,7 +134,6 @@ def test_an_unknown_name_comes_with_close_matches() -> None:
         resolve_model("llama-3.1-71b")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_gives_a_model_or_a_named_error(name: str) -> None:
     try:

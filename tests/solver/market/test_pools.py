@@ -14,7 +14,7 @@ from tests.builders import a_gpu, a_model, a_problem, an_offer, random_estimated
 from tests.looped import for_each
 from tests.solver.throughput.builders import a_dense_spec
 
-law = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+law = settings(derandomize=True, max_examples=60, database=None)
 
 # 40 GB of weights at two bytes a parameter, so that 44 GB of disk are needed.
 SPEC = a_dense_spec(total_params=20e9, active_params=20e9)

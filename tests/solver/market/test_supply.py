@@ -17,7 +17,7 @@ from tests.builders import OBJECTIVES, a_gpu, a_problem, an_offer, measured, ran
 from tests.looped import for_each
 from tests.solver.planning_builders import least_value, replicas_by_layout
 
-law = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+law = settings(derandomize=True, max_examples=60, database=None)
 
 
 def supply_of(*offers: Offer, **others: Any) -> Supply:

@@ -35,9 +35,7 @@ from tests.solver.brute_force import optimum
 from tests.solver.planning_builders import about
 
 seeds = st.integers(min_value=0, max_value=100_000)
-law = settings(
-    derandomize=True, deadline=None, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+law = settings(derandomize=True, max_examples=6, database=None, suppress_health_check=[HealthCheck.too_slow])
 GOOD_GAP = 0.005 + 0.002  # of the search, and of the plans compared with
 
 

@@ -47,9 +47,7 @@ TWO_GAPS = 0.004
 
 seeds = st.integers(min_value=0, max_value=24) | st.integers(min_value=ROLES_FROM, max_value=ROLES_FROM + 24)
 objectives = st.sampled_from(OBJECTIVES)
-law = settings(
-    derandomize=True, deadline=None, max_examples=6, database=None, suppress_health_check=list(HealthCheck)
-)
+law = settings(derandomize=True, max_examples=6, database=None, suppress_health_check=list(HealthCheck))
 
 
 def looked(seed: int, objective: ObjectiveKind, *, is_free: bool = False) -> Look:

@@ -54,7 +54,7 @@ def test_prompts_of_exponential_length_wait_as_in_m_m_1(load: float) -> None:
     assert np.percentile(outcome.e2e_s, 90) == pytest.approx(mean_s * np.log(10), rel=0.1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     rate_rps=st.floats(0.5, 300.0),

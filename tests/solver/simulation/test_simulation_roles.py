@@ -97,7 +97,7 @@ def test_without_a_way_on_a_request_is_served_by_none() -> None:
     assert outcome.is_served.tolist() == [False, True]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rate_rps=st.floats(0.5, 300.0),

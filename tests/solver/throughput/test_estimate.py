@@ -31,7 +31,7 @@ def of(
     st.sampled_from([1, 2, 4, 8]),
     st.integers(1, 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_rate_is_the_concurrency_over_the_time_a_request_takes(
     concurrency: int, inputs: int, outputs: int, tensor_parallel: int, stages: int
 ) -> None:

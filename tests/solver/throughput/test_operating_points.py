@@ -44,7 +44,7 @@ LIMITS = [
 ]
 
 seeds = st.integers(min_value=0, max_value=100_000)
-law = settings(derandomize=True, deadline=None, max_examples=4, database=None)
+law = settings(derandomize=True, max_examples=4, database=None)
 
 
 def ceilings_of(model: ServedModel, points: Points, rps: FloatArray) -> tuple[FloatArray, FloatArray]:

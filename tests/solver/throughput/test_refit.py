@@ -155,7 +155,7 @@ def test_layer_times_alone_move_the_factors_of_their_class() -> None:
         st.tuples(st.floats(0, 14), st.floats(0, 12), st.floats(0, 10), st.floats(0, 3)), min_size=1, max_size=30
     )
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_runs_leave_less_than_all_of_the_variance_and_more_than_none(places: list[tuple[float, ...]]) -> None:
     labels = tuple(("g", "m", "bf16") for _ in places)
     points = RunPoints(np.array(places), labels, np.ones(len(places)))
@@ -213,7 +213,7 @@ def test_an_estimate_meets_the_run_it_was_calibrated_on() -> None:
 
 @pytest.mark.slow
 @given(st.integers(1, 8000), st.integers(1, 2000), st.sampled_from([0.5, 2.0]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_corrected_seconds_stay_above_zero(inputs: int, outputs: int, faster: float) -> None:
     calibration = refit(as_if(a_few(), faster), [], SHIPPED).calibration
     rates, model, layouts = planned(calibration, a_run(input_tokens=inputs, output_tokens=outputs))

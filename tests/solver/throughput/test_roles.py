@@ -261,7 +261,7 @@ limits = st.lists(
 )
 roles = st.sampled_from(ROLES)
 bandwidths = st.sampled_from([0.25, 1.25, 12.5, math.inf])
-law = settings(max_examples=15, deadline=None, derandomize=True)
+law = settings(max_examples=15, derandomize=True)
 
 
 @given(limits, roles, bandwidths, st.floats(1.0, 5.0), st.floats(0.3, 1.0))

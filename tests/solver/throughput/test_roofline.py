@@ -245,7 +245,7 @@ def layouts_and_models(draw: st.DrawFn) -> tuple[list[tuple[str, int]], ServedMo
 
 
 @given(layouts_and_models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_numbers_are_consistent(case: tuple[list[tuple[str, int]], ServedModel]) -> None:
     stages, model = case
     assert model.spec is not None
@@ -261,7 +261,7 @@ def test_numbers_are_consistent(case: tuple[list[tuple[str, int]], ServedModel])
 
 # Factors small enough that no card leaves its class.
 @given(layouts_and_models(), st.floats(1.0, 1.5), st.floats(1.0, 1.5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_faster_gpus_are_never_slower(
     case: tuple[list[tuple[str, int]], ServedModel], compute: float, bandwidth: float
 ) -> None:
