@@ -29,7 +29,10 @@ MEAN_RPS: Final = 28.0
 ORACLE_STEP_S: Final = 1800.0
 QUICK_LENGTH_S: Final = 2 * 3600.0
 _MULTIPLES: Final = tuple(round(0.6 + 0.04 * step, 2) for step in range(86))
-HEADROOMS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)
+HEADROOMS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 2.0)
+POLICY: Final = PolicyDocument(shrink_after_s=900.0, avoid_lost_s=1800.0)
+"""As an owner sets it whose traffic swings by the half hour and whose clouds take machines back in waves; found on the
+tuning seeds, the planned headroom too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,8 @@ def setting_of(seed: int, policy: PolicyDocument, *, length_s: float = DAY_S, ma
 
 def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Callable[[str], None]) -> Compared:
     """All ways through the day of a seed."""
-    document = PolicyDocument()
-    setting = setting_of(seed, document, length_s=length_s)
-    policy, first = make(setting, document)
+    setting = setting_of(seed, POLICY, length_s=length_s)
+    policy, first = make(setting, POLICY)
     tell(f"seed {seed}: sutler")
     sutler = live(setting, policy, first)
     tell(f"seed {seed}: autoscaler")
@@ -80,7 +82,7 @@ def compared(seed: int, make: PolicyMaker, *, length_s: float = DAY_S, tell: Cal
     tell(f"seed {seed}: never")
     multiple, never = _Fleets(setting).serving(sutler.served)
     tell(f"seed {seed}: always")
-    always = live(setting, ReplanAlways(setting.planner, document.window_s), first)
+    always = live(setting, ReplanAlways(setting.planner, POLICY.window_s), first)
     tell(f"seed {seed}: oracle")
     spans = oracle(setting, step_s=ORACLE_STEP_S)
     bound = outcome_of(spans, revisions=0, started=0, stopped=0, lost=0, gpus=float("nan"))

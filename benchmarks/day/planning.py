@@ -42,7 +42,7 @@ STARTS: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 MODEL: Final = "qwen3-32b"
 PRECISION: Final = "fp8"
 NAME: Final = "assistant"
-HEADROOM_FRACTION: Final = 0.1
+HEADROOM_FRACTION: Final = 0.3
 GPUS: Final = frozenset(
     {
         "l40s",

@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 import numpy as np
 
-from benchmarks.day.comparison import HEADROOMS, MEAN_RPS, NAMES, ORACLE_STEP_S, Compared, PolicyName
+from benchmarks.day.comparison import HEADROOMS, MEAN_RPS, NAMES, ORACLE_STEP_S, POLICY, Compared, PolicyName
 from benchmarks.day.losses import FAILING_FRACTION, LIFE_S, OUTAGE_S, WAVES
 from benchmarks.day.market import MACHINES
 from benchmarks.day.planning import HEADROOM_FRACTION, MODEL, PRECISION, TRUTH_SIGMA, TTFT_P90_S
@@ -216,6 +216,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"sutler {machine['sutler']}; {machine['date']}"
     yield ""
     yield f"{MODEL} in {PRECISION}, min_cost, {HEADROOM_FRACTION:.0%} headroom, TTFT p90 {TTFT_P90_S:g} s;"
+    own = POLICY.model_dump(exclude_unset=True)
+    yield f"policy {', '.join(f'{name} {value:g}' for name, value in own.items())}, else the default;"
     yield f"{MEAN_RPS:g} requests/s on average: chats and code of the Azure traces, by each seed in another shape;"
     yield f"what GPU types truly do differs from the estimates by {TRUTH_SIGMA:.0%} (one standard deviation);"
     yield f"{MACHINES} fake machines, polled every {POLL_S:g} s; {FAILING_FRACTION:.0%} of them fail once,"
