@@ -31,8 +31,8 @@ QUICK_LENGTH_S: Final = 2 * 3600.0
 _MULTIPLES: Final = tuple(round(0.6 + 0.04 * step, 2) for step in range(86))
 HEADROOMS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 2.0)
 POLICY: Final = PolicyDocument(shrink_after_s=900.0, avoid_lost_s=1800.0)
-"""As an owner sets it whose traffic swings by the half hour and whose clouds take machines back in waves; found on the
-tuning seeds, the planned headroom too."""
+"""As an owner sets it whose traffic swings by the half hour and whose clouds take machines back in waves: found
+on the tuning seeds, as the planned headroom."""
 
 
 @dataclass(frozen=True, slots=True)
