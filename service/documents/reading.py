@@ -6,6 +6,7 @@ YAML is read by the rules of its version 1.2 core schema: `on` and `no` are text
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
@@ -13,7 +14,7 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 import yaml
 
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.yaml_loader import UnboundedYamlError, load_yaml
+from sutler.service.documents.yaml_loader import UnboundedError, check_keys, load_yaml
 from sutler.service.errors import short_repr
 
 MOST_JSON_BYTES: Final = 64_000_000  # chosen: room for large markets, little beside a machine's memory
@@ -59,7 +60,7 @@ def _explained(read: Callable[[], Read], field: str, name: str) -> Read:
         return read()
     except RecursionError:
         reason = "is nested too deeply for any document that sutler reads"
-    except UnboundedYamlError as error:
+    except UnboundedError as error:
         reason = str(error)
     except yaml.MarkedYAMLError as error:
         reason = _yaml_reason(error)
@@ -125,10 +126,10 @@ def _after_white_space(text: str, at: int) -> int:
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[Hashable, Any]:
+    check_keys(len(pairs))
     found: dict[Hashable, Any] = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
+        (repeated, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {short_repr(repeated)} stands twice in one object")
     return found
 

@@ -20,6 +20,7 @@ from sutler.service.errors import FieldProblem, short_repr
 D = TypeVar("D", bound=Document)
 Location = Sequence[int | str]
 WHOLE_DOCUMENT: Final = "(document)"
+MOST_PROBLEMS: Final = 100  # chosen: nobody reads more at once, and a million take a minute and a gigabyte
 
 
 def validate(kind: type[D], data: object) -> D:
@@ -39,16 +40,21 @@ def of_json(kind: type[D], data: object) -> D:
 
 
 def field_problems(kind: type[Document], data: object, error: ValidationError) -> list[FieldProblem]:
-    """Lists one problem per wrong field, in the order found, without those that only follow from others.
+    """Lists one problem per wrong field, in the order found, without those that only follow from others: the first
+    MOST_PROBLEMS, and how many more there are.
 
     Of a document that is another one altogether, that is the only problem.
     """
     other = _another_document(kind, data)
     if other is not None:
         return [other]
-    details = error.errors(include_url=False)
-    problems = [problem for detail in details for problem in _problems_of(kind, data, detail)]
-    return list(dict.fromkeys(problems))
+    problems: dict[FieldProblem, None] = {}
+    for number, detail in enumerate(error.errors(include_url=False)):
+        if len(problems) >= MOST_PROBLEMS:
+            more = f"{error.error_count() - number} more fields are wrong: correct those that are named first"
+            return [*problems, FieldProblem(WHOLE_DOCUMENT, None, more)]
+        problems |= dict.fromkeys(_problems_of(kind, data, detail))
+    return list(problems)
 
 
 def _another_document(kind: type[Document], data: object) -> FieldProblem | None:

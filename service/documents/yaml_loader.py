@@ -1,11 +1,13 @@
 """A YAML loader for untrusted text: YAML 1.2 core types only, bounded size, no duplicate keys.
 
-PyYAML's own loaders read YAML 1.1 (`on` is true, `1:30` is 90), drop duplicate keys and share aliased nodes
-without counting them. Here PyYAML parses and composes; the plain data is built from its nodes below.
+PyYAML's own loaders read YAML 1.1 (`on` is true, `1:30` is 90), drop duplicate keys and share aliased nodes without
+counting them; in Python they are slow, and in C deep nesting exhausts the stack of the process. Here libyaml parses,
+and plain data is built from its events as they come: too much is refused before it is there.
 """
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
@@ -13,33 +15,34 @@ import yaml
 from sutler.service.errors import short_repr
 
 MOST_NODES: Final = 1_000_000  # with aliases written out; a market of 20,000 offers has fewer
+MOST_KEYS: Final = 100_000  # chosen: of one mapping; none of ours has a hundredth of it
 MOST_LEVELS: Final = 30  # chosen: several times what our documents have, well before Python's own limit
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = _TAG + "merge"
-_MAPPING: Final = _TAG + "map"
-_SEQUENCE: Final = _TAG + "seq"
+_TEXT: Final = _TAG + "str"
 
 
-class UnboundedYamlError(ValueError):
-    """A document that grows without bound, or contains itself."""
+class UnboundedError(ValueError):
+    """A document that is too large once it is read, or contains itself."""
 
 
 def load_yaml(text: str) -> object:
     """Plain data of the one document in the text.
 
-    Raises yaml.YAMLError for bad syntax, unknown tags and duplicate keys, UnboundedYamlError for alias bombs,
+    Raises yaml.YAMLError for bad syntax, unknown tags and duplicate keys, UnboundedError for alias bombs,
     ValueError for numbers that Python refuses, RecursionError for deep nesting.
     """
-    composer = _Composer(text)
-    try:
-        root = composer.get_single_node()
-    finally:
-        composer.dispose()
-    if root is None:
-        return None
-    _check_growth(root)
-    return _plain(root)
+    building = _Building()
+    for event in _events(text):
+        building.take(event)
+    return building.root
+
+
+def check_keys(keys: int) -> None:
+    """Raises UnboundedError where one mapping has too many keys: to tell of each that it is unknown takes long."""
+    if keys > MOST_KEYS:
+        raise UnboundedError(f"has more than {MOST_KEYS} keys in one mapping")
 
 
 class _PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
@@ -54,100 +57,179 @@ class _PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser
 _Parser: Any = yaml.cyaml.CParser if yaml.__with_libyaml__ else _PythonParser  # type: ignore[attr-defined]
 
 
-class _Composer(yaml.composer.Composer, _Parser, yaml.resolver.BaseResolver):  # type: ignore[misc]
-    """Nodes with the tags of the YAML 1.2 core schema (https://yaml.org/spec/1.2.2/, section 10.3).
-
-    Events may come from C; nodes are composed in Python, where deep nesting is a RecursionError: composed in C,
-    it exhausts the stack of the process.
-    """
-
-    def __init__(self, text: str) -> None:
-        _Parser.__init__(self, text)
-        yaml.composer.Composer.__init__(self)
-        yaml.resolver.BaseResolver.__init__(self)
+def _events(text: str) -> Iterator[Any]:
+    parser = _Parser(text)
+    try:
+        while not isinstance(event := parser.get_event(), yaml.StreamEndEvent):
+            yield event
+    finally:
+        parser.dispose()
 
 
-for _kind, _pattern, _first in (
-    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
-    ("int", r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", list("-+0123456789")),
-    (
-        "float",
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
-        list("-+0123456789."),
-    ),
-    ("merge", r"^<<$", ["<"]),
-):
-    _Composer.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), _first)
+@dataclass(slots=True)
+class _Anchored:
+    """What an alias stands for, with its size; None of `nodes`: it is not complete yet."""
+
+    value: Any = None
+    nodes: int | None = None
+    levels: int = 0
 
 
-def _check_growth(root: yaml.Node) -> None:
-    """Counts nodes as if every alias were written out, each shared node once; depth first, without recursion."""
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-    stack: list[tuple[yaml.Node, bool]] = [(root, False)]
-    while stack:
-        node, is_done = stack.pop()
-        children = _children(node)
-        if is_done:
-            open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in children)
-            if sizes[id(node)] > MOST_NODES:
-                raise UnboundedYamlError(f"has more than {MOST_NODES} values once its aliases are written out")
-        elif id(node) not in sizes:
-            open_nodes.add(id(node))
-            if len(open_nodes) > MOST_LEVELS:
-                raise RecursionError
-            if any(id(child) in open_nodes for child in children):
-                raise UnboundedYamlError("contains itself: an alias stands inside its own anchor")
-            stack.append((node, True))
-            stack.extend((child, False) for child in children)
+@dataclass(slots=True)
+class _Collection:
+    """One that is being read: where it began, the nodes before it, and how deep it is so far."""
+
+    begun: Any
+    nodes_before: int
+    anchored: _Anchored | None
+    levels: int = 1
 
 
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+@dataclass(slots=True)
+class _Sequence(_Collection):
+    value: list[Any] = field(default_factory=list)
+
+    def add(self, value: Any, event: Any) -> None:
+        self.value.append(value)
+
+    def done(self) -> list[Any]:
+        return self.value
 
 
-def _plain(node: yaml.Node) -> Any:
-    if isinstance(node, yaml.MappingNode) and node.tag == _MAPPING:
-        return _mapping(node)
-    if isinstance(node, yaml.SequenceNode) and node.tag == _SEQUENCE:
-        return [_plain(child) for child in node.value]
-    if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
-        return _SCALARS[node.tag](node.value)
-    raise _refused(node, f"the tag {short_repr(node.tag)} is not allowed: write plain values")
+@dataclass(slots=True)
+class _Mapping(_Collection):
+    """Its keys are scalars and differ. `<<` merges others: own keys win over theirs, and earlier ones over later."""
+
+    own: dict[object, Any] = field(default_factory=dict)
+    merged: dict[object, Any] = field(default_factory=dict)
+    key: object = None
+    wants: str = "key"  # or the "value" of a key, or what is to be a "merged" one
+
+    def add(self, value: Any, event: Any) -> None:
+        if self.wants == "key":
+            if value in self.own:
+                raise _refused(event, f"the key {short_repr(value)} stands twice in one mapping")
+            check_keys(len(self.own) + 1)
+            self.key, self.wants = value, "value"
+            return
+        if self.wants == "value":
+            self.own[self.key] = value
+        else:
+            for source in value if isinstance(value, list) else [value]:
+                if not isinstance(source, dict):
+                    raise _refused(event, "`<<` takes a mapping or a list of mappings")
+                self.merged.update((key, source[key]) for key in source.keys() - self.merged.keys())
+                check_keys(len(self.merged))
+        self.wants = "key"
+
+    def done(self) -> dict[object, Any]:
+        return {**self.merged, **self.own} if self.merged else self.own
 
 
-def _mapping(node: yaml.MappingNode) -> dict[object, Any]:
-    """Reads a mapping whose keys are scalars and differ; `<<` merges others, over which its own keys win."""
-    own: dict[object, Any] = {}
-    merged: dict[object, Any] = {}
-    for key_node, value_node in node.value:
-        if key_node.tag == _MERGE:
-            for source in _merge_sources(value_node):
-                merged = {**source, **merged}
-            continue
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise _refused(key_node, "a key must be plain text")
-        key = _plain(key_node)
-        if key in own:
-            raise _refused(key_node, f"the key {short_repr(key)} stands twice in one mapping")
-        own[key] = _plain(value_node)
-    return {**merged, **own}
+class _Building:
+    """The value of a document from its events. `nodes` counts as if every alias were written out."""
+
+    def __init__(self) -> None:
+        self.root: Any = None
+        self._nodes = self._documents = 0
+        self._open: list[_Sequence | _Mapping] = []
+        self._anchors: dict[str, _Anchored] = {}
+
+    def take(self, event: Any) -> None:
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._scalar(event)
+        elif kind is yaml.MappingStartEvent:
+            self._begin(event, _Mapping, _TAG + "map")
+        elif kind is yaml.SequenceStartEvent:
+            self._begin(event, _Sequence, _TAG + "seq")
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._end()
+        elif kind is yaml.AliasEvent:
+            self._alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self._documents += 1
+            if self._documents > 1:
+                raise _refused(event, "there is another document: write one")
+
+    def _scalar(self, event: Any) -> None:
+        self._count(1)
+        tag = event.tag if event.tag not in (None, "!") else _implied(event)
+        inside = self._open[-1] if self._open else None
+        if tag == _MERGE and isinstance(inside, _Mapping) and inside.wants == "key":
+            inside.wants = "merged"
+            return
+        if tag not in _SCALARS:
+            raise _not_allowed(event, tag)
+        value = _SCALARS[tag](event.value)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Anchored(value, nodes=1)
+        self._add(value, event, levels=0)
+
+    def _begin(self, event: Any, kind: type[_Sequence] | type[_Mapping], tag: str) -> None:
+        self._count(1)
+        self._check_key(event)
+        if event.tag not in (None, "!", tag):
+            raise _not_allowed(event, event.tag)
+        if len(self._open) == MOST_LEVELS:
+            raise RecursionError
+        anchored = None if event.anchor is None else _Anchored()
+        if anchored is not None:
+            self._anchors[event.anchor] = anchored
+        self._open.append(kind(event, self._nodes - 1, anchored))
+
+    def _end(self) -> None:
+        ended = self._open.pop()
+        value = ended.done()
+        if ended.anchored is not None:
+            ended.anchored.value, ended.anchored.levels = value, ended.levels
+            ended.anchored.nodes = self._nodes - ended.nodes_before
+        self._add(value, ended.begun, levels=ended.levels)
+
+    def _alias(self, event: Any) -> None:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
+            raise _refused(event, f"found undefined alias {event.anchor[:80]!r}")
+        if anchored.nodes is None:
+            raise UnboundedError("contains itself: an alias stands inside its own anchor")
+        self._count(anchored.nodes)
+        if len(self._open) + anchored.levels > MOST_LEVELS:
+            raise RecursionError
+        if anchored.levels:
+            self._check_key(event)
+        self._add(_copied(anchored.value), event, levels=anchored.levels)
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MOST_NODES:
+            raise UnboundedError(f"has more than {MOST_NODES} values once its aliases are written out")
+
+    def _check_key(self, event: Any) -> None:
+        inside = self._open[-1] if self._open else None
+        if isinstance(inside, _Mapping) and inside.wants == "key":
+            raise _refused(event, "a key must be plain text")
+
+    def _add(self, value: Any, event: Any, *, levels: int) -> None:
+        if not self._open:
+            self.root = value
+            return
+        inside = self._open[-1]
+        inside.levels = max(inside.levels, levels + 1)
+        inside.add(value, event)
 
 
-def _merge_sources(node: yaml.Node) -> Iterator[dict[object, Any]]:
-    """The mappings behind `<<`, of which earlier ones win."""
-    for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-        if not isinstance(source, yaml.MappingNode):
-            raise _refused(source, "`<<` takes a mapping or a list of mappings")
-        yield _plain(source)
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _not_allowed(event: Any, tag: str) -> yaml.MarkedYAMLError:
+    return _refused(event, f"the tag {short_repr(tag)} is not allowed: write plain values")
 
 
 def _boolean(text: str) -> bool:
@@ -164,10 +246,34 @@ def _real(text: str) -> float:
 
 
 _SCALARS: Final[dict[str, Callable[[str], object]]] = {
-    _TAG + "str": str,
+    _TEXT: str,
     _TAG + "null": lambda _: None,
     _TAG + "bool": _boolean,
     _TAG + "int": _integer,
     _TAG + "float": _real,
     _MERGE: str,
 }
+
+_IMPLIED: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+"""By first characters, what plain scalars are in the core schema (https://yaml.org/spec/1.2.2/, section 10.3.2)."""
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+0123456789."),
+    ),
+    ("merge", r"<<", ["<"]),
+):
+    for _character in _first:
+        _IMPLIED.setdefault(_character, []).append((_TAG + _kind, re.compile(_pattern)))
+
+
+def _implied(event: Any) -> str:
+    if not event.implicit[0]:  # it is quoted
+        return _TEXT
+    text: str = event.value
+    kinds = _IMPLIED.get(text[:1], ())
+    return next((tag for tag, pattern in kinds if pattern.fullmatch(text)), _TEXT)

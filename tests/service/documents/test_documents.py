@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document, read_document
+from sutler.service.documents.yaml_loader import load_yaml
 
 
 def of_yaml(text: str) -> object:
@@ -44,10 +46,20 @@ HOSTILE_YAML = {
     "two documents": ("a: 1\n---\nb: 2", "another document"),
     "deep lists": ("[" * 400 + "]" * 400, "nested too deeply"),
     "very deep lists": ("[" * 100_000, "nested too deeply"),
-    "very deep mappings": ("{" * 100_000, "nested too deeply"),
+    "very deep mappings": ("{a: " * 100_000, "nested too deeply"),
+    "deep by aliases": ("a: &x " + "[" * 20 + "]" * 20 + "\nb: " + "[" * 20 + "*x" + "]" * 20, "nested too deeply"),
     "many dashes": ("- " * 20_000, "nested too deeply"),
+    "key that is a mapping": ("{{", "a key must be plain text"),
+    "key that is an alias of a list": ("a: &x [1]\n? *x\n: 2", "a key must be plain text"),
     "key that is a list": ("? [1]\n: 2", "a key must be plain text"),
     "endless number": ("a: " + "9" * 5000, "thousands of digits"),
+    "too many values": ("[" + "1," * 1_000_000 + "1]", "more than 1000000 values"),
+    "too many keys": ("{" + ",".join(f"k{n}: 1" for n in range(100_001)) + "}", "more than 100000 keys"),
+    "too many merged keys": (
+        "- &a {" + ",".join(f"a{n}: 1" for n in range(60_000)) + "}\n"
+        "- &b {" + ",".join(f"b{n}: 1" for n in range(60_000)) + "}\n- {<<: [*a, *b]}",
+        "more than 100000 keys",
+    ),
     "unknown alias": ("a: *b", "undefined alias"),
     "unclosed quote": ("a: 'b", "is not valid YAML"),
     "tab": ("\ta: b", "is not valid YAML"),
@@ -62,11 +74,26 @@ HOSTILE_JSON = {
     "overflow": ('{"a": 1e999}', "is too large"),
     "endless number": (f'{{"a": {"9" * 5000}}}', "thousands of digits"),
     "duplicate key": ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
+    "duplicate key after many": (
+        "{" + ",".join(f'"k{n}": 1' for n in range(99_000)) + ',"k98999": 1}',
+        "the key 'k98999' stands twice",
+    ),
+    "too many keys": ("{" + ",".join(f'"k{n}": 1' for n in range(100_001)) + "}", "more than 100000 keys"),
     "deep": ("[" * 100_000, "nested too deeply"),
     "cut off": ('{"a": 1', "at line 1, column 8"),
     "not JSON": ("hello", "is not valid JSON"),
     "trailing": ("{} {}", "is not valid JSON"),
 }
+
+
+def test_an_anchor_that_is_set_again_is_meant_as_it_was_set_last() -> None:
+    assert load_yaml("- &a 1\n- *a\n- &a 2\n- *a") == [1, 1, 2, 2]
+
+
+def test_what_aliases_stand_for_is_not_shared() -> None:
+    first, second = cast(list[list[int]], load_yaml("- &a [1]\n- *a"))
+    assert first == second
+    assert first is not second
 
 
 @pytest.mark.parametrize(("text", "reason"), HOSTILE_YAML.values(), ids=HOSTILE_YAML.keys())

@@ -6,7 +6,7 @@ import pytest
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
-from sutler.service.documents.validation import validate
+from sutler.service.documents.validation import WHOLE_DOCUMENT, validate
 from tests.service.builders import (
     DELETE,
     Path,
@@ -164,6 +164,14 @@ def test_a_wrong_field_is_named_with_its_remedy(path: Path, value: object, field
 def test_a_wrong_field_brings_no_error_elsewhere(path: Path, value: object, field: str, remedy: str) -> None:
     found = {f for f, _ in problems_of(changed(a_problem(), path, value))}
     assert found == {field}
+
+
+def test_of_very_many_wrong_fields_the_first_are_named_and_the_others_counted() -> None:
+    with pytest.raises(DocumentError) as caught:
+        validate(ProblemDocument, a_problem(**{f"k{number}": 1 for number in range(50_000)}))
+    *named, last = caught.value.problems
+    assert [problem.field for problem in named] == [f"k{number}" for number in range(100)]
+    assert (last.field, last.remedy.split(" ")[0]) == (WHOLE_DOCUMENT, "49900")
 
 
 def test_every_wrong_field_is_reported_at_once() -> None:
