@@ -82,7 +82,7 @@ async def opened_store() -> "AsyncIterator[tuple[MarketService, AsyncEngine]]":
 
 
 @asynccontextmanager
-async def opened_services(*, needs_key: bool) -> "AsyncIterator[Services]":
+async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "AsyncIterator[Services]":
     """What the API's endpoints work with. Raises SettingsError, DatabaseError."""
     from sutler.service.api.metrics_of_the_store import StoreMetricsCache
     from sutler.service.auth.authenticator import Authenticator
@@ -91,34 +91,38 @@ async def opened_services(*, needs_key: bool) -> "AsyncIterator[Services]":
     from sutler.service.db.queue import Queue
     from sutler.service.deployments.current import CurrentPlans
     from sutler.service.profiles.service import ProfilesService
+    from sutler.service.web.checking import Checker
     from sutler.service.web.metrics import Metrics
     from sutler.service.web.state import Services
 
     settings = service_settings()
     async with opened_store() as (market, engine):
         notices = Notices(conninfo(engine))
-        authenticator = Authenticator(engine, notices, settings, needs_key=needs_key)
+        authenticator, checker = Authenticator(engine, notices, settings, needs_key=needs_key), Checker(fork_server)
         parts = (
-            *(authenticator, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
+            *(authenticator, checker, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
             StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
         )
-        yield Services(
-            engine=engine,
-            queue=Queue(conninfo(engine)),
-            notices=notices,
-            settings=settings,
-            metrics=Metrics(),
-            count_change=authenticator.count_change,
-            needs_key=needs_key,
-            parts={type(part): part for part in parts},
-        )
+        try:
+            yield Services(
+                engine=engine,
+                queue=Queue(conninfo(engine)),
+                notices=notices,
+                settings=settings,
+                metrics=Metrics(),
+                count_change=authenticator.count_change,
+                needs_key=needs_key,
+                parts={type(part): part for part in parts},
+            )
+        finally:
+            await checker.stop()
 
 
-def api(*, needs_key: bool) -> "FastAPI":
+def api(fork_server: "ForkServer", *, needs_key: bool) -> "FastAPI":
     """The application on the store of this process's settings."""
     from sutler.service.api.app import build_app
 
-    return build_app(lambda: opened_services(needs_key=needs_key))
+    return build_app(lambda: opened_services(fork_server, needs_key=needs_key))
 
 
 @asynccontextmanager

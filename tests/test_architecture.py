@@ -41,6 +41,7 @@ FLOORS = {
         ("errors", "logs", "outgoing"),
         ("documents", "settings"),
         ("db", "export", "fork_server", "translation"),
+        ("answering",),
         ("comparing", "simulation", "web"),
         ("auth",),
         ("profiles", "webhooks"),

@@ -2,7 +2,7 @@
 
 Checked keys are remembered for a few seconds, so that most requests need no database. A process hears at once of a
 key that is revoked (`Notices`); while it might not hear, it remembers nothing.
-Reads are counted in this process (limits.py), changes in the database.
+Requests are counted in this process (limits.py), changes that are made in the database, for all processes.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.auth import repository
 from sutler.service.auth.keys import NO_DIGEST, REMEDY, ShownKey, key_in
-from sutler.service.auth.limits import ReadLimits
+from sutler.service.auth.limits import change_limits, read_limits
 from sutler.service.auth.memory import ShortMemory
 from sutler.service.auth.repository import USE_NOTED_EVERY, StoredKey
 from sutler.service.db.asynchronous import begun, reading
@@ -59,7 +59,8 @@ class Authenticator:
         self._known: ShortMemory[str, _Known] = ShortMemory(most=MOST_REMEMBERED)
         self._refused: ShortMemory[ShownKey, str] = ShortMemory(most=MOST_REMEMBERED)
         self._noted: ShortMemory[str, bool] = ShortMemory(most=MOST_REMEMBERED)
-        self._reads = ReadLimits(settings.reads_per_second)
+        self._reads = read_limits(settings.reads_per_second)
+        self._changes = change_limits(settings.changes_per_minute)
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._heard = 0
         notices.listen(self._hear)
@@ -76,10 +77,11 @@ class Authenticator:
         shown = key_in(authorization)
         return self._remembered(shown) or await self._checked(shown)
 
-    def check_reads(self, principal: Principal) -> None:
-        """Counts one read in this process. Raises TooManyRequestsError."""
+    def check(self, principal: Principal, *, reads: bool) -> None:
+        """Counts one request in this process, whatever comes of it. Raises TooManyRequestsError."""
         if principal != LOCAL:
-            self._reads.take(principal.actor, now_s=self._monotonic())
+            limits = self._reads if reads else self._changes
+            limits.take(principal.actor, now_s=self._monotonic())
 
     async def count_change(self, connection: AsyncConnection, principal: Principal) -> None:
         """Counts one change, in its transaction and for all processes: what is undone is not counted.

@@ -41,8 +41,7 @@ def _who_may(needed: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
                 f"this key has scope {principal.scope}, this call needs {needed}: use another key, or make one with "
                 f"`sutler keys create NAME --scope {needed}`"
             )
-        if request.method in READS:
-            authenticator.check_reads(principal)
+        authenticator.check(principal, reads=request.method in READS)
         return Caller(principal, request_id_of(request))
 
     return authenticated

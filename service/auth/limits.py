@@ -1,4 +1,4 @@
-"""How often a key may read: a token bucket per key in this process. Changes are counted in the database."""
+"""How often a key may ask: token buckets per key in this process. Changes that are made count in the database."""
 
 from collections import OrderedDict
 from typing import Final
@@ -9,19 +9,18 @@ BURST_S: Final = 2.0  # chosen: a page that loads several lists at once is no fl
 MOST_BUCKETS: Final = 10_000  # chosen: as many keys as the authenticator remembers
 
 
-class ReadLimits:
-    """`per_second` reads for every actor, and a burst of twice that after a pause."""
+class Limits:
+    """`per_second` requests for every actor, and `most` at once after a pause; `told` is what refusals say."""
 
-    def __init__(self, per_second: float) -> None:
-        self._per_second = per_second
-        self._most = max(1.0, per_second * BURST_S)
+    def __init__(self, per_second: float, *, most: float, told: str) -> None:
+        self._per_second, self._most, self._told = per_second, max(1.0, most), told
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, actor: str, *, now_s: float) -> None:
-        """Counts one read; `now_s` is a monotonic clock's. Raises TooManyRequestsError."""
+        """Counts one request; `now_s` is a monotonic clock's. Raises TooManyRequestsError."""
         left, at_s = self._buckets.get(actor, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._per_second)
         allowed = left >= 1.0
@@ -30,8 +29,17 @@ class ReadLimits:
         while len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)  # unused for longest: most likely full again
         if not allowed:
-            raise TooManyRequestsError(
-                f"this key may read {self._per_second:g} times per second: slow down, or raise "
-                "SUTLER_READS_PER_SECOND",
-                retry_after_s=(1.0 - left) / self._per_second,
-            )
+            raise TooManyRequestsError(self._told, retry_after_s=(1.0 - left) / self._per_second)
+
+
+def read_limits(per_second: float) -> Limits:
+    """Those of reads."""
+    told = f"this key may read {per_second:g} times per second: slow down, or raise SUTLER_READS_PER_SECOND"
+    return Limits(per_second, most=per_second * BURST_S, told=told)
+
+
+def change_limits(per_minute: int) -> Limits:
+    """Those of changes that are asked for, whatever comes of them. After a pause they let through what the fixed
+    minutes do by which changes are counted that are made: twice as many."""
+    told = f"this key may ask for {per_minute} changes per minute, refused ones included: slow down, or raise "
+    return Limits(per_minute / 60.0, most=2.0 * per_minute, told=f"{told}SUTLER_CHANGES_PER_MINUTE")

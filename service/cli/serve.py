@@ -80,8 +80,7 @@ def _be_child(
     with _logging(role):
         follow_parent(link)
         if role == "api":
-            asking.close()
-            api.run(listening, needs_key=needs_key)
+            api.run(listening, asking, needs_key=needs_key)
         else:
             listening.close()
             _run_alone(role, asking)

@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sutler.service.api.app import wrapped
+from sutler.service.fork_server import ForkServer
 from sutler.service.main import api
 from sutler.service.processes.ending import signals_to_end
 from sutler.service.web.state import Services
@@ -44,9 +45,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(listening: socket.socket, *, needs_key: bool) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way are given a few seconds."""
-    app = api(needs_key=needs_key)
+def run(listening: socket.socket, asking: socket.socket | None = None, *, needs_key: bool) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way are given a few seconds.
+
+    `asking` leads to the fork server that processes for large bodies come from; None: to one of its own.
+    """
+    app = api(ForkServer(asking), needs_key=needs_key)
     config = uvicorn.Config(
         wrapped(app),
         lifespan="on",

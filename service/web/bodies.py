@@ -10,11 +10,12 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
 
-from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document
-from sutler.service.documents.reading import MOST_YAML_BYTES, parse_document
-from sutler.service.documents.validation import validate
+from sutler.service.documents.reading import MOST_YAML_BYTES
+from sutler.service.web.caller import LOCAL
+from sutler.service.web.checking import Checker, checked
 from sutler.service.web.errors import BodyTooLargeError, TooSlowError, UnsupportedMediaTypeError
 from sutler.service.web.state import services_of
 
@@ -22,7 +23,7 @@ D = TypeVar("D", bound=Document)
 JSON_TYPES: Final = ("application/json",)
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 PATIENCE_S: Final = 60.0  # chosen: the largest body of the default settings needs that long at 2 Mbit/s
-QUICK_BYTES: Final = 20_000  # chosen: more is checked beside the event loop, where a thread costs less than the wait
+QUICK_BYTES: Final = 20_000  # chosen: checked within milliseconds; more is, in a process beside this one
 
 described: Final[list[type[Document]]] = []
 
@@ -46,15 +47,16 @@ def body_docs(kind: type[Document], **examples: Any) -> dict[str, Any]:
 async def read_body(kind: type[D], request: Request) -> D:
     """The checked body.
 
-    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, BodyTooLargeError, TooSlowError.
+    Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, BodyTooLargeError, TooSlowError,
+    TooManyRequestsError.
     """
     is_json = _is_json(request)
     limit = services_of(request).settings.most_body_bytes
     content = await _content(request, limit if is_json else min(limit, MOST_YAML_BYTES))
     request.state.body_sha256 = sha256(content).digest()
     if len(content) < QUICK_BYTES:
-        return _checked(kind, content, is_json=is_json)
-    return await asyncio.to_thread(_checked, kind, content, is_json=is_json)
+        return checked(kind, content, is_json=is_json)
+    return await _checked_beside(kind, content, request, is_json=is_json)
 
 
 def _is_json(request: Request) -> bool:
@@ -90,11 +92,23 @@ def _too_large(limit: int) -> BodyTooLargeError:
     return BodyTooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
 
 
-def _checked(kind: type[D], content: bytes, *, is_json: bool) -> D:
+async def _checked_beside(kind: type[D], content: bytes, request: Request, *, is_json: bool) -> D:
+    """Checks a large body, for as long as its caller waits. Raises ClientDisconnect, too."""
+    principal = getattr(request.state, "principal", LOCAL)
+    checker = services_of(request).part(Checker)
+    checking = asyncio.ensure_future(checker.checked(kind, content, is_json=is_json, actor=principal.actor))
+    leaving = asyncio.ensure_future(_has_left(request))
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DocumentError.of("body", "is not UTF-8 text") from None
-    if not text.strip():
-        raise DocumentError.of("body", "is empty: send a document, see /docs")
-    return validate(kind, parse_document(text, is_json=is_json, field="body", name="the request's body"))
+        await asyncio.wait({checking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not checking.done():
+            raise ClientDisconnect
+        return checking.result()
+    finally:
+        for task in (checking, leaving):
+            task.cancel()
+        await asyncio.wait({checking, leaving})
+
+
+async def _has_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,19 +1,14 @@
-"""The solver process: questions come in by its link, progress and answers go out.
-
-It ends with its worker: when its link closes, even in the middle of a solve. What libraries print goes to stderr.
-"""
+"""The solver process: questions come in by its link, progress and answers go out."""
 
 import os
-import queue
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO, Final, Union
+from typing import TYPE_CHECKING, Final, Union
 
+from sutler.service.answering import Message, serve
 from sutler.service.documents.errors import DocumentError
-from sutler.service.workers.frames import packed, read
 from sutler.solver import solve
 from sutler.solver.clearing import Clearing, clear
 from sutler.solver.errors import InvalidProblemError
@@ -34,24 +29,11 @@ Question = Union[Problem, Consideration, Clearing, "OfflineQuestion", "Validatio
 
 def main(link: socket.socket) -> None:
     os.nice(NICENESS)
-    os.dup2(2, 1)
-    out = link.makefile("wb")
-    questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(link.makefile("rb"), questions), daemon=True).start()
-    while True:
-        _tell(out, _answered(questions.get(), out))
+    serve(link, _answered)
 
 
-def _receive(stream: BinaryIO, questions: "queue.SimpleQueue[Question]") -> None:
-    while True:
-        try:
-            questions.put(read(stream))
-        except EOFError:
-            os._exit(0)  # nobody is left to tell
-
-
-def _answered(question: Question, out: BinaryIO) -> tuple[str, object]:
-    telling = _Telling(out).progress
+def _answered(question: Question, tell: Callable[[Progress], None]) -> Message:
+    telling = _Telling(tell).progress
     try:
         if isinstance(question, Consideration):
             return "considered", consider(question, on_progress=telling)
@@ -88,19 +70,11 @@ def _document(
 class _Telling:
     """Passes progress on, but not more often than anybody looks."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out, self._told_at, self._phase = out, 0.0, ""
+    def __init__(self, tell: Callable[[Progress], None]) -> None:
+        self._tell, self._told_at, self._phase = tell, 0.0, ""
 
     def progress(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.phase != self._phase or now - self._told_at >= TELL_S:
             self._told_at, self._phase = now, progress.phase
-            _tell(self._out, ("progress", progress))
-
-
-def _tell(out: BinaryIO, message: tuple[str, object]) -> None:
-    try:
-        out.write(packed(message))
-        out.flush()
-    except BrokenPipeError:
-        os._exit(0)
+            self._tell(progress)

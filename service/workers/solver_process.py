@@ -1,13 +1,9 @@
-"""Solves in a process of its own, which can be stopped at any moment and takes nobody with it when it dies.
+"""Solves in a process of its own."""
 
-The process stays for the next problem.
-"""
-
-import asyncio
-import signal
 from collections.abc import Callable
 from typing import Any, Final
 
+from sutler.service.answering import AnsweringProcess, NoAnswerError
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.fork_server import ForkedProcess, ForkServer, Request
@@ -15,7 +11,6 @@ from sutler.service.offline.questions import OfflineAnswer, OfflineQuestion
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.studies.questions import Study
 from sutler.service.workers.errors import SolverDefectError, SolverLostError
-from sutler.service.workers.frames import packed, receive
 from sutler.solver.clearing import Clearing, Fleet
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.plan import Plan
@@ -33,15 +28,15 @@ class SolverProcess:
     """Makes one solve at a time."""
 
     def __init__(self, fork_server: ForkServer) -> None:
-        self._fork_server = fork_server
-        self._process: ForkedProcess | None = None
+        self._process = AnsweringProcess(fork_server, PROCESS)
 
     async def start(self) -> ForkedProcess:
         """Makes the process ready, if it is not. Raises ConnectionError where the fork server has died."""
-        if self._process is None or self._process.has_ended:
-            await self.stop()
-            self._process = await self._fork_server.start(PROCESS)
-        return self._process
+        return await self._process.start()
+
+    async def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        await self._process.stop()
 
     async def solve(self, problem: Problem, on_progress: Callable[[Progress], None], *, limit_s: float) -> Plan:
         """The plan. Cancelling stops the process, as does the limit, which is no solve's own.
@@ -82,54 +77,10 @@ class SolverProcess:
 
     async def _answer(self, question: Question, on_progress: Callable[[Progress], None], *, limit_s: float) -> Any:
         try:
-            async with asyncio.timeout(limit_s):
-                return await self._solve(question, on_progress)
-        except TimeoutError:
-            raise SolverLostError(f"the solver did not end within {limit_s:.0f} s and was stopped") from None
-        finally:
-            if self._is_busy:
-                await self.stop()
-
-    _is_busy = False
-    _has_spoken = False
-
-    async def _solve(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
-        """A process that has died since its last plan says nothing, and is replaced."""
-        try:
-            return await self._asked(question, on_progress)
-        except SolverLostError:
-            if self._has_spoken:
-                raise
-        return await self._asked(question, on_progress)
-
-    async def _asked(self, question: Question, on_progress: Callable[[Progress], None]) -> Any:
-        try:
-            process = await self.start()
-        except ConnectionError as error:
-            raise SolverLostError(f"there is no solver process: {error}") from None
-        self._is_busy, self._has_spoken = True, False
-        try:
-            process.writer.write(packed(question))
-            await process.writer.drain()
-            while True:
-                kind, content = await receive(process.reader)
-                self._has_spoken = True
-                if kind != "progress":
-                    break
-                on_progress(content)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            status = await process.wait()
-            raise SolverLostError(f"the solver process ended with status {status}: out of memory?") from None
-        self._is_busy = False
+            kind, content = await self._process.answer(question, limit_s=limit_s, on_progress=on_progress)
+        except NoAnswerError as error:
+            raise SolverLostError(f"the solver process was lost: {error}") from None
         return _answered(kind, content)
-
-    async def stop(self) -> None:
-        """Ends the process, whatever it does."""
-        process, self._process, self._is_busy = self._process, None, False
-        if process is not None:
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-            process.close()
 
 
 def _answered(kind: str, content: Any) -> Any:

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
+from tests.looped import for_each
 from tests.postgres import Server, a_folder
 from tests.service.api.conftest import MOST_BODY_BYTES, Guarded
 from tests.service.builders import CHAT
@@ -252,6 +253,54 @@ def test_without_keys_only_names_of_this_machine_are_answered(keyless: Running) 
 def test_without_keys_no_proxy_lends_its_address_to_its_callers(keyless: Running, header: str) -> None:
     answer = keyless.get("/v1/plans", headers={header: "203.0.113.9"})
     assert (answer.status_code, "--require-key" in answer.text) == (421, True)
+
+
+FOREIGN_PAGES: Final[tuple[dict[str, str], ...]] = (
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost:8400"},
+    {"Sec-Fetch-Site": "odd"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "https://localhost.evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://[::1"},
+    {"Origin": ""},
+)
+OWN_PAGES: Final[tuple[dict[str, str], ...]] = (
+    {},
+    {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost:8400"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"},
+    {"Sec-Fetch-Site": "none"},
+    {"Origin": "http://localhost:3000"},
+)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@for_each("headers", FOREIGN_PAGES)
+def test_no_page_of_another_site_changes_anything(keyless: Running, method: str, headers: dict[str, str]) -> None:
+    answer = keyless.ask(method, "/v1/deployments/a/holdings", headers={"Host": "localhost:8400", **headers})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:sutler:problem:foreign-page")
+
+
+@for_each("headers", OWN_PAGES)
+def test_pages_of_this_host_and_other_programs_may_change_things(keyless: Running, headers: dict[str, str]) -> None:
+    answer = keyless.ask("DELETE", "/v1/deployments/nobody", headers={"Host": "localhost:8400", **headers})
+    assert answer.status_code == 404
+
+
+def test_a_password_that_a_browser_remembers_is_of_no_use_to_other_sites(guarded: Guarded) -> None:
+    for headers in FOREIGN_PAGES:
+        assert guarded.ask("admin", "DELETE", "/v1/deployments/nobody", headers=headers).status_code == 403
+    assert guarded.ask("admin", "GET", "/v1/plans", headers=FOREIGN_PAGES[0]).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/plans", "/docs", "/nowhere", "/healthz"])
+def test_browsers_are_told_to_be_careful(keyless: Running, path: str) -> None:
+    answer = keyless.get(path, headers={"Host": "localhost:8400"})
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    policy = answer.headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in policy
+    assert ("unsafe-inline" in policy) == (path == "/docs")
 
 
 def test_what_callers_send_never_breaks_a_line_of_the_log(guarded: Guarded) -> None:

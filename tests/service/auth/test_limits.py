@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit, repository
-from sutler.service.auth.limits import MOST_BUCKETS, ReadLimits
+from sutler.service.auth.limits import MOST_BUCKETS, Limits, change_limits, read_limits
 from sutler.service.db.asynchronous import begun
 from sutler.service.web.caller import LOCAL, Caller, Principal
 from sutler.service.web.errors import TooManyRequestsError
@@ -22,7 +22,7 @@ ME, OTHER = Principal("key/me", "plan"), Principal("key/other", "plan")
 THREE_A_MINUTE = replace(SETTINGS, changes_per_minute=3)
 
 
-def reads_taken(limits: ReadLimits, actor: str, *, now_s: float, most: int = 100) -> int:
+def reads_taken(limits: Limits, actor: str, *, now_s: float, most: int = 100) -> int:
     """How many reads are let through at once."""
     for taken in range(most):
         try:
@@ -33,25 +33,33 @@ def reads_taken(limits: ReadLimits, actor: str, *, now_s: float, most: int = 100
 
 
 def test_after_a_pause_twice_the_rate_is_let_through_at_once() -> None:
-    limits = ReadLimits(10.0)
+    limits = read_limits(10.0)
     assert reads_taken(limits, "me", now_s=0.0) == 20
     assert reads_taken(limits, "me", now_s=0.0) == 0
 
 
 def test_the_rate_is_let_through_all_the_time() -> None:
-    limits = ReadLimits(10.0)
+    limits = read_limits(10.0)
     reads_taken(limits, "me", now_s=0.0)
     assert [reads_taken(limits, "me", now_s=float(second)) for second in range(1, 5)] == [10, 10, 10, 10]
 
 
+def test_changes_that_are_asked_for_are_let_through_by_the_minute() -> None:
+    limits = change_limits(6)
+    assert reads_taken(limits, "me", now_s=0.0) == 12
+    assert reads_taken(limits, "me", now_s=60.0) == 6
+    with pytest.raises(TooManyRequestsError, match="6 changes per minute, refused ones included"):
+        limits.take("me", now_s=60.0)
+
+
 def test_one_key_takes_nothing_from_another() -> None:
-    limits = ReadLimits(10.0)
+    limits = read_limits(10.0)
     reads_taken(limits, "me", now_s=0.0)
     assert reads_taken(limits, "other", now_s=0.0) == 20
 
 
 def test_the_refusal_says_when_to_come_back_and_that_is_true() -> None:
-    limits = ReadLimits(0.5)
+    limits = read_limits(0.5)
     assert reads_taken(limits, "me", now_s=0.0) == 1
     with pytest.raises(TooManyRequestsError, match=r"0\.5 times per second: slow down") as raised:
         limits.take("me", now_s=1.0)
@@ -61,7 +69,7 @@ def test_the_refusal_says_when_to_come_back_and_that_is_true() -> None:
 
 @given(st.lists(st.floats(0.0, 5.0), max_size=300), st.floats(0.1, 50.0))
 def test_no_pattern_of_reads_gets_more_than_the_rate_and_the_burst(pauses_s: list[float], rate: float) -> None:
-    limits, now_s, taken = ReadLimits(rate), 0.0, 0
+    limits, now_s, taken = read_limits(rate), 0.0, 0
     for pause_s in pauses_s:
         now_s += pause_s
         taken += reads_taken(limits, "me", now_s=now_s, most=1)
@@ -69,7 +77,7 @@ def test_no_pattern_of_reads_gets_more_than_the_rate_and_the_burst(pauses_s: lis
 
 
 def test_the_number_of_keys_that_are_followed_is_bounded() -> None:
-    limits = ReadLimits(10.0)
+    limits = read_limits(10.0)
     for number in range(MOST_BUCKETS + 100):
         limits.take(f"key/{number}", now_s=0.0)
     assert len(limits) == MOST_BUCKETS
@@ -79,12 +87,12 @@ def test_a_key_that_reads_too_often_is_refused(engine: Engine) -> None:
     async def tried() -> None:
         async with a_process(engine, settings=replace(SETTINGS, reads_per_second=5.0)) as process:
             for _ in range(10):
-                process.authenticator.check_reads(ME)
-            process.authenticator.check_reads(OTHER)
+                process.authenticator.check(ME, reads=True)
+            process.authenticator.check(OTHER, reads=True)
             with pytest.raises(TooManyRequestsError):
-                process.authenticator.check_reads(ME)
+                process.authenticator.check(ME, reads=True)
             process.clock.now_s += 0.2
-            process.authenticator.check_reads(ME)
+            process.authenticator.check(ME, reads=True)
 
     run(tried())
 
@@ -94,7 +102,7 @@ def test_who_needs_no_key_is_not_limited(engine: Engine) -> None:
         settings = replace(SETTINGS, reads_per_second=1.0, changes_per_minute=1)
         async with a_process(engine, settings=settings, needs_key=False) as process:
             for _ in range(10):
-                process.authenticator.check_reads(LOCAL)
+                process.authenticator.check(LOCAL, reads=True)
                 await changes(process, LOCAL)
             assert await process.run("SELECT * FROM key_use") == []
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 import httpx
 
 from sutler.service.api.app import wrapped
+from sutler.service.fork_server import ForkServer
 from sutler.service.main import api as application
 from tests.service.webhooks.office import Office
 
@@ -30,7 +31,7 @@ class Api:
         self.office.run(self._stack.aclose())
 
     async def _open(self) -> None:
-        app = application(needs_key=False)
+        app = application(ForkServer(), needs_key=False)
         await self._stack.enter_async_context(app.router.lifespan_context(app))
         transport = httpx.ASGITransport(app=wrapped(app))
         client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
