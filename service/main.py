@@ -1,9 +1,9 @@
 """The composition root: from settings to working parts. Nothing else puts them together."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sutler.service.settings import market_settings, service_settings, store_settings
 from sutler.service.translation.stored_market import StoredMarket
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from sutler.service.db.engine import Patience
     from sutler.service.documents.calibration import CalibrationDocument
     from sutler.service.documents.plan import PlanDocument
     from sutler.service.fork_server import ForkServer
@@ -22,20 +23,22 @@ if TYPE_CHECKING:
     from sutler.service.web.state import Services
     from sutler.service.workers.worker import Worker
 
+READS: Final = 0.6  # chosen: of an API process's connections; changes that wait for one another leave these alone
+
 
 @contextmanager
-def opened_database(*, upgrade: bool = True) -> "Iterator[Engine]":
+def opened_database(patience: "Patience | None" = None, *, upgrade: bool = True) -> "Iterator[Engine]":
     """The database of this process's settings; at the end, the last to leave a private one stops it.
 
     Raises SettingsError, DatabaseError.
     """
     from sutler.service.db import embedded
-    from sutler.service.db.engine import open_engine
+    from sutler.service.db.engine import UNHURRIED, open_engine
     from sutler.service.db.store import open_store
 
     settings = store_settings()
     try:
-        engine = open_store(settings) if upgrade else open_engine(settings)
+        engine = (open_store if upgrade else open_engine)(settings, patience or UNHURRIED)
         try:
             yield engine
         finally:
@@ -46,13 +49,13 @@ def opened_database(*, upgrade: bool = True) -> "Iterator[Engine]":
 
 
 @contextmanager
-def opened_market() -> "Iterator[MarketService]":
+def opened_market(patience: "Patience | None" = None) -> "Iterator[MarketService]":
     """The market on the store of this process's settings. Raises SettingsError, DatabaseError."""
     from sutler.service.market.polling import Poller
     from sutler.service.market.service import MarketService
 
     settings = market_settings()
-    with opened_database() as engine:
+    with opened_database(patience) as engine:
         poller = Poller(engine, settings.configs, settings.poll_interval_s, settings.paces)
         yield MarketService(engine, settings, poller)
 
@@ -67,18 +70,19 @@ def opened_profiles() -> "Iterator[ProfilesService]":
 
 
 @asynccontextmanager
-async def opened_store() -> "AsyncIterator[tuple[MarketService, AsyncEngine]]":
-    """The market and an asynchronous engine on the same store. Raises SettingsError, DatabaseError."""
+async def opened_engine(
+    market: "MarketService", patience: "Patience", *, part: float
+) -> "AsyncIterator[AsyncEngine]":
+    """An asynchronous engine on the market's store, with a part of a process's connections."""
     from sutler.service.db.asynchronous import open_async_engine
 
     settings = store_settings()
-    with opened_market() as market:
-        private_in = settings.data_dir if settings.database_url is None else None
-        engine = open_async_engine(market.engine, private_in=private_in)
-        try:
-            yield market, engine
-        finally:
-            await engine.dispose()
+    private_in = settings.data_dir if settings.database_url is None else None
+    engine = open_async_engine(market.engine, patience, part=part, private_in=private_in)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 @asynccontextmanager
@@ -87,6 +91,8 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
     from sutler.service.api.metrics_of_the_store import StoreMetricsCache
     from sutler.service.auth.authenticator import Authenticator
     from sutler.service.db.asynchronous import conninfo
+    from sutler.service.db.engine import CALLERS
+    from sutler.service.db.hanging import HangGuard
     from sutler.service.db.notices import Notices
     from sutler.service.db.queue import Queue
     from sutler.service.deployments.current import CurrentPlans
@@ -96,26 +102,30 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
     from sutler.service.web.state import Services
 
     settings = service_settings()
-    async with opened_store() as (market, engine):
+    async with AsyncExitStack() as stack:
+        market = stack.enter_context(opened_market(CALLERS))
+        engine = await stack.enter_async_context(opened_engine(market, CALLERS, part=READS))
+        changes = await stack.enter_async_context(opened_engine(market, CALLERS, part=1 - READS))
+        checker = Checker(fork_server)
+        stack.push_async_callback(checker.stop)
+        guard = HangGuard(conninfo(engine), market.engine, engine.sync_engine, changes.sync_engine)
         notices = Notices(conninfo(engine))
-        authenticator, checker = Authenticator(engine, notices, settings, needs_key=needs_key), Checker(fork_server)
+        authenticator = Authenticator(engine, notices, settings, needs_key=needs_key)
         parts = (
-            *(authenticator, checker, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
+            *(authenticator, checker, guard, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
             StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
         )
-        try:
-            yield Services(
-                engine=engine,
-                queue=Queue(conninfo(engine)),
-                notices=notices,
-                settings=settings,
-                metrics=Metrics(),
-                count_change=authenticator.count_change,
-                needs_key=needs_key,
-                parts={type(part): part for part in parts},
-            )
-        finally:
-            await checker.stop()
+        yield Services(
+            engine=engine,
+            changes=changes,
+            queue=Queue(conninfo(engine)),
+            notices=notices,
+            settings=settings,
+            metrics=Metrics(),
+            count_change=authenticator.count_change,
+            needs_key=needs_key,
+            parts={type(part): part for part in parts},
+        )
 
 
 def api(fork_server: "ForkServer", *, needs_key: bool) -> "FastAPI":
@@ -129,12 +139,14 @@ def api(fork_server: "ForkServer", *, needs_key: bool) -> "FastAPI":
 async def opened_worker(fork_server: "ForkServer") -> "AsyncIterator[Worker]":
     """A worker on the store of this process's settings. Raises SettingsError, DatabaseError."""
     from sutler.service.db.asynchronous import conninfo
+    from sutler.service.db.engine import JOBS
     from sutler.service.db.queue import Queue
     from sutler.service.workers.worker import Worker
 
-    async with opened_store() as (market, engine):
-        queue = Queue(conninfo(engine))
-        yield Worker(engine, queue, market, service_settings(), fork_server, now=lambda: datetime.now(UTC))
+    with opened_market(JOBS) as market:
+        async with opened_engine(market, JOBS, part=1.0) as engine:
+            queue = Queue(conninfo(engine))
+            yield Worker(engine, queue, market, service_settings(), fork_server, now=lambda: datetime.now(UTC))
 
 
 class StoreWhenNeeded:

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from sutler.service.api.health import router as health
 from sutler.service.auth.endpoints import router as audit
+from sutler.service.db.hanging import HangGuard
 from sutler.service.deployments.diff.endpoints import router as diffs
 from sutler.service.deployments.endpoints import router as deployments
 from sutler.service.deployments.holdings.endpoints import router as holdings
@@ -53,12 +54,13 @@ def build_app(opened: Opened) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opened() as services:
             app.state.services = services
-            listening = asyncio.ensure_future(services.notices.run())
+            beside = {asyncio.ensure_future(each.run()) for each in (services.notices, services.part(HangGuard))}
             try:
                 yield
             finally:
-                listening.cancel()
-                await asyncio.wait({listening})
+                for each in beside:
+                    each.cancel()
+                await asyncio.wait(beside)
 
     app = FastAPIOffline(  # /docs with assets of its own: no page of sutler loads anything from elsewhere
         title="sutler",

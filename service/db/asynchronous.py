@@ -10,26 +10,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from sutler.service.db import embedded
-from sutler.service.db.engine import OPTIONS, prepare, revive, translated
+from sutler.service.db.engine import UNHURRIED, Patience, options, prepared, revive, translated
 
 POOL_SIZE = 10  # kept open: each costs the server memory, each that is missing a connect
 MOST_CONNECTIONS = 30  # chosen: more at once, and fewer processes fit into the server's max_connections
-PATIENCE_S = 10.0  # for a free connection; chosen: a 503 is better than an answer that comes later
 
 
-def open_async_engine(engine: Engine, *, private_in: Path | None = None) -> AsyncEngine:
+def open_async_engine(
+    engine: Engine, patience: Patience = UNHURRIED, *, part: float = 1.0, private_in: Path | None = None
+) -> AsyncEngine:
     """Opens an engine on the server of another, whose tables are up to date.
 
-    `private_in`: the data folder of a private server, which is started again where it was killed.
+    `part`: of the connections that a process may have. `private_in`: the data folder of a private server, which is
+    started again where it was killed.
     """
-    made = create_async_engine(
-        engine.url,
-        pool_size=POOL_SIZE,
-        max_overflow=MOST_CONNECTIONS - POOL_SIZE,
-        pool_timeout=PATIENCE_S,
-        **OPTIONS,
-    )
-    event.listen(made.sync_engine, "connect", prepare)
+    kept, most = round(part * POOL_SIZE), round(part * MOST_CONNECTIONS)
+    made = create_async_engine(engine.url, pool_size=kept, max_overflow=most - kept, **options(patience))
+    event.listen(made.sync_engine, "connect", prepared(patience))
     if private_in is not None:  # to start it blocks, and the loop must not
         revive(made.sync_engine, lambda: await_only(asyncio.to_thread(embedded.start, private_in)))
     return made

@@ -2,39 +2,79 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import psycopg
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable, QueryCanceled
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 
 from sutler.service.db import embedded
-from sutler.service.db.errors import DatabaseUnreachableError, unreachable
+from sutler.service.db.errors import DatabaseBusyError, DatabaseUnreachableError, unreachable
 from sutler.service.db.queue_schema import SEARCH_PATH
 from sutler.service.settings import SettingsError, StoreSettings
 
 CONNECT_TIMEOUT_S: Final = 10  # chosen: longer than a busy server takes to answer, and people still wait for it
 
-OPTIONS: Final[dict[str, Any]] = {
-    "pool_pre_ping": True,
-    "hide_parameters": True,
-    "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "sutler"},
+KEEPALIVES: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
 }
-"""What every engine is opened with."""
+"""A server behind a network that was cut is missed after half a minute, not after hours."""
 
 
-def open_engine(settings: StoreSettings) -> Engine:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how many seconds a kind of work waits for the server at most; 0: for ever.
+
+    `pool_s`: for a free connection; `connect_s`: to be let in; `statement_s`: for a statement; `lock_s`: for what
+    another transaction holds; `idle_s`: the server for the next statement of a transaction, before it ends it.
+    """
+
+    pool_s: float = 30.0
+    connect_s: int = CONNECT_TIMEOUT_S
+    statement_s: int = 0
+    lock_s: int = 0
+    idle_s: int = 0
+
+    @property
+    def setting(self) -> str:
+        """The statements that have a session keep to it."""
+        limits = {
+            "statement_timeout": self.statement_s,
+            "lock_timeout": self.lock_s,
+            "idle_in_transaction_session_timeout": self.idle_s,
+        }
+        return "; ".join(f"SET {name} = '{seconds}s'" for name, seconds in limits.items())
+
+
+UNHURRIED: Final = Patience()
+# Chosen: who calls is told soon, and asks again; no job that does not hang takes nearly as long.
+CALLERS: Final = Patience(pool_s=4, connect_s=4, statement_s=15, lock_s=2, idle_s=15)
+JOBS: Final = Patience(statement_s=300, lock_s=300, idle_s=1800)
+
+
+def options(patience: Patience) -> dict[str, Any]:
+    """What an engine is opened with."""
+    connect = {"connect_timeout": patience.connect_s, "application_name": "sutler", **KEEPALIVES}
+    pool = {"pool_pre_ping": True, "pool_timeout": patience.pool_s}
+    return {**pool, "hide_parameters": True, "connect_args": connect}
+
+
+def open_engine(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engine:
     """An engine on the operator's server or the private one, with whatever tables it has (store.py sees to those).
 
     Raises DatabaseError, SettingsError.
     """
     url = _parsed(settings.database_url or embedded.start(settings.data_dir))
-    engine = create_engine(url, pool_size=5, max_overflow=20, **OPTIONS)
-    event.listen(engine, "connect", prepare)
+    engine = create_engine(url, pool_size=5, max_overflow=20, **options(patience))
+    event.listen(engine, "connect", prepared(patience))
     if settings.database_url is None:
         revive(engine, partial(embedded.start, settings.data_dir))
     return engine
@@ -66,16 +106,20 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def prepare(connection: DBAPIConnection, _: object) -> None:
-    """Sees to it that hours begin where UTC's do and times come back in UTC, whatever the server's time zone.
+def prepared(patience: Patience) -> Callable[[DBAPIConnection, object], None]:
+    """What a new connection begins with: hours begin where UTC's do and times come back in UTC, whatever the server's
+    time zone; the queue's tables are found beside ours; and it waits no longer than this.
 
-    Compiling the short queries here (jit) would take longer than they do. The queue's tables are found beside ours.
+    Compiling the short queries here (jit) would take longer than they do.
     """
-    with closing(connection.cursor()) as cursor:
-        cursor.execute("SET TIME ZONE 'UTC'")
-        cursor.execute("SET jit = off")
-        cursor.execute(f"SET search_path TO {SEARCH_PATH}")
-    connection.commit()
+    session = f"SET TIME ZONE 'UTC'; SET jit = off; SET search_path TO {SEARCH_PATH}; {patience.setting}"
+
+    def prepare(connection: DBAPIConnection, _: object) -> None:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(session)
+        connection.commit()
+
+    return prepare
 
 
 @contextmanager
@@ -104,11 +148,20 @@ def translated() -> Iterator[None]:
         reason = "all of this process's database connections are in use: try again, with fewer polls at once"
         raise DatabaseUnreachableError(reason) from error
     except (OperationalError, InternalError) as error:
-        raise unreachable(error) from error
+        raise _busy(error) or unreachable(error) from error
     except DBAPIError as error:
         if error.connection_invalidated or error.statement is None or _is_forbidden(error):
             raise unreachable(error) from error
         raise
+
+
+def _busy(error: DBAPIError) -> DatabaseBusyError | None:
+    """Where it answers, but not in time."""
+    if isinstance(error.orig, LockNotAvailable):
+        return DatabaseBusyError("another change holds what this one needs: ask again")
+    if isinstance(error.orig, QueryCanceled):
+        return DatabaseBusyError("the database took too long for this: ask again, for less if it happens often")
+    return None
 
 
 def _is_forbidden(error: DBAPIError) -> bool:

@@ -2,6 +2,7 @@
 
 DatabaseError
 ├── DatabaseUnreachableError    it does not answer, or refuses work (full, shutting down): correct that, run again
+│   └── DatabaseBusyError       it answers, but not in time: ask again
 └── SchemaError                 its tables are of another version: run `sutler db upgrade`, or a newer sutler
 """
 
@@ -19,6 +20,13 @@ class DatabaseError(SutlerError):
 
 class DatabaseUnreachableError(DatabaseError):
     """The database does not answer or cannot work now; what was stored before is untouched."""
+
+
+class DatabaseBusyError(DatabaseUnreachableError):
+    """The database is at work, but this took too long; nothing of it was stored."""
+
+    kind = Kind(503, "database-busy", "The database took too long")
+    retry_after_s = 1.0
 
 
 class SchemaError(DatabaseError):

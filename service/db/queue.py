@@ -16,12 +16,14 @@ from sutler.service.db.queue_schema import SEARCH_PATH
 SOLVES: Final = "solves"
 DELIVERIES: Final = "deliveries"
 LOOKS: Final = "looks"
+URGENT_LOOKS: Final = "urgent looks"  # taken by processes of their own, and before the others by the rest
 SOLVE: Final = "solve_plan"
 DELIVER: Final = "deliver_webhook"
 LOOK: Final = "look_at_deployment"
 PLAN_OFFLINE: Final = "plan_offline"
 STUDY: Final = "make_study"
-PRIORITY: Final = {STUDY: -10}  # what nobody carries out comes last; all else has priority 0
+PRIORITY: Final = {STUDY: -10}  # what nobody carries out comes last; all else but what is urgent has priority 0
+URGENT: Final = 10
 
 
 def look_lock(deployment_id: object) -> str:
@@ -53,12 +55,15 @@ class Queue:
         """Has an event delivered, `delay_s` after this transaction is committed."""
         await self._put(connection, DELIVER, DELIVERIES, delay_s=delay_s, delivery_id=str(delivery_id))
 
-    async def look(self, connection: AsyncConnection, deployment_id: UUID) -> bool:
+    async def look(self, connection: AsyncConnection, deployment_id: UUID, *, is_urgent: bool = False) -> bool:
         """Has a deployment looked at; False where that is in the queue already. One look of each at a time."""
-        name = look_lock(deployment_id)
+        name, queue = look_lock(deployment_id), URGENT_LOOKS if is_urgent else LOOKS
+        priority = URGENT if is_urgent else 0
         try:
             async with connection.begin_nested():
-                await self._put(connection, LOOK, LOOKS, lock=name, deployment_id=str(deployment_id))
+                await self._put(
+                    connection, LOOK, queue, lock=name, priority=priority, deployment_id=str(deployment_id)
+                )
         except AlreadyEnqueued:
             return False
         return True
@@ -71,10 +76,11 @@ class Queue:
         *,
         delay_s: float = 0.0,
         lock: str | None = None,
+        priority: int = 0,
         **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": PRIORITY.get(task, 0)}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": PRIORITY.get(task, priority)}
         if delay_s:
             options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)

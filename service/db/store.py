@@ -2,20 +2,20 @@
 
 from sqlalchemy import Engine, text
 
-from sutler.service.db.engine import connected, open_engine
+from sutler.service.db.engine import UNHURRIED, Patience, connected, open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.settings import StoreSettings
 
-HEAD = "0010"  # of the tables that this sutler works with: the newest file in migrations/versions
+HEAD = "0011"  # of the tables that this sutler works with: the newest file in migrations/versions
 
 
-def open_store(settings: StoreSettings) -> Engine:
+def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engine:
     """An engine on the operator's server or the private one, whose tables are those of this sutler.
 
     The private database is brought up to date without asking; a server that others may use too gets its first tables
     so, but newer ones only by `sutler db upgrade`. Raises DatabaseError, SettingsError.
     """
-    engine = open_engine(settings)
+    engine = open_engine(settings, patience)
     try:
         _ensure_tables(engine, may_upgrade=settings.database_url is None)
     except BaseException:

@@ -42,6 +42,8 @@ def downgrade(engine: Engine, to: str) -> None:
 
 def _run(engine: Engine, direction: str, to: str) -> None:
     with translated(), engine.begin() as connection:
+        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            connection.execute(text(f"SET LOCAL {limit} = 0"))  # tables may be large
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
         settings = config()
         settings.attributes["connection"] = connection

@@ -16,8 +16,9 @@ class WatchRow(Base):
     `holdings` is the last report as it was given, null before the first; `held_before` the most machines of each kind
     that were reported since the plan was issued: what is missing of them is lost. A look is due when `touches`, which
     counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
-    providers' changes), or at `look_at`. No clock is compared with another. `state` is what the last look found, for
-    people; `memory` what the next one must know. `woken`: by model, when it last woke or was asked to.
+    providers' changes), or at `look_at`; it goes first while `urgent`, the touch by the last report of machines, is
+    ahead of `looked`. No clock is compared with another. `state` is what the last look found, for people; `memory`
+    what the next one must know. `woken`: by model, when it last woke or was asked to.
     """
 
     __tablename__ = "watch"
@@ -28,6 +29,7 @@ class WatchRow(Base):
     held_before: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     touches: Mapped[int] = mapped_column(BigInteger, server_default=text("1"))
     looked: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    urgent: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     looked_at: Mapped[datetime | None]
     look_at: Mapped[datetime | None]
     market_version: Mapped[int | None] = mapped_column(BigInteger)

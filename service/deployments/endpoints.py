@@ -73,7 +73,7 @@ async def create_deployment(
     await plans.check(services, document.problem)
     name, rest = document.name, DeploymentDocument(problem=document.problem, policy=document.policy)
     ticket = ticket_of(request, caller)
-    async with begun(services.engine) as connection:
+    async with begun(services.changes) as connection:
         earlier = await idempotency.taken(connection, ticket, services.now())
         if earlier is not None and earlier.body is not None:
             return _answer(earlier.body, 201, location=earlier.location)

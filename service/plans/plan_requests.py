@@ -101,7 +101,7 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
 
     Raises KeyReusedError, StillRunningError, TooManyRequestsError, TooManyWaitingError, DatabaseError.
     """
-    async with begun(services.engine) as connection:
+    async with begun(services.changes) as connection:
         earlier = await _asked_before(connection, services, kind.table, asker)
         if earlier is not None:
             return earlier

@@ -23,11 +23,13 @@ P = TypeVar("P")
 class Services:
     """What features share, and the `parts` that single features brought, each by its class.
 
+    `engine` is for what only reads, `changes` for the rest: neither uses up the connections of the other.
     `count_change` counts a change against its caller's limit. `needs_key`: whether callers must show a key; without,
     all are the local user.
     """
 
     engine: AsyncEngine
+    changes: AsyncEngine
     queue: Queue
     notices: Notices
     settings: ServiceSettings
@@ -40,7 +42,7 @@ class Services:
     @asynccontextmanager
     async def changing(self, caller: Caller) -> AsyncIterator[AsyncConnection]:
         """The transaction of a change, which is counted. Raises TooManyRequestsError, DatabaseError."""
-        async with begun(self.engine) as connection:
+        async with begun(self.changes) as connection:
             await self.count_change(connection, caller.principal)
             yield connection
 

@@ -93,8 +93,9 @@ class Looker:
 
     async def ask_for_looks(self, connection: AsyncConnection) -> None:
         """Puts what is due into the queue."""
-        for deployment_id in await repository.due(connection, self.now()):
-            await self.queue.look(connection, deployment_id)
+        await repository.overtake(connection)
+        for deployment_id, is_urgent in await repository.due(connection, self.now()):
+            await self.queue.look(connection, deployment_id, is_urgent=is_urgent)
 
     async def look(self, deployment_id: UUID) -> None:
         """Looks once. Raises DatabaseError: the deployment is then still due."""

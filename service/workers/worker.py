@@ -17,7 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
-from sutler.service.db.queue import DELIVER, DELIVERIES, LOOK, LOOKS, PLAN_OFFLINE, SOLVE, SOLVES, STUDY, Queue
+from sutler.service.db.queue import (
+    DELIVER,
+    DELIVERIES,
+    LOOK,
+    LOOKS,
+    PLAN_OFFLINE,
+    SOLVE,
+    SOLVES,
+    STUDY,
+    URGENT_LOOKS,
+    Queue,
+)
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.replanning.shared_market import SharedMarket
 from sutler.service.deployments.sharing.repository import Tenants
@@ -44,6 +55,7 @@ from sutler.service.workers.study_job import StudyMaker
 logger = logging.getLogger("sutler.worker")
 
 DELIVERIES_AT_ONCE: Final = 8  # chosen: as many as there are threads to send (webhooks/service.py)
+URGENT_LOOKERS: Final = 1  # chosen: a loss waits for no search that others have asked for
 LOOKERS_PER_SOLVER: Final = 2  # solves take half of the machine by default; all are looked at after every poll
 BEGIN_AGAIN_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
 WATCH_S: Final = 1.0  # chosen: a look begins at most so much late; each asks the database once
@@ -70,7 +82,7 @@ class Worker:
         self._settings, self._engine, self._queue = settings, engine, queue
         self._solvers = [SolverProcess(fork_server) for _ in range(settings.solves_at_once)]
         self._lookers = [  # a look waits for no long solve
-            SolverProcess(fork_server) for _ in range(LOOKERS_PER_SOLVER * settings.solves_at_once)
+            SolverProcess(fork_server) for _ in range(URGENT_LOOKERS + LOOKERS_PER_SOLVER * settings.solves_at_once)
         ]
         self._now, self._market, self._began_at = now, market, now()
         stopping, self._tenants = asyncio.Event(), Tenants()
@@ -127,7 +139,8 @@ class Worker:
         taking = {
             asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
             asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
-            asyncio.ensure_future(self._take(LOOKS, len(self._lookers))),
+            asyncio.ensure_future(self._take(URGENT_LOOKS, URGENT_LOOKERS)),
+            asyncio.ensure_future(self._take(LOOKS, len(self._lookers) - URGENT_LOOKERS, URGENT_LOOKS)),
         }
         try:
             done, _ = await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
@@ -141,10 +154,11 @@ class Worker:
                 task.cancel()
             await asyncio.wait(taking)
 
-    async def _take(self, queue: str, concurrency: int) -> None:
+    async def _take(self, queue: str, concurrency: int, *others: str) -> None:
+        """Does the jobs of a queue, and of others by their priority."""
         silent_s = self._settings.worker_silent_s
         await self._app.run_worker_async(
-            queues=[queue],
+            queues=[queue, *others],
             name=queue,
             concurrency=concurrency,
             install_signal_handlers=False,

@@ -53,7 +53,7 @@ async def put(
         most[key] = max(count, most.get(key, 0))
     values["held_before"] = most
     made = insert(WatchRow).values(deployment_id=deployment_id, **values)
-    touched = {**values, "touches": WatchRow.touches + 1}
+    touched = {**values, "touches": WatchRow.touches + 1, "urgent": WatchRow.touches + 1}
     await connection.execute(made.on_conflict_do_update(index_elements=[WatchRow.deployment_id], set_=touched))
 
 

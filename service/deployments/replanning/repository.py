@@ -9,20 +9,23 @@ from sqlalchemy import insert, literal_column, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
-from sutler.service.db.queue import LOOK
+from sutler.service.db.queue import LOOK, URGENT, URGENT_LOOKS
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.web.paging import Before, newest_first
 
-MOST_DUE: Final = 500  # chosen: the queue of a worker that begins stays short, and a second later it asks again
+MOST_DUE: Final = 500  # chosen: in the queue, which stays short, so that what is urgent finds few before it
+LEAST_DUE: Final = 20  # chosen: that many urgent ones are put into a queue that is full all the same
 LEAST_PAUSE: Final = timedelta(seconds=2)  # chosen: reports that come one by one bring one look, and none waits long
 CLOCK_SET_BACK: Final = timedelta(seconds=60)  # chosen: clocks that are in step differ by less
 DECISIONS_KEPT: Final = timedelta(days=90)  # chosen: a quarter can be looked back over; rows are small
 
 # Counts the polls that changed any offer.
 _MARKET_VERSION: Final = "(SELECT coalesce(sum(changes), 0)::bigint FROM provider)"
+# Machines were reported, which may be fewer, or more is asked for than the fleet carries.
+_IS_URGENT: Final = "(w.urgent > w.looked OR (w.touches > w.looked AND coalesce(w.state ->> 'status', '') = 'short'))"
 _DUE: Final = text(f"""
-    SELECT w.deployment_id FROM watch w JOIN deployment d ON d.id = w.deployment_id
+    SELECT w.deployment_id, {_IS_URGENT} FROM watch w JOIN deployment d ON d.id = w.deployment_id
     WHERE d.plan_id IS NOT NULL
       AND (w.looked_at IS NULL OR w.looked_at < :paused OR w.looked_at > :ahead)
       AND (w.touches > w.looked OR w.look_at IS NULL OR w.look_at <= :now OR w.looked_at > :ahead
@@ -33,7 +36,15 @@ _DUE: Final = text(f"""
                       AND j.status IN ('todo', 'doing'))
       AND NOT EXISTS (SELECT 1 FROM plan p
                       WHERE p.deployment_id = w.deployment_id AND p.status IN ('queued', 'running'))
-    ORDER BY w.looked_at NULLS FIRST LIMIT :most
+    ORDER BY {_IS_URGENT} DESC, w.looked_at NULLS FIRST
+    LIMIT greatest(:least, :most - (SELECT count(*) FROM procrastinate_jobs
+                                    WHERE task_name = '{LOOK}' AND status = 'todo'))
+""")
+_OVERTAKING: Final = text(f"""
+    UPDATE procrastinate_jobs j SET queue_name = '{URGENT_LOOKS}', priority = {URGENT}
+    FROM watch w
+    WHERE j.task_name = '{LOOK}' AND j.status = 'todo' AND j.priority < {URGENT}
+      AND j.args ->> 'deployment_id' = w.deployment_id::text AND {_IS_URGENT}
 """)
 
 
@@ -75,13 +86,20 @@ class WatchRecord:
     holdings_at: datetime | None
 
 
-async def due(connection: AsyncConnection, now: datetime, *, most: int = MOST_DUE) -> list[UUID]:
-    """Deployments to be looked at that are not in the queue; those looked at longest ago first.
+async def due(connection: AsyncConnection, now: datetime, *, most: int = MOST_DUE) -> list[tuple[UUID, bool]]:
+    """Deployments to be looked at that are not in the queue, and whether that is urgent: these first, then those
+    looked at longest ago.
 
     A clock that was set back makes nothing wait: a look that is dated ahead counts as long ago.
     """
-    values = {"now": now, "paused": now - LEAST_PAUSE, "ahead": now + CLOCK_SET_BACK, "most": most}
-    return list((await connection.scalars(_DUE, values)).all())
+    values = {"now": now, "paused": now - LEAST_PAUSE, "ahead": now + CLOCK_SET_BACK}
+    rows = await connection.execute(_DUE, {**values, "most": most, "least": LEAST_DUE})
+    return [(row[0], row[1]) for row in rows]
+
+
+async def overtake(connection: AsyncConnection) -> None:
+    """Puts looks that have become urgent in the queue before the others."""
+    await connection.execute(_OVERTAKING)
 
 
 async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDeployment | None:

@@ -49,7 +49,7 @@ class Looking:
 
     async def is_due(self, deployment_id: UUID) -> bool:
         async with begun(self.engine) as connection:
-            return deployment_id in await repository.due(connection, self.clock.now())
+            return any(deployment_id == one for one, _ in await repository.due(connection, self.clock.now()))
 
     async def queued(self, deployment_id: UUID) -> bool:
         """Whether a look that is asked for now was not in the queue already."""
