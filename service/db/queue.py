@@ -22,7 +22,7 @@ DELIVER: Final = "deliver_webhook"
 LOOK: Final = "look_at_deployment"
 PLAN_OFFLINE: Final = "plan_offline"
 STUDY: Final = "make_study"
-PRIORITY: Final = {STUDY: -10}  # what nobody carries out comes last; all else but what is urgent has priority 0
+PRIORITY: Final = {STUDY: -10_000}  # what nobody carries out comes after all plans, however many wait
 URGENT: Final = 10
 
 
@@ -47,9 +47,13 @@ class Queue:
             )
         )
 
-    async def make_plan(self, connection: AsyncConnection, task: str, plan_id: UUID) -> None:
-        """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed."""
-        await self._put(connection, task, SOLVES, plan_id=str(plan_id))
+    async def make_plan(self, connection: AsyncConnection, task: str, plan_id: UUID, *, behind: int = 0) -> None:
+        """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed.
+
+        `behind`: how many of the same caller's wait already. The first of everybody's are made before anybody's
+        second, so that one who asks for many makes nobody wait but for the one that is being made.
+        """
+        await self._put(connection, task, SOLVES, priority=PRIORITY.get(task, 0) - behind, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
         """Has an event delivered, `delay_s` after this transaction is committed."""
@@ -80,7 +84,7 @@ class Queue:
         **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": PRIORITY.get(task, priority)}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": priority}
         if delay_s:
             options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)

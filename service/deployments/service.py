@@ -141,7 +141,7 @@ async def order_plan(
     if policy_of(deployment).sleep is not None:  # who asks for a plan wants all models served
         models = [model.name for model in document.models]
         await repository.wake(connection, deployment.id, models, services.now())
-    await plan_requests.place(services, connection, PLANS, order)
+    await plan_requests.place(services, connection, PLANS, order, caller)
     return await plan_requests.stored(connection, PLANS, order.id)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, TextClause, func, select, text, update
+from sqlalchemy import ColumnElement, TextClause, func, literal_column, select, text, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import OfflinePlanRow, PlanRow, StudyRow
@@ -39,11 +39,12 @@ def is_pending(table: Table) -> ColumnElement[bool]:
     return table.status.in_(PENDING)
 
 
-async def count_waiting(connection: AsyncConnection) -> int:
-    """Returns how many plans of any kind no worker has taken up yet."""
-    waiting = [select(func.count()).where(table.status == "queued").scalar_subquery() for table in MADE_BY.values()]
-    found: int = await connection.scalar(select(sum(waiting[1:], waiting[0]))) or 0
-    return found
+async def count_waiting(connection: AsyncConnection, actor: str) -> tuple[int, int]:
+    """Returns how many plans of any kind no worker has taken up yet, and how many of these `actor` asked for."""
+    own = func.count().filter(literal_column("created_by") == actor)
+    waiting = [select(func.count(), own).where(table.status == "queued") for table in MADE_BY.values()]
+    rows = (await connection.execute(union_all(*waiting))).all()
+    return sum(row[0] for row in rows), sum(row[1] for row in rows)
 
 
 async def cancel(

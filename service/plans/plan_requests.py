@@ -110,19 +110,24 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
         if known is not None:
             await idempotency.remember(connection, asker.ticket, Earlier(known.id, asker.is_async))
             return known
-        await place(services, connection, kind.table, order)
+        await place(services, connection, kind.table, order, asker.caller)
         await idempotency.remember(connection, asker.ticket, Earlier(order.id, asker.is_async))
         await audit.note(connection, asker.caller, f"{kind.operation}.{action}", kind.target(order.id))
         return await stored(connection, kind.table, order.id)
 
 
-async def place(services: Services, connection: AsyncConnection, table: PlanTable[R], order: PlanOrder) -> None:
-    """Puts the plan into the queue, in the caller's transaction. Raises TooManyWaitingError."""
-    waiting, most = await claims.count_waiting(connection), services.settings.most_waiting_plans
-    if waiting >= most:
+async def place(
+    services: Services, connection: AsyncConnection, table: PlanTable[R], order: PlanOrder, caller: Caller
+) -> None:
+    """Puts the plan into the queue, in the caller's transaction: behind the caller's own, but beside those of others.
+
+    Raises TooManyWaitingError.
+    """
+    waiting, own = await claims.count_waiting(connection, caller.principal.actor)
+    if waiting >= services.settings.most_waiting_plans:
         raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
     await table.add(connection, order, services.now())
-    await services.queue.make_plan(connection, table.task, order.id)
+    await services.queue.make_plan(connection, table.task, order.id, behind=own)
 
 
 async def stored(connection: AsyncConnection, table: PlanTable[R], plan_id: UUID) -> R:
