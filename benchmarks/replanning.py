@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("replanning", __doc__)
     parser.add_argument("--seeds", type=_seeds, help="market seeds, such as 1,2,3 (default: the unseen ones)")
-    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time (default: 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="seeds at a time (default: 2)")
     parser.add_argument("--quick", action="store_true", help="two hours of one seed, for a look")
     parser.add_argument(
         "--resume", action="store_true", help="take days that an earlier run has finished as they were"
