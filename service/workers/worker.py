@@ -117,11 +117,11 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._work())
-                group.create_task(self._every(self._settings.worker_silent_s / HEARTBEATS, self._adopt))
-                group.create_task(self._every(housekeeping.EVERY_S, self._tidy))
-                group.create_task(self._every(WATCH_S, self._looker.ask_for_looks))
-                group.create_task(self._every(WATCH_S, self._clearer.clear))
-                group.create_task(self._every(SILENCE_S, self._look_for_silence))
+                group.create_task(every(self._engine, self._settings.worker_silent_s / HEARTBEATS, self._adopt))
+                group.create_task(every(self._engine, housekeeping.EVERY_S, self._tidy))
+                group.create_task(every(self._engine, WATCH_S, self._looker.ask_for_looks))
+                group.create_task(every(self._engine, WATCH_S, self._clearer.clear))
+                group.create_task(every(self._engine, SILENCE_S, self._look_for_silence))
                 group.create_task(self._read_feeds())
         finally:
             await asyncio.gather(*(solver.stop() for solver in [*self._solvers, *self._lookers]))
@@ -168,15 +168,6 @@ class Worker:
             delete_jobs="successful",
         )
 
-    async def _every(self, wait_s: float, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(wait_s)
-            try:
-                async with begun(self._engine) as connection:
-                    await work(connection)
-            except (ConnectorException, DatabaseError) as error:
-                logger.warning("%s: %s", work.__name__.strip("_"), error)
-
     async def _read_feeds(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
@@ -184,6 +175,8 @@ class Worker:
                 await self._feeds.run()
             except DatabaseError as error:
                 logger.warning("feeds are not read: %s", error)
+            except Exception:
+                logger.exception("feeds are not read, by a defect of sutler")
 
     async def _tidy(self, connection: AsyncConnection) -> None:
         await housekeeping.tidy(connection, self._now())
@@ -213,6 +206,19 @@ class Worker:
                 await self._queue.make_plan(connection, task, plan_id)
         await put_back_lost(connection, self._queue, before=before)
         await deployments.try_again(connection, self._queue, now=self._now())
+
+
+async def every(engine: AsyncEngine, wait_s: float, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+    """Does this again and again, each time in a transaction of its own; no error ends it, nor what else is done."""
+    while True:
+        await asyncio.sleep(wait_s)
+        try:
+            async with begun(engine) as connection:
+                await work(connection)
+        except (ConnectorException, DatabaseError) as error:
+            logger.warning("%s: %s", work.__name__.strip("_"), error)
+        except Exception:
+            logger.exception("%s: a defect of sutler", work.__name__.strip("_"))
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
