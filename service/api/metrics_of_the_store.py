@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
-from psycopg.errors import QueryCanceled
+from psycopg.errors import LockNotAvailable, QueryCanceled
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -157,6 +157,37 @@ _QUESTIONS: Final = (
         always=tuple((status,) for status in (*get_args(Status), "none")),
     ),
     _Question(
+        "sutler_plan_usd_per_hour",
+        "Cost of a deployment's current plan.",
+        ("deployment",),
+        text("""
+            SELECT d.name, p.cost_usd_per_hour FROM deployment d JOIN plan p ON p.id = d.plan_id
+            WHERE p.cost_usd_per_hour IS NOT NULL ORDER BY d.name
+        """),
+    ),
+    _Question(
+        "sutler_held_machines",
+        "Machines that were last reported as held, where that was ever reported.",
+        ("deployment",),
+        text("""
+            SELECT d.name, coalesce(sum(h.count), 0)
+            FROM deployment d JOIN watch w ON w.deployment_id = d.id
+            LEFT JOIN LATERAL jsonb_to_recordset(
+                CASE WHEN jsonb_typeof(w.holdings) = 'array' THEN w.holdings ELSE '[]' END) AS h(count int) ON true
+            WHERE jsonb_typeof(w.holdings) = 'array' GROUP BY d.name ORDER BY d.name
+        """),
+    ),
+    _Question(
+        "sutler_load_carried",
+        "How many times its load a deployment carried at the last look; below 1 it falls short.",
+        ("deployment",),
+        text("""
+            SELECT d.name, CAST(w.state ->> 'load_multiple' AS float8)
+            FROM deployment d JOIN watch w ON w.deployment_id = d.id
+            WHERE w.state ->> 'load_multiple' IS NOT NULL ORDER BY d.name
+        """),
+    ),
+    _Question(
         "sutler_feeds",
         "URLs that traffic is read from, by how the last reading went; none: there was none yet.",
         ("state",),
@@ -252,7 +283,7 @@ async def _asked(
         async with connection.begin_nested():
             return (await connection.execute(statement, parameters)).all()
     except OperationalError as error:
-        if not isinstance(error.orig, QueryCanceled):
+        if not isinstance(error.orig, QueryCanceled | LockNotAvailable):
             raise
         logger.warning("%s takes too long to gather: it is left out", name)
         return None

@@ -13,8 +13,10 @@ from sqlalchemy.dialects.postgresql import Range
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sutler.service.api.metrics_of_the_store import StoreMetrics, gather
+from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import ProviderRow
+from sutler.service.db.watch_tables import WatchRow
 from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples
 
@@ -50,6 +52,23 @@ def put(engine: Engine, row: Any, *values: dict[str, Any]) -> None:
 def a_plan(status: str = "optimal", **others: Any) -> dict[str, Any]:
     usual = {"id": uuid4(), "problem": {}, "objective": "min_cost", "created_by": "local", "status": status}
     return {**usual, "solve_seconds": None, "relative_gap": None, **others}
+
+
+def put_watched(
+    engine: Engine,
+    name: str = "chat",
+    *,
+    cost: float | None = 1.0,
+    holdings: list[dict[str, Any]] | None = None,
+    load_multiple: float | None = 1.0,
+) -> None:
+    """A deployment with its current plan, and what is known of it."""
+    plan = a_plan(cost_usd_per_hour=cost)
+    deployment: dict[str, Any] = {"id": uuid4(), "name": name, "problem": {}, "policy": {}, "plan_id": plan["id"]}
+    watch = {"deployment_id": deployment["id"], "holdings": holdings, "state": {"load_multiple": load_multiple}}
+    put(engine, PlanRow, plan)
+    put(engine, DeploymentRow, deployment)
+    put(engine, WatchRow, watch)
 
 
 def a_poll(outcome: str, *, provider_id: int, minutes_ago: float) -> dict[str, Any]:

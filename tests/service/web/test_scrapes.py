@@ -1,8 +1,9 @@
 """Scrapes: kept for a while, answered whatever the database does, and documented."""
 
 import asyncio
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -31,10 +32,13 @@ from tests.service.web.stored import (
     opened,
     put,
     put_providers,
+    put_watched,
     run,
 )
 
-DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "observability.md"
+ROOT: Final = Path(__file__).parents[3]
+DOCUMENT: Final = ROOT / "docs" / "observability.md"
+MONITORING: Final = ROOT / "examples" / "monitoring"
 
 
 class Clock:
@@ -161,6 +165,7 @@ def test_the_document_lists_every_metric_with_its_labels_and_no_other(engine: En
     provider = put_providers(engine, "north")["north"]
     put(engine, OfferRow, an_offer("a", provider_id=provider, contract="on_demand"))
     put(engine, PollRow, a_poll("ok", provider_id=provider, minutes_ago=1))
+    put_watched(engine, holdings=[{"count": 1}])
     metrics = Metrics()
     metrics.request_began()
     metrics.request_ended("GET", "/healthz", 200, 0.001)
@@ -180,11 +185,25 @@ def labels_of(family: Metric) -> frozenset[str]:
     return frozenset(name for sample in family.samples for name in sample.labels if name != "le")
 
 
-def test_the_document_s_alerts_ask_for_metrics_that_there_are() -> None:
-    document = DOCUMENT.read_text(encoding="utf-8")
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", document, re.DOTALL)]
-    (alerts,) = [block["groups"][0]["rules"] for block in blocks if "groups" in block]
-    listed = set(re.findall(r"^\| `(sutler_\w+)`", document, re.MULTILINE))
-    asked = {name for alert in alerts for name in re.findall(r"sutler_\w+", alert["expr"])}
-    assert len(alerts) >= 3
-    assert asked <= listed
+def listed() -> set[str]:
+    return set(re.findall(r"^\| `(sutler_\w+)`", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def asked_in(expressions: Iterable[str]) -> set[str]:
+    return {name.removesuffix("_bucket") for each in expressions for name in re.findall(r"sutler_\w+", each)}
+
+
+def test_the_alerts_ask_for_metrics_that_there_are() -> None:
+    [group] = yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) >= 3
+    assert asked_in(rule["expr"] for rule in group["rules"]) <= listed()
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are_and_no_panel_covers_another() -> None:
+    panels = json.loads((MONITORING / "dashboard.json").read_text("utf-8"))["panels"]
+    asked = asked_in(target["expr"] for panel in panels for target in panel["targets"])
+    assert {"sutler_plan_usd_per_hour", "sutler_load_carried", "sutler_held_machines"} <= asked <= listed()
+    places = [panel["gridPos"] for panel in panels]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24

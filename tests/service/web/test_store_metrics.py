@@ -24,6 +24,7 @@ from tests.service.web.stored import (
     opened,
     put,
     put_providers,
+    put_watched,
     run,
 )
 
@@ -184,6 +185,24 @@ def test_deployments_are_counted_by_what_the_last_look_found(engine: Engine) -> 
     series = found(engine)
     counts = {s.labels["status"]: s.value for s in series if s.name == "sutler_deployments_watched" and s.value}
     assert counts == {"calm": 1, "blind": 1, "none": 2}
+
+
+def test_what_deployments_cost_hold_and_carry_is_told_by_name(engine: Engine) -> None:
+    put_watched(engine, "a", cost=12.5, holdings=[{"count": 2}, {"count": 3}], load_multiple=0.75)
+    put_watched(engine, "b", cost=None, holdings=None, load_multiple=None)
+    put_watched(engine, "c", cost=0.0, holdings=[], load_multiple=1.5)
+    series = found(engine)
+    told = {
+        (s.name, s.labels["deployment"]): s.value for s in series if "deployment" in s.labels and s.value is not None
+    }
+    assert told == {
+        ("sutler_plan_usd_per_hour", "a"): 12.5,
+        ("sutler_plan_usd_per_hour", "c"): 0.0,
+        ("sutler_held_machines", "a"): 5,
+        ("sutler_held_machines", "c"): 0,
+        ("sutler_load_carried", "a"): 0.75,
+        ("sutler_load_carried", "c"): 1.5,
+    }
 
 
 def test_feeds_are_counted_by_how_the_last_reading_went(engine: Engine) -> None:
