@@ -4,6 +4,7 @@ A variable that is set wins over the file. Secrets never show in a repr, and err
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_network
@@ -134,6 +135,11 @@ def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
 def for_a_child(**others: str) -> dict[str, str]:
     """The environment of this process, for one that it starts, with other values of some variables."""
     return {**os.environ, **others}
+
+
+def notify_socket(environment: Mapping[str, str] = os.environ) -> str:
+    """Where systemd hears signs of life, as a socket's address; empty: nobody wants to."""
+    return re.sub("^@", "\0", environment.get("NOTIFY_SOCKET", ""))
 
 
 def store_settings(environment: Mapping[str, str] = os.environ) -> StoreSettings:

@@ -13,6 +13,7 @@ from sutler.service.cli.terminal.exits import guarded, refuse, say
 
 if TYPE_CHECKING:
     from sutler.service.fork_server import Request
+    from sutler.service.processes.heart import Tell
 
 Role = Literal["all", "api", "scheduler", "worker"]
 FAMILY: Final[tuple[Role, ...]] = ("api", "scheduler", "worker")
@@ -38,15 +39,18 @@ def serve(
     with _logging(role):
         _check_settings()
         if role in ("scheduler", "worker"):
-            _run_alone(role, None)
+            from sutler.service.processes.heart import to_systemd
+
+            _run_alone(role, to_systemd(), None)
             return
         listening = _listening(host, port)
         opened = _opened(listening, host=host, needs_key=needs_key)
         if role == "api":
             from sutler.service.processes import api
+            from sutler.service.processes.heart import to_systemd
 
             with opened:
-                api.run(listening, needs_key=needs_key)
+                api.run(listening, to_systemd(), needs_key=needs_key)
         else:
             from sutler.service.processes import family
 
@@ -76,14 +80,16 @@ def _be_child(
 ) -> None:
     from sutler.service.processes import api
     from sutler.service.processes.family import follow_parent
+    from sutler.service.processes.heart import to_parent
 
     with _logging(role):
         follow_parent(link)
+        tell = to_parent(link)
         if role == "api":
-            api.run(listening, asking, needs_key=needs_key)
+            api.run(listening, tell, asking, needs_key=needs_key)
         else:
             listening.close()
-            _run_alone(role, asking)
+            _run_alone(role, tell, asking)
 
 
 @contextmanager
@@ -108,16 +114,16 @@ def _check_settings() -> None:
         say(f"warning: {name} is no setting of sutler{hint}")
 
 
-def _run_alone(role: Role, asking: socket.socket | None) -> None:
-    """`asking`: what a worker of a family asks for its solvers' processes."""
+def _run_alone(role: Role, tell: "Tell", asking: socket.socket | None) -> None:
+    """`tell` gives signs of life; `asking`: what a worker of a family asks for its solvers' processes."""
     if role == "scheduler":
         from sutler.service.processes import scheduler
 
-        scheduler.run()
+        scheduler.run(tell)
     else:
         from sutler.service.processes import worker
 
-        worker.run(asking)
+        worker.run(tell, asking)
 
 
 @contextmanager

@@ -53,6 +53,8 @@ def stop(data_dir: Path) -> None:
             return
         _forget_the_dead(folder)
         if (folder / "postmaster.pid").exists():
+            # It may have died, and another process have started it again: pgserver would look for the first.
+            server._postmaster_info = _pgserver().PostmasterInfo.read_from_pgdata(server.pgdata)
             server.cleanup()
         joined.pop(folder.resolve(), None)
         atexit.unregister(server._cleanup)

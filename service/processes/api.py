@@ -14,6 +14,7 @@ from sutler.service.api.app import wrapped
 from sutler.service.fork_server import ForkServer
 from sutler.service.main import api
 from sutler.service.processes.ending import signals_to_end
+from sutler.service.processes.heart import BEAT_S, Tell
 from sutler.service.web.state import Services
 
 GRACE_S: Final = 5  # seconds, chosen: a restart does not take long; long polls are answered at once in any case
@@ -27,9 +28,15 @@ class _Server(uvicorn.Server):
     Who waits is answered at once, with what there is.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, tell: Tell) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._tell = app, tell
+
+    async def on_tick(self, counter: int) -> bool:
+        """Is called ten times a second."""
+        if counter % round(10 * BEAT_S) == 0:
+            self._tell()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         services: Services | None = getattr(self._app.state, "services", None)
@@ -45,10 +52,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(listening: socket.socket, asking: socket.socket | None = None, *, needs_key: bool) -> None:
+def run(listening: socket.socket, tell: Tell, asking: socket.socket | None = None, *, needs_key: bool) -> None:
     """Serves until SIGTERM or SIGINT; requests under way are given a few seconds.
 
-    `asking` leads to the fork server that processes for large bodies come from; None: to one of its own.
+    `tell` gives signs of life. `asking` leads to the fork server that processes for large bodies come from; None: to
+    one of its own.
     """
     app = api(ForkServer(asking), needs_key=needs_key)
     config = uvicorn.Config(
@@ -63,4 +71,4 @@ def run(listening: socket.socket, asking: socket.socket | None = None, *, needs_
         backlog=BACKLOG,
         ws="none",
     )
-    _Server(config, app).run(sockets=[listening])
+    _Server(config, app, tell).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""All roles under one parent, in one process group: who dies is started again, and all end together.
+"""All roles under one parent, in one process group: who dies or hangs is started again, and all end together.
 
 The parent holds what must outlive its children: the listening socket and the private database. A fork server makes
 them. A byte on a child's link says that the database is ready; where the link ends, the parent is gone, and the child
@@ -13,15 +13,18 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final
 
 from sutler.service.fork_server import UNKNOWN_STATUS, ForkedProcess, ForkServer, Request
+from sutler.service.processes.heart import beat, to_systemd
 
 logger = logging.getLogger("sutler.serve")
 
 GRACE_S: Final = 40.0  # chosen: above what polls and requests under way may take to end
 QUICK_DEATH_S: Final = 10.0  # chosen: well above a start; who lived longer starts anew without a wait
+SILENT_S: Final = 20.0  # chosen: ten signs of life; a busy machine delays some
+PARDON_S: Final = 5.0  # chosen: where all were stopped (Ctrl-Z), each speaks again before that
 FIRST_WAIT_S: Final = 0.2  # chosen: a child that died by chance is back at once
 LONGEST_WAIT_S: Final = 15.0  # chosen: what was mended outside is taken up soon, and starts cost little meanwhile
 
@@ -40,6 +43,7 @@ async def _run(roles: Sequence[Request], listening: socket.socket, opened: Abstr
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     first, *others = [_Child(role, listening, fork_server, ready) for role in roles]
     keeping = [asyncio.ensure_future(first.keep(stop))]
+    beating = asyncio.ensure_future(beat(to_systemd()))
     with ExitStack() as stack:
         try:
             await asyncio.to_thread(stack.enter_context, opened)
@@ -50,6 +54,7 @@ async def _run(roles: Sequence[Request], listening: socket.socket, opened: Abstr
             stop.set()
             await _end([first, *others], keeping)
             await fork_server.stop()
+            beating.cancel()
 
 
 async def _end(children: "Sequence[_Child]", keeping: Sequence["asyncio.Future[None]"]) -> None:
@@ -92,16 +97,38 @@ class _Child:
             return f"could not start: {error}"
         if stop.is_set():  # all were told while nobody knew this one yet
             self.tell_to_end()
-        letting_go = asyncio.ensure_future(self._let_go(process))
+        beside = {asyncio.ensure_future(self._let_go(process)), asyncio.ensure_future(self._watch(process))}
         status = await process.wait()
-        await process.reader.read()  # nothing; until it has ended, of which a fork server that died did not tell
-        letting_go.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
+        await process.reader.read()  # until it has ended, of which a fork server that died did not tell
         process.close()
         return "ended with its fork server" if status == UNKNOWN_STATUS else f"ended with status {status}"
 
     async def _let_go(self, process: ForkedProcess) -> None:
         await self._ready.wait()
         process.writer.write(b"\n")
+
+    async def _watch(self, process: ForkedProcess) -> None:
+        """Ends a process that gives no sign of life any more, once it has given one."""
+        speaks = await process.reader.read(1)
+        while speaks:
+            try:
+                async with asyncio.timeout(SILENT_S):
+                    speaks = await process.reader.read(64)
+            except TimeoutError:
+                await asyncio.sleep(PARDON_S)
+                if not await self._speaks_now(process):
+                    logger.error("%s hangs: it is ended", self._role.title)
+                    process.send_signal(signal.SIGKILL)
+                    return
+
+    async def _speaks_now(self, process: ForkedProcess) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                return bool(await process.reader.read(64))
+        return False
 
     def tell_to_end(self) -> None:
         self._signal(signal.SIGTERM)

@@ -6,20 +6,23 @@ import socket
 from sutler.service.fork_server import ForkServer
 from sutler.service.main import opened_worker
 from sutler.service.processes.ending import signals_to_end
+from sutler.service.processes.heart import Tell, beat
 
 
-def run(asking: socket.socket | None = None) -> None:
+def run(tell: Tell, asking: socket.socket | None = None) -> None:
     """Works until SIGTERM or SIGINT; solves under way are left to other workers.
 
-    `asking` leads to the fork server that solvers' processes come from; None: to one of its own.
+    `tell` gives signs of life. `asking` leads to the fork server that solvers' processes come from; None: to one of
+    its own.
     """
-    asyncio.run(_run(ForkServer(asking)))
+    asyncio.run(_run(ForkServer(asking), tell))
 
 
-async def _run(fork_server: ForkServer) -> None:
+async def _run(fork_server: ForkServer, tell: Tell) -> None:
     stop = asyncio.Event()
     for number in signals_to_end():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    beating = asyncio.ensure_future(beat(tell))
     async with opened_worker(fork_server) as worker:
         working = asyncio.ensure_future(worker.run())
         stopping = asyncio.ensure_future(stop.wait())
@@ -30,3 +33,4 @@ async def _run(fork_server: ForkServer) -> None:
         working.cancel()
         await asyncio.wait({working})
     await fork_server.stop()
+    beating.cancel()

@@ -1,6 +1,7 @@
 """All roles under one parent with a private database: each may be killed, all end together, and begin again."""
 
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from requests import Response
 
+from sutler.service.processes.family import PARDON_S, SILENT_S
 from tests.postgres import Server, a_folder
 from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, solvers, until_solving
@@ -114,6 +116,42 @@ def test_a_killed_private_database_is_started_again_and_has_everything(family: R
     later = family.get("/v1/plans").json()["items"]
     assert [plan["id"] for plan in later] == [plan["id"] for plan in plans]
     assert family.post("/v1/plans", CHAT).status_code == 201
+
+
+def test_a_private_database_that_was_started_again_ends_with_the_family() -> None:
+    with a_folder() as folder, serving(folder, settings(folder)) as family:
+        before = postmaster(folder)
+        kill(before)
+        until(lambda: if_reached(lambda: family.get("/v1/plans")) and postmaster(folder).pid != before.pid)
+        again = postmaster(folder)
+        family.stop()
+        until(lambda: has_gone(again))
+
+
+@pytest.mark.parametrize("role", ["api", "scheduler", "worker"])
+def test_a_role_that_hangs_is_replaced(family: Running, role: str) -> None:
+    before = family.child(role)
+    until(lambda: family.get("/readyz").ok)
+    before.suspend()
+    replaced(family, role, before)
+    until(lambda: if_reached(lambda: family.get("/readyz", timeout=5)))
+    assert "hangs: it is ended" in family.said()
+    assert has_gone(before)
+
+
+def test_a_family_that_was_stopped_as_a_whole_goes_on_as_it_is(family: Running) -> None:
+    """As by Ctrl-Z and fg, for longer than a role may be silent."""
+    until(lambda: family.get("/readyz").ok)
+    roles = {role: family.child(role).pid for role in ("api", "scheduler", "worker")}
+    everybody = [psutil.Process(family.process.pid), *family.children()]
+    for process in everybody:
+        process.suspend()
+    time.sleep(SILENT_S + 1.0)
+    for process in everybody:
+        process.resume()
+    time.sleep(PARDON_S + 2.0)
+    assert {role: family.child(role).pid for role in roles} == roles
+    assert family.get("/readyz").ok
 
 
 def test_a_port_in_use_is_said_at_once(tmp_path: Path) -> None:
