@@ -19,7 +19,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
-	sharing-bench \
+	sharing-bench hostile-bench \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
@@ -39,6 +39,7 @@ help:
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make sharing-bench         what deployments cost that share a market which is too small (30 minutes)"
+	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (5 minutes)"
 	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
@@ -98,6 +99,9 @@ robust-bench: $(STAMP)
 
 sharing-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.sharing $(ARGS)
+
+hostile-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.hostile $(ARGS)
 
 survival-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.survival $(ARGS)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
-from sutler.service.db.queue import DELIVERIES, LOOKS, SOLVES, URGENT_LOOKS
+from sutler.service.db.queue import DELIVERIES, LOOKS, QUICK_SOLVES, SOLVES, URGENT_LOOKS
 from sutler.service.deployments.watch_schema import DecisionResource, Status
 from sutler.service.offline.resources import OFFLINE_STATUSES
 from sutler.service.plans.resources import PlanStatus
@@ -33,7 +33,7 @@ QUESTION_LIMIT_S: Final = 3.0  # chosen: one slow question leaves time for the o
 PATIENCE_S: Final = 8.0  # chosen: below the 10 s after which Prometheus gives up
 SOLVE_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 GAP_BUCKETS: Final = (0.0, 0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-QUEUES: Final = (SOLVES, DELIVERIES, LOOKS, URGENT_LOOKS)
+QUEUES: Final = (SOLVES, QUICK_SOLVES, DELIVERIES, LOOKS, URGENT_LOOKS)
 DELIVERY_STATUSES: Final = ("pending", "delivered", "failed")
 FEED_STATES: Final = ("ok", "failing", "none")
 
@@ -230,7 +230,7 @@ _QUESTIONS: Final = (
     ),
     _Question(
         "sutler_workers",
-        "Takers of jobs that gave a sign of life lately: a worker process is four, one per queue.",
+        "Takers of jobs that gave a sign of life lately: a worker process is five, one per queue.",
         (),
         text("""
             SELECT count(*) FROM procrastinate_workers

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.queue_schema import SEARCH_PATH
 
 SOLVES: Final = "solves"
+QUICK_SOLVES: Final = "quick solves"  # as urgent looks: long ones do not hold them up
 DELIVERIES: Final = "deliveries"
 LOOKS: Final = "looks"
 URGENT_LOOKS: Final = "urgent looks"  # taken by processes of their own, and before the others by the rest
@@ -47,13 +48,17 @@ class Queue:
             )
         )
 
-    async def make_plan(self, connection: AsyncConnection, task: str, plan_id: UUID, *, behind: int = 0) -> None:
+    async def make_plan(
+        self, connection: AsyncConnection, task: str, plan_id: UUID, *, behind: int = 0, is_quick: bool = False
+    ) -> None:
         """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed.
 
-        `behind`: how many of the same caller's wait already. The first of everybody's are made before anybody's
-        second, so that one who asks for many makes nobody wait but for the one that is being made.
+        `behind`: how many of the same caller's are waited for already. The first of everybody's are made before
+        anybody's second, so that one who asks for many makes nobody wait but for the one that is being made; and not
+        for that one who asks for something quick.
         """
-        await self._put(connection, task, SOLVES, priority=PRIORITY.get(task, 0) - behind, plan_id=str(plan_id))
+        queue, priority = QUICK_SOLVES if is_quick else SOLVES, PRIORITY.get(task, 0) - behind
+        await self._put(connection, task, queue, priority=priority, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
         """Has an event delivered, `delay_s` after this transaction is committed."""

@@ -15,6 +15,7 @@ import yaml
 from sutler.service.errors import short_repr
 
 MOST_NODES: Final = 1_000_000  # with aliases written out; a market of 20,000 offers has fewer
+SEPARATORS: Final = ",:[{\n"
 MOST_KEYS: Final = 100_000  # chosen: of one mapping; none of ours has a hundredth of it
 MOST_LEVELS: Final = 30  # chosen: several times what our documents have, well before Python's own limit
 
@@ -33,10 +34,24 @@ def load_yaml(text: str) -> object:
     Raises yaml.YAMLError for bad syntax, unknown tags and duplicate keys, UnboundedError for alias bombs,
     ValueError for numbers that Python refuses, RecursionError for deep nesting.
     """
+    if sum(map(text.count, SEPARATORS)) > MOST_NODES:  # to build so much would take longer than to count it
+        _check_size(text)
     building = _Building()
     for event in _events(text):
         building.take(event)
     return building.root
+
+
+def _check_size(text: str) -> None:
+    nodes = 0
+    for event in _events(text):
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > MOST_NODES:
+            raise _too_many_nodes()
+
+
+def _too_many_nodes() -> UnboundedError:
+    return UnboundedError(f"has more than {MOST_NODES} values once its aliases are written out")
 
 
 def check_keys(keys: int) -> None:
@@ -202,7 +217,7 @@ class _Building:
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > MOST_NODES:
-            raise UnboundedError(f"has more than {MOST_NODES} values once its aliases are written out")
+            raise _too_many_nodes()
 
     def _check_key(self, event: Any) -> None:
         inside = self._open[-1] if self._open else None

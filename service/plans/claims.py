@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, TextClause, func, literal_column, select, text, union_all, update
+from sqlalchemy import ColumnElement, TextClause, func, select, text, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import OfflinePlanRow, PlanRow, StudyRow
@@ -40,10 +40,14 @@ def is_pending(table: Table) -> ColumnElement[bool]:
 
 
 async def count_waiting(connection: AsyncConnection, actor: str) -> tuple[int, int]:
-    """Returns how many plans of any kind no worker has taken up yet, and how many of these `actor` asked for."""
-    own = func.count().filter(literal_column("created_by") == actor)
-    waiting = [select(func.count(), own).where(table.status == "queued") for table in MADE_BY.values()]
-    rows = (await connection.execute(union_all(*waiting))).all()
+    """Returns how many plans of any kind no worker has taken up yet, and for how many `actor` waits."""
+    counted = [
+        select(func.count().filter(table.status == "queued"), func.count().filter(table.created_by == actor)).where(
+            is_pending(table)
+        )
+        for table in MADE_BY.values()
+    ]
+    rows = (await connection.execute(union_all(*counted))).all()
     return sum(row[0] for row in rows), sum(row[1] for row in rows)
 
 

@@ -33,6 +33,7 @@ from sutler.service.web.waiting import until
 D = TypeVar("D", bound=Document)
 R = TypeVar("R", bound=StoredPlan)
 
+QUICK_S: Final = 30.0  # the usual limit of a solve; what takes longer waits until those before it are made
 QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
 
 
@@ -127,7 +128,8 @@ async def place(
     if waiting >= services.settings.most_waiting_plans:
         raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
     await table.add(connection, order, services.now())
-    await services.queue.make_plan(connection, table.task, order.id, behind=own)
+    is_quick = own == 0 and order.time_limit_s <= QUICK_S
+    await services.queue.make_plan(connection, table.task, order.id, behind=own, is_quick=is_quick)
 
 
 async def stored(connection: AsyncConnection, table: PlanTable[R], plan_id: UUID) -> R:

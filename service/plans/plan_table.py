@@ -8,6 +8,7 @@ plan_endpoints.py, service/workers/attempts.py.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from math import inf
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -66,6 +67,11 @@ class PlanOrder:
     """A plan to be made; each kind adds the other columns that are known from the start."""
 
     id: UUID
+
+    @property
+    def time_limit_s(self) -> float:
+        """For how long it is made at most, as far as that is known."""
+        return inf
 
 
 R = TypeVar("R", bound=StoredPlan)

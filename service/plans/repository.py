@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.api_tables import PlanRow
 from sutler.service.db.queue import SOLVE
 from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem_parts import SolverDocument
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.plans.resources import SERVES, PlanJobResource, PlanStatus, PlanSummary
@@ -51,6 +52,10 @@ class Order(PlanOrder):
     request_id: str | None
     deployment_id: UUID | None = None
     deployment_name: str | None = None
+
+    @property
+    def time_limit_s(self) -> float:
+        return float(self.problem.get("solver", {}).get("time_limit_s", SolverDocument().time_limit_s))
 
 
 PLANS: Final = PlanTable(SOLVE, PlanRecord)

@@ -30,7 +30,7 @@ PROCESS: Final = Request("sutler bodies", f"{MODULE}:main", MODULE, {})
 AT_ONCE: Final = 2  # chosen: a large body does not wait for another, and what all may take stays below a gigabyte
 MOST_WAITING: Final = 4  # chosen: bodies of one caller at a time, the one that is read included
 LIMIT_S: Final = 30.0  # chosen: the largest bodies that are accepted take ten on a busy machine
-MOST_BYTES: Final = 400_000_000  # chosen: several times what the largest bodies that are accepted need
+MOST_BYTES: Final = 350_000_000  # chosen: several times what the largest bodies that are accepted need
 BUSY_S: Final = 5.0
 NICENESS: Final = 5  # answers to others come first
 

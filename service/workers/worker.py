@@ -23,6 +23,7 @@ from sutler.service.db.queue import (
     LOOK,
     LOOKS,
     PLAN_OFFLINE,
+    QUICK_SOLVES,
     SOLVE,
     SOLVES,
     STUDY,
@@ -55,6 +56,7 @@ from sutler.service.workers.study_job import StudyMaker
 logger = logging.getLogger("sutler.worker")
 
 DELIVERIES_AT_ONCE: Final = 8  # chosen: as many as there are threads to send (webhooks/service.py)
+QUICK_SOLVERS: Final = 1  # chosen: beside the others, which may be at work for minutes; it starts when it is needed
 URGENT_LOOKERS: Final = 1  # chosen: a loss waits for no search that others have asked for
 LOOKERS_PER_SOLVER: Final = 2  # solves take half of the machine by default; all are looked at after every poll
 BEGIN_AGAIN_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
@@ -80,7 +82,7 @@ class Worker:
         now: Callable[[], datetime],
     ) -> None:
         self._settings, self._engine, self._queue = settings, engine, queue
-        self._solvers = [SolverProcess(fork_server) for _ in range(settings.solves_at_once)]
+        self._solvers = [SolverProcess(fork_server) for _ in range(QUICK_SOLVERS + settings.solves_at_once)]
         self._lookers = [  # a look waits for no long solve
             SolverProcess(fork_server) for _ in range(URGENT_LOOKERS + LOOKERS_PER_SOLVER * settings.solves_at_once)
         ]
@@ -113,7 +115,7 @@ class Worker:
 
     async def run(self) -> None:
         """Works until cancelled: solves under way are then left to other workers."""
-        await asyncio.gather(*(solver.start() for solver in self._solvers))
+        await asyncio.gather(*(solver.start() for solver in self._solvers[QUICK_SOLVERS:]))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._work())
@@ -137,7 +139,8 @@ class Worker:
     async def _take_jobs(self) -> None:
         """Works until the connection is lost, or this is cancelled; jobs under way are then waited for."""
         taking = {
-            asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once)),
+            asyncio.ensure_future(self._take(QUICK_SOLVES, QUICK_SOLVERS)),
+            asyncio.ensure_future(self._take(SOLVES, self._settings.solves_at_once, QUICK_SOLVES)),
             asyncio.ensure_future(self._take(DELIVERIES, DELIVERIES_AT_ONCE)),
             asyncio.ensure_future(self._take(URGENT_LOOKS, URGENT_LOOKERS)),
             asyncio.ensure_future(self._take(LOOKS, len(self._lookers) - URGENT_LOOKERS, URGENT_LOOKS)),
@@ -222,8 +225,8 @@ async def every(engine: AsyncEngine, wait_s: float, work: Callable[[AsyncConnect
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":
-    """The processes that nobody uses, to be taken and put back."""
-    free: asyncio.Queue[SolverProcess] = asyncio.Queue()
+    """The processes that nobody uses, to be taken and put back; the one that was used last is taken first."""
+    free: asyncio.Queue[SolverProcess] = asyncio.LifoQueue()
     for solver in solvers:
         free.put_nowait(solver)
     return free
