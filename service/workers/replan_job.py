@@ -140,7 +140,8 @@ class Looker:
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
             is_shared = problem.market.offers is None
-            tenants = await self.tenants.all(connection, now) if others is None else others
+            shares = is_shared or policy.budget is not None
+            tenants = others or (await self.tenants.all(connection, now) if shares and others is None else ())
             taken = taken_from(tenants, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
         market, settled, known, version = None, None, {}, 0

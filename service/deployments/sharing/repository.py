@@ -59,14 +59,18 @@ _IS_PLANNING: Final = text("""
 
 
 class Tenants:
-    """What deployments take; the rentals of a plan, which never change, are read once."""
+    """What deployments take; the rentals of a plan, which never change, are read once, as is each version of a
+    policy."""
 
     def __init__(self) -> None:
         self._rentals: dict[UUID, tuple[Rented, ...]] = {}
+        self._policies: dict[UUID, tuple[int, PolicyDocument]] = {}
 
     async def all(self, connection: AsyncConnection, now: datetime) -> tuple[Tenant, ...]:
         """All that have a plan, the earliest plan first."""
         rows = (await connection.execute(_TENANTS, {"since": now - LATELY})).all()
+        if len(self._policies) > 2 * len(rows):  # most are of deployments that are gone
+            self._policies.clear()
         await self._read(connection, {row.plan_id for row in rows})
         return tuple(self._tenant(row) for row in rows)
 
@@ -82,6 +86,13 @@ class Tenants:
                 found[plan].append(Rented((provider, offer_id, contract), gpus, count, machine))
         self._rentals |= {plan: tuple(rentals) for plan, rentals in found.items()}
 
+    def _policy(self, row: Any) -> PolicyDocument:
+        version, policy = self._policies.get(row.id, (-1, None))
+        if policy is None or version != row.version:
+            policy = validate(PolicyDocument, row.policy)
+            self._policies[row.id] = row.version, policy
+        return policy
+
     def _tenant(self, row: Any) -> Tenant:
         held: Counter[tuple[OfferKey, int]] = Counter()
         for one in row.holdings or ():
@@ -89,7 +100,7 @@ class Tenants:
         grown: dict[tuple[OfferKey, int], list[tuple[datetime, int]]] = {}
         for life in row.young or ():
             grown.setdefault(_kind(life), []).append((datetime.fromisoformat(life["began_at"]), life["count"]))
-        policy = validate(PolicyDocument, row.policy)
+        policy = self._policy(row)
         lack_fraction = 0.0 if row.carried is None else 1 - min(row.carried, MOST_CARRIED)
         return Tenant(
             row.id,
