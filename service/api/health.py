@@ -1,10 +1,12 @@
 """`/healthz`, `/readyz`, `/metrics`: for orchestrators and Prometheus.
 
 Alive means that this process answers. Ready means that it can plan: the database answers, some cloud's market is
-fresh, and a worker is at work.
+fresh, a worker is at work, losses are looked at, and there is room to store what comes of it.
 """
 
 import asyncio
+from collections.abc import Iterator
+from shutil import disk_usage
 from typing import Final, Literal
 
 from fastapi import APIRouter, Request
@@ -15,6 +17,8 @@ from sutler.service.api.metrics_of_the_store import StoreMetricsCache
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
+from sutler.service.db.queue import URGENT_LOOKS
+from sutler.service.settings import store_settings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.problems import responses
 from sutler.service.web.resource import Resource
@@ -22,6 +26,8 @@ from sutler.service.web.state import Service, Services
 
 router = APIRouter(tags=["operation"])
 PATIENCE_S: Final = 2.0  # chosen: orchestrators give probes a few seconds at most
+LATE_S: Final = 60.0  # chosen: a loss is looked at within seconds, unless workers cannot keep up
+LEAST_ROOM_BYTES: Final = 200_000_000  # chosen: below, PostgreSQL may find no room for its log within the hour
 
 _FRESH: Final = text("""
     SELECT max(ended_at) >= now() - :max_age_s * interval '1 second' FROM poll WHERE outcome IN ('ok', 'partial')
@@ -30,6 +36,11 @@ _FRESH: Final = text("""
 _WORKERS: Final = text(
     "SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= now() - :silent_s * interval '1 second'"
 )
+
+_LATE: Final = text(f"""
+    SELECT count(*) FROM procrastinate_jobs j JOIN procrastinate_events e ON e.job_id = j.id AND e.type = 'deferred'
+    WHERE j.queue_name = '{URGENT_LOOKS}' AND j.status = 'todo' AND e.at < now() - :late_s * interval '1 second'
+""")
 
 
 class Health(Resource):
@@ -42,7 +53,7 @@ class Health(Resource):
 class Check(Resource):
     """One thing that planning needs."""
 
-    name: Literal["database", "market", "worker"]
+    name: Literal["database", "market", "worker", "losses", "room"]
     """What is looked at."""
     ok: bool
     """Whether it is as it should be."""
@@ -80,15 +91,31 @@ async def _checks(services: Services) -> list[Check]:
         async with asyncio.timeout(PATIENCE_S), reading(services.engine) as connection:
             fresh = bool(await connection.scalar(_FRESH, {"max_age_s": STORE_MAX_AGE_S}))
             workers = await connection.scalar(_WORKERS, {"silent_s": silent_s}) or 0
+            late = await connection.scalar(_LATE, {"late_s": LATE_S}) or 0
     except (DatabaseError, TimeoutError):
         return [Check(name="database", ok=False, detail="does not answer: see the log")]
     stale = f"no cloud answered in the last {STORE_MAX_AGE_S:g} s: GET /v1/providers says why"
     missing = "no worker is at work: start `sutler serve --role worker`"
+    behind = (
+        f"{late} deployments that lost machines or fall short have waited for over {LATE_S:g} s: start more workers"
+    )
     return [
         Check(name="database", ok=True, detail="answers"),
         Check(name="market", ok=fresh, detail="is fresh" if fresh else stale),
         Check(name="worker", ok=workers > 0, detail="at work" if workers else missing),
+        Check(name="losses", ok=not late, detail=behind if late else "none waits"),
+        *room(),
     ]
+
+
+def room() -> Iterator[Check]:
+    """Of a private database; what another server has is not known here."""
+    settings = store_settings()
+    if settings.database_url is None:
+        free = disk_usage(settings.data_dir).free
+        full = f"{free / 1e6:.0f} MB are free in SUTLER_DATA_DIR: make room, or `sutler db prune`"
+        is_enough = free >= LEAST_ROOM_BYTES
+        yield Check(name="room", ok=is_enough, detail="there is some" if is_enough else full)
 
 
 @router.get(

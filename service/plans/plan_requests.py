@@ -22,8 +22,14 @@ from sutler.service.documents.fields import Document
 from sutler.service.plans import claims
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
-from sutler.service.web.caller import Caller
-from sutler.service.web.errors import ConflictError, NotFoundError, StillRunningError, TooManyWaitingError
+from sutler.service.web.caller import LOCAL, Caller
+from sutler.service.web.errors import (
+    ConflictError,
+    NotFoundError,
+    StillRunningError,
+    TooManyRequestsError,
+    TooManyWaitingError,
+)
 from sutler.service.web.idempotency import Earlier, Ticket, ticket_of
 from sutler.service.web.parameters import preferences_of
 from sutler.service.web.problem import CANCELLED, ProblemDetail
@@ -33,6 +39,7 @@ from sutler.service.web.waiting import until
 D = TypeVar("D", bound=Document)
 R = TypeVar("R", bound=StoredPlan)
 
+BUSY_S: Final = 5.0  # chosen: some plans are made meanwhile
 QUICK_S: Final = 30.0  # the usual limit of a solve; what takes longer waits until those before it are made
 QUEUE_PATIENCE_S: Final = 60.0  # chosen: a caller who waits is kept beyond the solve while others' solves come first
 
@@ -122,11 +129,14 @@ async def place(
 ) -> None:
     """Puts the plan into the queue, in the caller's transaction: behind the caller's own, but beside those of others.
 
-    Raises TooManyWaitingError.
+    Raises TooManyWaitingError, and TooManyRequestsError for a key that would fill the queue alone.
     """
     waiting, own = await claims.count_waiting(connection, caller.principal.actor)
     if waiting >= services.settings.most_waiting_plans:
         raise TooManyWaitingError(f"{waiting} plans are waiting already: try again later, or start more workers")
+    if caller.principal != LOCAL and own >= max(1, services.settings.most_waiting_plans // 2):
+        told = f"{own} plans of this key are waited for, half of what the queue takes: ask again when some are made"
+        raise TooManyRequestsError(told, retry_after_s=BUSY_S)
     await table.add(connection, order, services.now())
     is_quick = own == 0 and order.time_limit_s <= QUICK_S
     await services.queue.make_plan(connection, table.task, order.id, behind=own, is_quick=is_quick)

@@ -44,6 +44,11 @@ class Api:
         """Beside webhooks."""
         return self.office.run(self._client.request(method, f"/v1{path}", **options))
 
+    def probe(self) -> dict[str, str]:
+        """What `/readyz` says of each check that is not well."""
+        checks = self.office.run(self._client.get("/readyz")).json()["checks"]
+        return {check["name"]: check["detail"] for check in checks if not check["ok"]}
+
     def get(self, path: str = "", **params: Any) -> httpx.Response:
         return self.ask("GET", path, params=params)
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+import pytest
 from sqlalchemy import Engine, text
 
 from sutler.service.db.api_tables import DeploymentRow
@@ -14,7 +15,10 @@ from sutler.service.db.queue import LOOKS, URGENT_LOOKS, Queue
 from sutler.service.db.watch_tables import WatchRow
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.repository import LEAST_DUE, MOST_DUE
+from sutler.service.settings import StoreSettings
 from tests.service.web.stored import NOW, opened, put, run
+from tests.service.webhooks.api import Api
+from tests.service.webhooks.office import Office
 
 LATE: Final = {"touches": 2, "looked": 1, "looked_at": NOW - timedelta(hours=1)}
 LOST: Final = {**LATE, "urgent": 2}  # machines were reported since the last look
@@ -82,6 +86,18 @@ def test_a_look_that_waits_already_overtakes_the_others_once_it_is_urgent(engine
     ask_for_looks(engine)
     assert queued(engine, URGENT_LOOKS) == [ids[3]]
     assert len(queued(engine, LOOKS)) == 4
+
+
+def test_readyz_tells_where_losses_wait(
+    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url or "")
+    put_watched(engine, LOST, LOST)
+    ask_for_looks(engine)
+    with Office(engine) as office, Api(office) as api:
+        assert "losses" not in api.probe()
+        run(engine, "UPDATE procrastinate_events SET at = now() - interval '61 seconds'")
+        assert api.probe()["losses"].startswith("2 deployments that lost machines")
 
 
 def test_what_was_looked_at_since_is_urgent_no_more(engine: Engine) -> None:

@@ -1,6 +1,8 @@
 """In which queue and in which order plans wait: by who asks for them, and how long they may take."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -8,6 +10,7 @@ from sqlalchemy import Engine, text
 
 from sutler.service.settings import StoreSettings
 from tests.service.builders import CHAT
+from tests.service.running import ROOT, made_key
 from tests.service.webhooks.api import Api
 from tests.service.webhooks.office import Office
 
@@ -27,6 +30,22 @@ def asked(api: Api, *problems: dict[str, Any]) -> None:
     for problem in problems:
         answer = api.ask_at("POST", "/plans", json=problem, headers=ASYNC)
         assert answer.status_code == 202, answer.text
+
+
+def test_no_key_fills_the_queue_alone(
+    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url or "")
+    monkeypatch.setenv("SUTLER_MOST_WAITING_PLANS", "4")
+    keys = [made_key({**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path, "plan") for _ in range(2)]
+    with Office(engine) as office, Api(office) as api:
+        answers = [
+            api.ask_at("POST", "/plans", json=CHAT, headers={**ASYNC, "Authorization": f"Bearer {key}"})
+            for key in (*[keys[0]] * 3, keys[1])
+        ]
+    assert [answer.status_code for answer in answers] == [202, 202, 429, 202]
+    assert "half of what the queue takes" in answers[2].text
+    assert int(answers[2].headers["Retry-After"]) > 0
 
 
 def waiting(engine: Engine) -> list[tuple[str, int]]:
