@@ -39,7 +39,7 @@ help:
 	@echo "make replanning-bench      what replanning saves over a day, and how quickly it decides"
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make sharing-bench         what deployments cost that share a market which is too small (30 minutes)"
-	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (5 minutes)"
+	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (3 minutes)"
 	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
