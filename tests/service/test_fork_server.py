@@ -159,7 +159,7 @@ async def started(server: ForkServer) -> ForkedProcess:
 def test_who_stops_waiting_for_a_process_leaves_none_behind() -> None:
     async def scene(server: ForkServer) -> None:
         (await server.start(request(echo))).close()
-        starting = asyncio.ensure_future(server.start(request(echo, needs="sutler.solver")))
+        starting = asyncio.ensure_future(server.start(request(echo, needs="tests.service.slow_to_load")))
         await asyncio.sleep(0.05)
         starting.cancel()
         await asyncio.wait({starting})

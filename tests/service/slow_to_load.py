@@ -1,0 +1,5 @@
+"""Takes a while to load, for who stops waiting meanwhile."""
+
+import time
+
+time.sleep(1.0)
