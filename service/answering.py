@@ -35,6 +35,10 @@ class LateError(NoAnswerError):
     """It was stopped because it did not end in time."""
 
 
+class NoProcessError(NoAnswerError):
+    """There is none that could be asked: the fork server has died."""
+
+
 class AnsweringProcess:
     """Answers one question at a time. `request`: a process whose entry is a function that calls `serve`."""
 
@@ -73,11 +77,12 @@ class AnsweringProcess:
         return await self._asked(question, on_progress)
 
     async def _asked(self, question: object, on_progress: Callable[[Any], None]) -> Message:
+        self._has_spoken = False
         try:
             process = await self.start()
         except ConnectionError as error:
-            raise NoAnswerError(f"there is no process: {error}") from None
-        self._is_busy, self._has_spoken = True, False
+            raise NoProcessError(f"there is no process: {error}") from None
+        self._is_busy = True
         try:
             process.writer.write(packed(question))
             await process.writer.drain()

@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from fastapi import Depends, Request
-from starlette.requests import ClientDisconnect
 
 from sutler.service.documents.fields import Document
 from sutler.service.documents.reading import MOST_YAML_BYTES
@@ -18,6 +17,7 @@ from sutler.service.web.caller import LOCAL
 from sutler.service.web.checking import Checker, checked
 from sutler.service.web.errors import BodyTooLargeError, TooSlowError, UnsupportedMediaTypeError
 from sutler.service.web.state import services_of
+from sutler.service.web.waiting import for_caller
 
 D = TypeVar("D", bound=Document)
 JSON_TYPES: Final = ("application/json",)
@@ -48,7 +48,7 @@ async def read_body(kind: type[D], request: Request) -> D:
     """The checked body.
 
     Raises DocumentError for what is wrong in it, UnsupportedMediaTypeError, BodyTooLargeError, TooSlowError,
-    TooManyRequestsError.
+    TooManyRequestsError, ClientDisconnect.
     """
     is_json = _is_json(request)
     limit = services_of(request).settings.most_body_bytes
@@ -56,7 +56,9 @@ async def read_body(kind: type[D], request: Request) -> D:
     request.state.body_sha256 = sha256(content).digest()
     if len(content) < QUICK_BYTES:
         return checked(kind, content, is_json=is_json)
-    return await _checked_beside(kind, content, request, is_json=is_json)
+    principal = getattr(request.state, "principal", LOCAL)
+    checking = services_of(request).part(Checker).checked(kind, content, is_json=is_json, actor=principal.actor)
+    return await for_caller(request, checking)
 
 
 def _is_json(request: Request) -> bool:
@@ -90,25 +92,3 @@ async def _content(request: Request, limit: int) -> bytes:
 def _too_large(limit: int) -> BodyTooLargeError:
     remedy = "plan on the store's market instead of sending one, or raise SUTLER_MOST_BODY_BYTES"
     return BodyTooLargeError(f"the body is larger than {limit:,} bytes: {remedy}")
-
-
-async def _checked_beside(kind: type[D], content: bytes, request: Request, *, is_json: bool) -> D:
-    """Checks a large body, for as long as its caller waits. Raises ClientDisconnect, too."""
-    principal = getattr(request.state, "principal", LOCAL)
-    checker = services_of(request).part(Checker)
-    checking = asyncio.ensure_future(checker.checked(kind, content, is_json=is_json, actor=principal.actor))
-    leaving = asyncio.ensure_future(_has_left(request))
-    try:
-        await asyncio.wait({checking, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not checking.done():
-            raise ClientDisconnect
-        return checking.result()
-    finally:
-        for task in (checking, leaving):
-            task.cancel()
-        await asyncio.wait({checking, leaving})
-
-
-async def _has_left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

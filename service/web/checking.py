@@ -16,13 +16,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sutler.service.answering import AnsweringProcess, LateError, Message, NoAnswerError, serve
+from sutler.service.answering import AnsweringProcess, LateError, Message, NoAnswerError, NoProcessError, serve
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import Document
 from sutler.service.documents.reading import parse_document
 from sutler.service.documents.validation import validate
 from sutler.service.fork_server import ForkServer, Request
-from sutler.service.web.errors import TooManyRequestsError
+from sutler.service.web.caller import LOCAL
+from sutler.service.web.errors import NotYetError, TooManyRequestsError
 
 D = TypeVar("D", bound=Document)
 MODULE: Final = "sutler.service.web.checking"
@@ -62,7 +63,7 @@ class Checker:
     async def checked(self, kind: type[D], content: bytes, *, is_json: bool, actor: str) -> D:
         """The document of a body that `actor` sends, of whom one is checked at a time; cancelling ends that.
 
-        Raises DocumentError, TooManyRequestsError.
+        Raises DocumentError, TooManyRequestsError, NotYetError. Who needs no key waits, however many do.
         """
         async with self._turn(actor):
             process = await self._free.get()
@@ -70,6 +71,10 @@ class Checker:
                 found, said = await process.answer((kind, content, is_json), limit_s=LIMIT_S)
             except LateError:
                 raise DocumentError.of("body", f"cannot be read within {LIMIT_S:g} s: {_SMALLER}") from None
+            except NoProcessError:
+                raise NotYetError(
+                    "there is no process to read the body now: ask again", retry_after_s=BUSY_S
+                ) from None
             except NoAnswerError:
                 found, said = "large", None
             finally:
@@ -85,7 +90,7 @@ class Checker:
 
     @asynccontextmanager
     async def _turn(self, actor: str) -> AsyncIterator[None]:
-        if self._waiting[actor] >= MOST_WAITING:
+        if actor != LOCAL.actor and self._waiting[actor] >= MOST_WAITING:
             message = f"{MOST_WAITING} large bodies of this caller are being read: send one after the other"
             raise TooManyRequestsError(message, retry_after_s=BUSY_S)
         self._waiting[actor] += 1

@@ -140,9 +140,10 @@ class Looker:
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
             is_shared = problem.market.offers is None
-            shares = is_shared or policy.budget is not None
-            tenants = others or (await self.tenants.all(connection, now) if shares and others is None else ())
-            taken = taken_from(tenants, watched.deployment_id, now) if is_shared else None
+            if others is None:
+                shares = is_shared or policy.budget is not None
+                others = await self.tenants.all(connection, now) if shares else ()
+            taken = taken_from(others, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
         market, settled, known, version = None, None, {}, 0
         if is_shared:
@@ -176,7 +177,7 @@ class Looker:
             taken=taken,
             losses=lost,
             woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
-            purse=purse_from(tenants, watched.deployment_id, policy.budget),
+            purse=purse_from(others, watched.deployment_id, policy.budget),
             given_up_for=given_up_for,
         )
         return replace(facts, usual_rps=await self._usual_rps(watched.deployment_id, facts))

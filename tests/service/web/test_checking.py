@@ -13,8 +13,9 @@ from sutler.service.documents.market import MarketDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.fork_server import ForkServer
 from sutler.service.web import checking
+from sutler.service.web.caller import LOCAL
 from sutler.service.web.checking import AT_ONCE, MOST_WAITING, Checker
-from sutler.service.web.errors import TooManyRequestsError
+from sutler.service.web.errors import NotYetError, TooManyRequestsError
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 LONG = b"[" + b"1," * 900_000 + b"1]"  # in YAML takes a second or more
@@ -90,6 +91,26 @@ def test_a_caller_who_leaves_ends_the_reading() -> None:
         assert await checker.checked(ProblemDocument, small, is_json=True, actor="key/1")
 
     asked(leave)
+
+
+def test_who_needs_no_key_waits_however_many_do() -> None:
+    async def many(checker: Checker) -> None:
+        small = json.dumps(a_problem()).encode()
+        asking = [
+            checker.checked(ProblemDocument, small, is_json=True, actor=LOCAL.actor) for _ in range(2 * MOST_WAITING)
+        ]
+        assert len(await asyncio.gather(*asking)) == 2 * MOST_WAITING
+
+    asked(many)
+
+
+def test_without_a_process_the_body_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(*_: object) -> None:
+        raise ConnectionError("the fork server has died")
+
+    monkeypatch.setattr(ForkServer, "start", none)
+    with pytest.raises(NotYetError, match="ask again"):
+        checked(json.dumps(a_problem()).encode())
 
 
 def test_of_one_caller_one_is_read_at_a_time_and_few_wait() -> None:
