@@ -9,7 +9,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import psycopg
 from sqlalchemy import text
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.listening import listened
 
 CHANNEL: Final = "sutler"
+_told: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()
 RECONNECT_S: Final = 1.0  # chosen: copies are out of date for no longer, and a database that is away is not flooded
 
 logger = logging.getLogger("sutler.notices")
@@ -38,6 +40,12 @@ def key_topic(key_id: str) -> str:
 async def notify(connection: AsyncConnection, topic: str) -> None:
     """Tells all processes, at the commit of this transaction."""
     await connection.execute(text("SELECT pg_notify(:channel, :topic)"), {"channel": CHANNEL, "topic": topic})
+    _told.setdefault(connection.sync_connection, set()).add(topic)
+
+
+def told(connection: AsyncConnection) -> set[str]:
+    """The topics that were told of on this connection, since it was lent."""
+    return _told.get(connection.sync_connection, set())
 
 
 class Notices:
@@ -91,9 +99,10 @@ class Notices:
                     self._lost()  # what was sent before this moment
                     self.connected = True
                 else:
-                    self._arrived(notice.payload)
+                    self.arrived(notice.payload)
 
-    def _arrived(self, topic: str) -> None:
+    def arrived(self, topic: str) -> None:
+        """Tells who waits here; a process that has changed something itself need not wait for the notice of it."""
         for listener in self._listeners:
             listener(topic)
         for event in self._waiting.get(topic, ()):

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun
-from sutler.service.db.notices import Notices
+from sutler.service.db.notices import Notices, told
 from sutler.service.db.queue import Queue
 from sutler.service.settings import ServiceSettings
 from sutler.service.web.caller import Caller, Principal
@@ -45,6 +45,9 @@ class Services:
         async with begun(self.changes) as connection:
             await self.count_change(connection, caller.principal)
             yield connection
+            topics = told(connection)
+        for topic in topics:
+            self.notices.arrived(topic)
 
     def part(self, kind: type[P]) -> P:
         """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""

@@ -269,7 +269,7 @@ def test_an_answer_that_a_notice_has_overtaken_is_not_remembered(engine: Engine)
         def same(one: bytes, other: bytes) -> bool:
             """Called when the database has answered and before that is remembered."""
             if overtaking:
-                process.notices._arrived(overtaking.pop())
+                process.notices.arrived(overtaking.pop())
             return one == other
 
         async with a_process(engine, same=same) as process:
@@ -288,7 +288,7 @@ def test_notices_of_other_things_change_nothing(engine: Engine) -> None:
         async with a_process(engine) as process:
             made = (await process.a_key()).made
             await process.principal(made.text)
-            process.notices._arrived("deployment/chat")
+            process.notices.arrived("deployment/chat")
             with process.statements() as found:
                 await process.principal(made.text)
             return found
