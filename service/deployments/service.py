@@ -180,16 +180,20 @@ async def current_plan(
         if current is None:
             await _expect_one(services, name)
             return None
-        is_news = (after is None or not current.revision <= after <= current.newest_revision) and (
-            etag_of(current) not in unlike
-        )
-        return current if is_news else None
+        return current if is_news(current) else None
+
+    def is_news(current: CurrentRow) -> bool:
+        is_after = after is None or not current.revision <= after <= current.newest_revision
+        return is_after and etag_of(current) not in unlike
 
     wanted = await until(services.notices, deployment_topic(name), look, wait_s=wait_s)
-    if wanted is None and await services.part(CurrentPlans).get(name) is None:
+    if wanted is not None:
+        return wanted
+    current = await services.part(CurrentPlans).get(name)
+    if current is None:
         detail = f"the first plan of {name} is being made: ask again, or wait for it with ?wait_s=30"
         raise NotYetError(detail, retry_after_s=NOT_YET_RETRY_S)
-    return wanted
+    return current if is_news(current) else None  # it may just have come
 
 
 async def _expect_one(services: Services, name: str) -> None:

@@ -47,14 +47,14 @@ def a_deployment(site: Site, name: str) -> dict[str, Any]:
 
 def test_notices_that_stop_without_a_word_are_missed_and_no_old_plan_is_kept(site: Site) -> None:
     a_deployment(site, "silent")
-    site.to_api.silence("sutler notices")
+    assert site.to_api.silence("sutler notices")
     assert site.other.post("/v1/deployments/silent/replan").status_code == 202
     assert site.other.get("/v1/deployments/silent/plan", params={"after": 1, "wait_s": 60}).json()["revision"] == 2
     until(lambda: site.api.get("/v1/deployments/silent/plan").json()["revision"] == 2)
 
 
 def test_a_worker_that_hears_of_no_new_jobs_finds_them(site: Site) -> None:
-    site.to_worker.silence("sutler queue")
+    assert site.to_worker.silence("sutler queue")
     assert site.api.post("/v1/plans", CHAT).status_code == 201
 
 

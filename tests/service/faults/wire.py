@@ -138,13 +138,17 @@ class Wire:
         """Nothing is left that is to be cut."""
         return self._at is None and self._after is None
 
-    def silence(self, application_name: str) -> None:
-        """The connections there are; new ones get through."""
-        named = b"application_name\0" + application_name.encode() + b"\0"
-        found = [line for line in self._lines if named in line.startup]
-        assert found, f"{application_name} has no connection"
+    def silence(self, *application_names: str) -> int:
+        """The connections there are, of which it returns the number; new ones get through."""
+        named = [b"application_name\0" + name.encode() + b"\0" for name in application_names]
+        found = [line for line in self._lines if any(name in line.startup for name in named)]
         for line in found:
             line.is_silent = True
+        return len(found)
+
+    def mend(self) -> None:
+        """Nothing is to be cut any more; what is silent stays so."""
+        self._at = self._after = None
 
     def _spawn(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work)
