@@ -2,19 +2,23 @@
 
 What both sides say are pickled objects, each behind its length. Both ends are this program; nothing from outside is
 ever unpickled. A process stays for the next question, and ends with who asks: when its link closes, even in the
-middle of an answer. What libraries print in it goes to stderr.
+middle of an answer. What libraries print in it goes to stderr. Where its memory is limited, what a question needs
+beyond that ends the process and nobody else.
 """
 
 import asyncio
 import os
 import pickle
 import queue
+import resource
 import signal
 import socket
 import struct
+import sys
 import threading
 from asyncio import StreamReader
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from sutler.service.fork_server import ForkedProcess, ForkServer, Request
@@ -23,6 +27,7 @@ Message = tuple[str, Any]
 """What kind it is, and what it says."""
 
 PROGRESS: Final = "progress"  # more is to come, as after
+_TOO_LARGE: Final = "too large"  # the process ends with it: what was made until then may still be in memory
 BEGUN: Final = "begun"  # with which every question is received; a message of any other kind is the answer
 _LENGTH: Final = struct.Struct(">Q")
 
@@ -33,6 +38,10 @@ class NoAnswerError(Exception):
 
 class LateError(NoAnswerError):
     """It was stopped because it did not end in time."""
+
+
+class TooLargeError(NoAnswerError):
+    """It needed more memory than it may have."""
 
 
 class NoProcessError(NoAnswerError):
@@ -95,7 +104,11 @@ class AnsweringProcess:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
             status = await process.wait()
+            if status == -signal.SIGABRT:  # libraries in C++ end so when there is no memory
+                raise TooLargeError("it was ended by a library, for want of memory") from None
             raise NoAnswerError(f"it ended with status {status}: out of memory?") from None
+        if kind == _TOO_LARGE:
+            raise TooLargeError("it needed more memory than it may have")
         self._is_busy = False
         return kind, content
 
@@ -108,8 +121,15 @@ class AnsweringProcess:
             process.close()
 
 
-def serve(link: socket.socket, answered: Callable[[Any, Callable[[Any], None]], Message]) -> None:
-    """The process's side. `answered` gives the answer to a question, and may tell of progress meanwhile."""
+def serve(
+    link: socket.socket, answered: Callable[[Any, Callable[[Any], None]], Message], *, most_bytes: int | None = None
+) -> None:
+    """The process's side. `answered` gives the answer to a question, and may tell of progress meanwhile.
+
+    `most_bytes`: of memory for all questions, beyond what the process has before the first; kept on Linux alone.
+    """
+    if most_bytes is not None and sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + most_bytes,) * 2)
     os.dup2(2, 1)
     out = link.makefile("wb")
     questions: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -117,7 +137,17 @@ def serve(link: socket.socket, answered: Callable[[Any, Callable[[Any], None]], 
     while True:
         question = questions.get()
         _tell(out, (BEGUN, None))
-        _tell(out, answered(question, lambda progress: _tell(out, (PROGRESS, progress))))
+        try:
+            answer = answered(question, lambda progress: _tell(out, (PROGRESS, progress)))
+        except MemoryError:
+            _tell(out, (_TOO_LARGE, None))
+            os._exit(1)
+        _tell(out, answer)
+
+
+def _data_bytes() -> int:
+    status = Path("/proc/self/status").read_text("ascii")
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:"))
 
 
 def _receive(stream: BinaryIO, questions: "queue.SimpleQueue[Any]") -> None:

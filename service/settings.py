@@ -6,6 +6,7 @@ A variable that is set wins over the file. Secrets never show in a repr, and err
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_network
 from pathlib import Path
@@ -22,6 +23,7 @@ DOTENV = Path(".env")
 PREFIX = "SUTLER_"
 OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
 LONGEST_INTERVAL_S = 86_400.0  # a day
+_CONTAINER_BYTES = Path("/sys/fs/cgroup/memory.max")
 
 
 class SettingsError(SutlerError):
@@ -92,7 +94,8 @@ class ServiceSettings:
     """How the API listens, what it takes, and how plans are made behind it.
 
     `require_key`: keys also on loopback. `longest_solve_s`: the most that `solver.time_limit_s` may ask for;
-    `longest_wait_s`: who asks to be kept waiting longer is answered after that.
+    `longest_wait_s`: who asks to be kept waiting longer is answered after that. `most_solve_bytes`: of memory for one
+    solver process; half of the machine's by default.
     `reads_per_second` and `changes_per_minute` are limits per key. `outgoing_networks`: private networks that
     webhooks may go to. `worker_silent_s`: a worker unheard of for longer is dead, and its jobs are taken up again.
     """
@@ -101,6 +104,7 @@ class ServiceSettings:
     hosts: tuple[str, ...] = ()
     most_body_bytes: int = _number(16_000_000, most=1e9)
     longest_solve_s: float = _number(300.0, most=LONGEST_INTERVAL_S)
+    most_solve_bytes: int = _number(4_000_000_000, most=1e15)
     longest_wait_s: float = _number(60.0, most=3_600.0)
     most_models: int = _number(50, most=1_000)
     most_variants: int = _number(20, most=100)
@@ -171,7 +175,7 @@ def market_settings(environment: Mapping[str, str] = os.environ) -> MarketSettin
 def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSettings:
     """Raises SettingsError."""
     values = _with_dotenv(environment)
-    usual = ServiceSettings(solves_at_once=max(1, (os.cpu_count() or 2) // 2))
+    usual = ServiceSettings(solves_at_once=max(1, (os.cpu_count() or 2) // 2), most_solve_bytes=_machine_bytes() // 2)
 
     def number(name: str, most: float) -> Any:
         default = getattr(usual, name)
@@ -184,6 +188,14 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
         log_format=_log_format(values),
         **{one.name: number(one.name, one.metadata["most"]) for one in fields(usual) if one.metadata},
     )
+
+
+def _machine_bytes() -> int:
+    """The memory of the machine, or of the container that this is in."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or "max": without a limit of its own
+        found = min(found, int(_CONTAINER_BYTES.read_text("ascii")))
+    return found
 
 
 def caller_settings(environment: Mapping[str, str] = os.environ) -> CallerSettings:

@@ -35,7 +35,7 @@ FLOORS = {
         ("methods", "spares", "verify"),
         ("explanation",),
         ("clearing", "planner", "replanning"),
-        ("strategies",),
+        ("smaller", "strategies"),
     ),
     "service": (
         ("errors", "logs", "outgoing"),

@@ -22,6 +22,7 @@ class KeyRecord:
     id: str
     name: str
     scope: Scope
+    weight: int
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
@@ -33,6 +34,7 @@ class StoredKey:
     """What a shown key is checked against. `lives_s`: seconds until it expires; None: it never does."""
 
     scope: Scope
+    weight: int
     secret_sha256: bytes = field(repr=False)
     is_revoked: bool
     lives_s: float | None
@@ -53,10 +55,11 @@ _IS_LIVE: Final = ApiKeyRow.revoked_at.is_(None) & or_(
 
 
 async def add(
-    connection: AsyncConnection, made: MadeKey, *, name: str, scope: Scope, lifetime: timedelta | None
+    connection: AsyncConnection, made: MadeKey, *, name: str, scope: Scope, weight: int, lifetime: timedelta | None
 ) -> KeyRecord:
     """Stores a key without its secret; without a `lifetime` it never expires."""
-    values: dict[str, Any] = {"id": made.id, "name": name, "scope": scope, "secret_sha256": made.secret_sha256}
+    values: dict[str, Any] = {"id": made.id, "name": name, "scope": scope, "weight": weight}
+    values["secret_sha256"] = made.secret_sha256
     if lifetime is not None:
         values["expires_at"] = func.now() + literal(lifetime)
     row = (await connection.execute(insert(ApiKeyRow).values(values).returning(*_LISTED))).one()
@@ -65,13 +68,13 @@ async def add(
 
 async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
     until_then = func.extract("epoch", ApiKeyRow.expires_at - func.now())
-    wanted = select(ApiKeyRow.scope, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at, until_then)
+    wanted = select(ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at, until_then)
     row = (await connection.execute(wanted.where(ApiKeyRow.id == key_id))).one_or_none()
     if row is None:
         return None
-    scope, digest, revoked_at, left = row
+    scope, weight, digest, revoked_at, left = row
     lives_s = None if left is None else float(left)
-    return StoredKey(cast(Scope, scope), bytes(digest), revoked_at is not None, lives_s)
+    return StoredKey(cast(Scope, scope), weight, bytes(digest), revoked_at is not None, lives_s)
 
 
 async def all_keys(connection: AsyncConnection) -> list[KeyRecord]:

@@ -31,15 +31,22 @@ class NewKey:
 
 
 async def create_key(
-    connection: AsyncConnection, *, name: str, scope: Scope, lifetime: timedelta | None, caller: Caller
+    connection: AsyncConnection,
+    *,
+    name: str,
+    scope: Scope,
+    lifetime: timedelta | None,
+    caller: Caller,
+    weight: int = 1,
 ) -> NewKey:
-    """A new key; without a `lifetime` it never expires. Raises DocumentError for a name that cannot be shown."""
+    """A new key; without a `lifetime` it never expires. `weight`: how many of its plans are made for each one of
+    another's, while both wait. Raises DocumentError for a name that cannot be shown."""
     if not 1 <= len(name) <= LONGEST_NAME or not _PRINTABLE.fullmatch(name):
         raise DocumentError.of("NAME", f"must be 1 to {LONGEST_NAME} printable characters", value=name)
     made = make_key()
-    record = await repository.add(connection, made, name=name, scope=scope, lifetime=lifetime)
+    record = await repository.add(connection, made, name=name, scope=scope, weight=weight, lifetime=lifetime)
     expires_at = None if record.expires_at is None else record.expires_at.isoformat()
-    detail = {"name": name, "scope": scope, "expires_at": expires_at}
+    detail = {"name": name, "scope": scope, "weight": weight, "expires_at": expires_at}
     await audit.note(connection, caller, "key.create", f"key/{made.id}", detail)
     return NewKey(made, record)
 

@@ -32,6 +32,10 @@ def create(
     expires_in: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is valid: 12h, 90d, 52w; unset: until revoked.")
     ] = None,
+    weight: Annotated[
+        int,
+        typer.Option(min=1, max=100, help="Plans of it that are made for each one of another key, while both wait."),
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, alone, on standard output. It is shown only now: the store keeps a digest of it.
@@ -42,7 +46,7 @@ def create(
     from sutler.service.cli import keys_of_the_store
 
     lifetime = None if expires_in is None else lifetime_of(expires_in, field="--expires-in")
-    new = keys_of_the_store.create(name, scope, lifetime)
+    new = keys_of_the_store.create(name, scope, lifetime, weight=weight)
     if as_json:
         write_json({"key": new.made.text, **asdict(new.record)})
         return
@@ -66,11 +70,13 @@ def list_keys(as_json: AsJson = False) -> None:
     if not found:
         say("There are no keys: `sutler keys create NAME --scope plan` makes one.")
         return
-    table = table_of(texts=("id", "name", "scope", "created", "last used (UTC)", "valid"), numbers=())
+    table = table_of(texts=("id", "name", "scope", "created", "last used (UTC)", "valid"), numbers=("weight",))
     for record in found:
         used = "never" if record.last_used_at is None else _time(record.last_used_at)
         state = _state(record, datetime.now(UTC))
-        table.add_row(record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, state)
+        table.add_row(
+            record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, state, str(record.weight)
+        )
     show(table)
 
 

@@ -31,10 +31,12 @@ def all_keys() -> list[KeyRecord]:
     return _in_the_store(repository.all_keys)
 
 
-def create(name: str, scope: Scope, lifetime: timedelta | None) -> NewKey:
+def create(name: str, scope: Scope, lifetime: timedelta | None, *, weight: int = 1) -> NewKey:
     """Makes a key. Raises DocumentError for a name that cannot be shown."""
     return _in_the_store(
-        lambda connection: service.create_key(connection, name=name, scope=scope, lifetime=lifetime, caller=CLI)
+        lambda connection: service.create_key(
+            connection, name=name, scope=scope, weight=weight, lifetime=lifetime, caller=CLI
+        )
     )
 
 

@@ -15,13 +15,17 @@ from sutler.service.db.tables import NOW, Base
 
 
 class ApiKeyRow(Base):
-    """A key for the API: its public id, and the digest of its secret, never the secret."""
+    """A key for the API: its public id, and the digest of its secret, never the secret.
+
+    `weight`: how many of its plans are made for each one of a key of weight 1, while both wait.
+    """
 
     __tablename__ = "api_key"
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     scope: Mapped[str]
+    weight: Mapped[int] = mapped_column(server_default=text("1"))
     secret_sha256: Mapped[bytes]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     expires_at: Mapped[datetime | None]

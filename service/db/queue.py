@@ -53,7 +53,7 @@ class Queue:
     ) -> None:
         """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed.
 
-        `behind`: how many of the same caller's are waited for already. The first of everybody's are made before
+        `behind`: how many turns of the same caller's are waited for already. The first of everybody's are made before
         anybody's second, so that one who asks for many makes nobody wait but for the one that is being made; and not
         for that one who asks for something quick.
         """

@@ -127,7 +127,8 @@ async def placed(services: Services, kind: PlanKind[Any, R], order: PlanOrder, a
 async def place(
     services: Services, connection: AsyncConnection, table: PlanTable[R], order: PlanOrder, caller: Caller
 ) -> None:
-    """Puts the plan into the queue, in the caller's transaction: behind the caller's own, but beside those of others.
+    """Puts the plan into the queue, in the caller's transaction: behind the caller's own, but beside those of others,
+    as many as the weight of the caller says at a time.
 
     Raises TooManyWaitingError, and TooManyRequestsError for a key that would fill the queue alone.
     """
@@ -139,7 +140,8 @@ async def place(
         raise TooManyRequestsError(told, retry_after_s=BUSY_S)
     await table.add(connection, order, services.now())
     is_quick = own == 0 and order.time_limit_s <= QUICK_S
-    await services.queue.make_plan(connection, table.task, order.id, behind=own, is_quick=is_quick)
+    behind = own // caller.principal.weight
+    await services.queue.make_plan(connection, table.task, order.id, behind=behind, is_quick=is_quick)
 
 
 async def stored(connection: AsyncConnection, table: PlanTable[R], plan_id: UUID) -> R:

@@ -9,10 +9,14 @@ SCOPES: Final[tuple[Scope, ...]] = ("read", "plan", "admin")  # each includes th
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`actor` is what logs and the audit log call it: `key/ID`, `local` for who needs no key on loopback, `cli`."""
+    """`actor` is what logs and the audit log call it: `key/ID`, `local` for who needs no key on loopback, `cli`.
+
+    `weight`: how many of its plans are made for each one of another's, while both wait.
+    """
 
     actor: str
     scope: Scope
+    weight: int = 1
 
     def may(self, needed: Scope) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)

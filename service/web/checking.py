@@ -6,9 +6,7 @@ more. What comes back is the checked document, or what is wrong in it.
 
 import asyncio
 import os
-import resource
 import socket
-import sys
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -76,11 +74,10 @@ class Checker:
                     "there is no process to read the body now: ask again", retry_after_s=BUSY_S
                 ) from None
             except NoAnswerError:
-                found, said = "large", None
+                remedy = f"needs too much memory to be read, or to tell what is wrong: {_SMALLER}"
+                raise DocumentError.of("body", remedy) from None
             finally:
                 self._free.put_nowait(process)
-        if found == "large":
-            raise DocumentError.of("body", f"needs too much memory to be read, or to tell what is wrong: {_SMALLER}")
         if found == "wrong":
             raise DocumentError(said)
         if found == "defect":
@@ -118,14 +115,7 @@ def main(link: socket.socket) -> None:
     os.nice(NICENESS)
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MOST_BYTES,) * 2)
-    serve(link, _answered)
-
-
-def _data_bytes() -> int:
-    status = Path("/proc/self/status").read_text("ascii")
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:"))
+    serve(link, _answered, most_bytes=MOST_BYTES)
 
 
 def _answered(question: Question, _tell: Callable[[Any], None]) -> Message:
@@ -135,6 +125,6 @@ def _answered(question: Question, _tell: Callable[[Any], None]) -> Message:
     except DocumentError as error:
         return "wrong", error.problems
     except MemoryError:
-        return "large", None
+        raise
     except Exception:
         return "defect", traceback.format_exc()

@@ -3,6 +3,7 @@
 SolvingError
 ├── SolverDefectError   the solver raised what it should not: the text is its traceback
 └── SolverLostError     the process died or did not end
+    └── SolveTooLargeError  it needed more memory than it may have
 """
 
 
@@ -20,3 +21,7 @@ class SolverDefectError(SolvingError):
 
 class SolverLostError(SolvingError):
     """The solver process ended without an answer, and none will come."""
+
+
+class SolveTooLargeError(SolverLostError):
+    """The solver process ran out of the memory that it may have (SUTLER_MOST_SOLVE_BYTES)."""

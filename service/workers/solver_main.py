@@ -27,9 +27,9 @@ TELL_S: Final = 0.1  # chosen: several times as often as progress is stored; eac
 Question = Union[Problem, Consideration, Clearing, "OfflineQuestion", "ValidationQuestion", "Study"]
 
 
-def main(link: socket.socket) -> None:
+def main(link: socket.socket, most_bytes: int) -> None:
     os.nice(NICENESS)
-    serve(link, _answered)
+    serve(link, _answered, most_bytes=most_bytes)
 
 
 def _answered(question: Question, tell: Callable[[Progress], None]) -> Message:
@@ -45,6 +45,8 @@ def _answered(question: Question, tell: Callable[[Progress], None]) -> Message:
         return "invalid", (error.field, error.value, error.remedy)
     except DocumentError as error:
         return "wrong", error.problems
+    except MemoryError:
+        raise
     except Exception:
         return "defect", traceback.format_exc()
 

@@ -82,10 +82,14 @@ class Worker:
         now: Callable[[], datetime],
     ) -> None:
         self._settings, self._engine, self._queue = settings, engine, queue
-        self._solvers = [SolverProcess(fork_server) for _ in range(QUICK_SOLVERS + settings.solves_at_once)]
-        self._lookers = [  # a look waits for no long solve
-            SolverProcess(fork_server) for _ in range(URGENT_LOOKERS + LOOKERS_PER_SOLVER * settings.solves_at_once)
-        ]
+
+        def solvers_of(processes: int) -> list[SolverProcess]:
+            most_bytes = settings.most_solve_bytes
+            return [SolverProcess(fork_server, most_bytes=most_bytes) for _ in range(processes)]
+
+        self._solvers = solvers_of(QUICK_SOLVERS + settings.solves_at_once)
+        # a look waits for no long solve
+        self._lookers = solvers_of(URGENT_LOOKERS + LOOKERS_PER_SOLVER * settings.solves_at_once)
         self._now, self._market, self._began_at = now, market, now()
         stopping, self._tenants = asyncio.Event(), Tenants()
         self._looker = Looker(engine, queue, SharedMarket(market), self._tenants, _free(self._lookers), now, stopping)

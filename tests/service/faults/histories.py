@@ -75,9 +75,7 @@ def a_world(server: Server, **others: str) -> Iterator[World]:
     receiver = Receiver()
     with ExitStack() as stack:
         stack.enter_context(receiver.server)
-        wires = {
-            name: stack.enter_context(Wire(server)) for name in ("api-0", "api-1", "worker-0", "worker-1")
-        }
+        wires = {name: stack.enter_context(Wire(server)) for name in ("api-0", "api-1", "worker-0", "worker-1")}
         scene = stack.enter_context(a_scene(server, **environment))
         roles: dict[str, Running] = {}
         for name, wire in wires.items():
@@ -275,7 +273,11 @@ class Histories(RuleBasedStateMachine):
             self._did("notices silent")
             self.world.wires[role].silence(*SILENT)
 
-    @rule(role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]), really=seldom, lasts_s=seconds | st.just(3.0))
+    @rule(
+        role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]),
+        really=seldom,
+        lasts_s=seconds | st.just(3.0),
+    )
     @noted
     def stop_for_a_while(self, role: str, really: bool, lasts_s: float) -> None:
         """Three seconds are longer than a worker may be silent: another one takes over what it does."""
@@ -296,7 +298,9 @@ class Histories(RuleBasedStateMachine):
 
         def hold() -> None:
             with psycopg.connect(url) as connection:
-                connection.execute("SELECT 1 FROM deployment WHERE name = %s FOR UPDATE", [self.deployments[which].name])
+                connection.execute(
+                    "SELECT 1 FROM deployment WHERE name = %s FOR UPDATE", [self.deployments[which].name]
+                )
                 held.set()
                 time.sleep(lasts_s)
 
@@ -344,7 +348,9 @@ class Histories(RuleBasedStateMachine):
         assert [r for (r,) in rows(_PLANNED, one.name)] == list(range(1, revision + 1))
         assert [r for (r,) in rows(_DECIDED, one.name)] == list(range(2, revision + 1))
         for plan_id in one.plans:
-            assert rows("SELECT count(*) FROM plan WHERE id = %s AND status NOT IN ('queued', 'running')", plan_id) == [(1,)]
+            assert rows(
+                "SELECT count(*) FROM plan WHERE id = %s AND status NOT IN ('queued', 'running')", plan_id
+            ) == [(1,)]
         for served, is_acknowledged in one.observed.items():
             ((times,),) = rows("SELECT count(*) FROM observation WHERE requests = %s", served)
             assert is_acknowledged <= times <= 1, (served, times)
@@ -368,7 +374,9 @@ class Histories(RuleBasedStateMachine):
 
     def _read(self, one: Deployment, number: int) -> Response:
         """The deployment as it is, from one that answers; it holds a change that was made, and the last one."""
-        found: Response = until(lambda: _if(200, self._answer("GET", f"/v1/deployments/{one.name}", number, statuses={200})))
+        found: Response = until(
+            lambda: _if(200, self._answer("GET", f"/v1/deployments/{one.name}", number, statuses={200}))
+        )
         marker = found.json()["problem"]["solver"]["time_limit_s"]
         assert marker in {5 + change / 1000 for change in one.changes}, (marker, one)
         return found

@@ -23,6 +23,8 @@ from sutler.service.workers.replan_job import Looker
 from sutler.service.workers.solver_process import SolverProcess
 from tests.service.faults.scenes import Scene
 
+MOST_BYTES = 2_000_000_000
+
 
 @dataclass
 class Clock:
@@ -64,7 +66,7 @@ async def looking(scene: Scene, *, solvers: int = 1) -> AsyncIterator[Looking]:
     engine = open_store(store_settings(scene.environment))
     asynchronous = open_async_engine(engine)
     fork_server = ForkServer()
-    processes = [SolverProcess(fork_server) for _ in range(solvers)]
+    processes = [SolverProcess(fork_server, most_bytes=MOST_BYTES) for _ in range(solvers)]
     free: asyncio.Queue[SolverProcess] = asyncio.Queue()
     for process in processes:
         free.put_nowait(process)

@@ -1,0 +1,60 @@
+"""A search that needs a fraction of the memory, for problems whose whole search ran out of it.
+
+It leaves out pipelines of several kinds of GPU and of more than two stages, prefill and decode apart, power caps, and
+all but the cheapest offers of each kind. What it finds keeps every limit of the whole problem, which is all that is
+known of it: nothing is proven of the plans that were not sought.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+
+from sutler.solver.plan import Plan
+from sutler.solver.problem import Offer, Problem
+from sutler.solver.replanning import Considered
+
+MOST_OFFERS: Final = 1_000  # chosen: rated and laid out in some 100 MB
+MOST_STAGES: Final = 2  # chosen: what one machine does not hold, two may
+
+
+def smaller(problem: Problem) -> Problem:
+    """The problem with a smaller search and without alternatives."""
+    is_needed = problem.search.disaggregation == "only"
+    search = replace(
+        problem.search,
+        max_pipeline_stages=min(problem.search.max_pipeline_stages, MOST_STAGES),
+        mixed_gpu_pipelines=False,
+        disaggregation="only" if is_needed else "off",
+        power_caps_fraction=(),
+    )
+    options = replace(problem.options, alternatives=False)
+    return replace(problem, search=search, options=options, offers=_cheapest(problem.offers))
+
+
+def unproven(plan: Plan, why: str) -> Plan:
+    """The plan of a smaller search as one of the whole problem, of which it proves nothing. `why` there was one."""
+    told = f"{why}: a smaller search found this plan, and proves nothing"
+    return replace(plan, status="feasible", bound=None, relative_gap=None, warnings=(*plan.warnings, told))
+
+
+def all_unproven(considered: Considered, why: str) -> Considered:
+    """As `unproven`, of each option; that none carries the load is not proven either."""
+    options = tuple(
+        option if option.plan is None or option.kind == "keep" else replace(option, plan=unproven(option.plan, why))
+        for option in considered.options
+    )
+    return replace(considered, options=options, most_net_usd=float("inf"), conflicts=())
+
+
+def _cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """As many of each kind; what is held stays."""
+    kinds: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
+    for offer in offers:
+        kinds[offer.provider, offer.gpu, offer.gpus, offer.contract, offer.held].append(offer)
+    of_each = max(1, MOST_OFFERS // max(1, len(kinds)))
+    kept = {
+        id(offer)
+        for alike in kinds.values()
+        for offer in (alike if alike[0].held else sorted(alike, key=lambda one: one.price_usd_per_hour)[:of_each])
+    }
+    return tuple(offer for offer in offers if id(offer) in kept)
