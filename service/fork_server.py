@@ -196,7 +196,9 @@ class _Server:
 
     def _pass_on(self, pid: int) -> None:
         control = self._controls[pid]
-        numbers = control.recv(64)
+        numbers = b""
+        with suppress(ConnectionError):  # who asked may have died before it read the id
+            numbers = control.recv(64)
         if not numbers:  # who asked is gone, which the process sees by its link
             self._selector.unregister(control)
         for number in numbers:

@@ -70,12 +70,14 @@ def list_keys(as_json: AsJson = False) -> None:
     if not found:
         say("There are no keys: `sutler keys create NAME --scope plan` makes one.")
         return
-    table = table_of(texts=("id", "name", "scope", "created", "last used (UTC)", "valid"), numbers=("weight",))
+    table = table_of(
+        texts=("id", "name", "scope", "created", "last used (UTC)"), numbers=("weight",), notes=("valid",)
+    )
     for record in found:
         used = "never" if record.last_used_at is None else _time(record.last_used_at)
         state = _state(record, datetime.now(UTC))
         table.add_row(
-            record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, state, str(record.weight)
+            record.id, record.name, record.scope, f"{record.created_at:%Y-%m-%d}", used, str(record.weight), state
         )
     show(table)
 

@@ -102,7 +102,8 @@ class _Child:
         for task in beside:
             task.cancel()
         await asyncio.wait(beside)
-        await process.reader.read()  # until it has ended, of which a fork server that died did not tell
+        while await self._said(process):
+            pass  # until it has ended, of which a fork server that died did not tell
         process.close()
         return "ended with its fork server" if status == UNKNOWN_STATUS else f"ended with status {status}"
 
@@ -112,11 +113,11 @@ class _Child:
 
     async def _watch(self, process: ForkedProcess) -> None:
         """Ends a process that gives no sign of life any more, once it has given one."""
-        speaks = await process.reader.read(1)
+        speaks = await self._said(process)
         while speaks:
             try:
                 async with asyncio.timeout(SILENT_S):
-                    speaks = await process.reader.read(64)
+                    speaks = await self._said(process)
             except TimeoutError:
                 await asyncio.sleep(PARDON_S)
                 if not await self._speaks_now(process):
@@ -127,8 +128,15 @@ class _Child:
     async def _speaks_now(self, process: ForkedProcess) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
-                return bool(await process.reader.read(64))
+                return bool(await self._said(process))
         return False
+
+    @staticmethod
+    async def _said(process: ForkedProcess) -> bytes:
+        """Empty where it has ended; if it did so before it heard that the database is ready, its link is reset."""
+        with suppress(ConnectionError):
+            return await process.reader.read(64)
+        return b""
 
     def tell_to_end(self) -> None:
         self._signal(signal.SIGTERM)
@@ -147,12 +155,19 @@ def follow_parent(link: socket.socket) -> None:
     Ctrl-C in a terminal is the parent's business.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if not link.recv(1):
+    if not _heard(link):
         sys.exit(0)
     threading.Thread(target=_end_with_parent, args=[link], daemon=True, name="parent").start()
 
 
 def _end_with_parent(link: socket.socket) -> None:
-    while link.recv(1):
+    while _heard(link):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _heard(link: socket.socket) -> bytes:
+    """Empty where the parent is gone; a link that ends with a sign of life that nobody has read is reset."""
+    with suppress(ConnectionError):
+        return link.recv(1)
+    return b""

@@ -1,4 +1,4 @@
-"""Solves in a process of its own, with so much memory. A search that needs more is followed by a smaller one, once."""
+"""Solves in a process of its own, with so much memory; where a search needs more, a smaller one is made, once."""
 
 import logging
 from collections.abc import Callable

@@ -134,9 +134,9 @@ def settings(folder: Path, **others: str) -> dict[str, str]:
     }
 
 
-def made_key(environment: Mapping[str, str], folder: Path, scope: str) -> str:
+def made_key(environment: Mapping[str, str], folder: Path, scope: str, *options: str) -> str:
     """As an operator makes one."""
-    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope]
+    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope, *options]
     made = subprocess.run(command, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=True)
     return made.stdout.strip()
 

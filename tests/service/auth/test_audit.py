@@ -84,8 +84,9 @@ def test_making_and_revoking_a_key_is_told_without_its_secret(engine: Engine) ->
             return made.id, await process.run("SELECT actor, action, target, detail FROM audit ORDER BY id")
 
     key_id, found = run(tried())
+    detail = {"name": "ci", "scope": "read", "weight": 1, "expires_at": None}
     assert found == [
-        (CLI.principal.actor, "key.create", f"key/{key_id}", {"name": "ci", "scope": "read", "expires_at": None}),
+        (CLI.principal.actor, "key.create", f"key/{key_id}", detail),
         (CLI.principal.actor, "key.revoke", f"key/{key_id}", {}),
     ]
 

@@ -64,10 +64,17 @@ def test_the_key_that_was_printed_is_let_in(engine: Engine) -> None:
 
 def test_json_has_the_key_and_what_is_known_of_it() -> None:
     new = created("--expires-in", "90d")
-    assert set(new) == {"key", "id", "name", "scope", "created_at", "expires_at", "last_used_at", "revoked_at"}
+    assert set(new) == {
+        *("key", "id", "name", "scope", "weight", "created_at", "expires_at", "last_used_at", "revoked_at")
+    }
     assert (new["name"], new["scope"], new["last_used_at"], new["revoked_at"]) == ("ci", "plan", None, None)
     assert new["expires_at"] > new["created_at"]
     assert new["expires_at"].endswith("Z")
+
+
+def test_a_key_may_weigh_more() -> None:
+    assert created("--weight", "4")["weight"] == 4
+    assert sutler_keys("create", "ci", "--scope", "plan", "--weight", "0").exit_code == 2
 
 
 @pytest.mark.parametrize("scope", ["", "root", "READ"])
@@ -100,12 +107,13 @@ def test_the_list_shows_everything_but_secrets() -> None:
     forever, limited, revoked = created(), created("--expires-in", "12h"), created()
     sutler_keys("revoke", revoked["id"])
     table = sutler_keys("list").stdout
-    rows = [[cell.strip() for cell in line.split("   ")] for line in table.splitlines()[2:]]
+    rows = [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in table.splitlines()[2:]]
     assert [row[:3] for row in rows] == [[key["id"], "ci", "plan"] for key in (forever, limited, revoked)]
     assert [row[3] for row in rows] == [key["created_at"][:10] for key in (forever, limited, revoked)]
     assert {row[4] for row in rows} == {"never"}
     until = limited["expires_at"].replace("T", " ")[:16]
     (revoked_at,) = [record["revoked_at"] for record in listed() if record["revoked_at"]]
+    assert {row[5] for row in rows} == {"1"}
     assert [row[-1] for row in rows] == ["until revoked", f"until {until}", f"revoked {revoked_at[:10]}"]
     assert [record["id"] for record in listed()] == [forever["id"], limited["id"], revoked["id"]]
     for key in (forever, limited, revoked):

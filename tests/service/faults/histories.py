@@ -4,8 +4,6 @@ connections to PostgreSQL are cut, delayed and fall silent, rows are held, and p
 `python -m tests.service.faults.histories 2000` runs so many, and says how often each thing was done.
 """
 
-import os
-import signal
 import sys
 import threading
 import time
@@ -16,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from itertools import count
-from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
@@ -30,7 +27,7 @@ from requests import Response
 
 from tests.postgres import Server, a_server
 from tests.service.faults.replans import Receiver, Standing
-from tests.service.faults.scenes import Aside, a_scene, kill, of, results
+from tests.service.faults.scenes import Aside, a_scene, of, results
 from tests.service.faults.test_cleared_supply import a_market, a_problem
 from tests.service.faults.wire import Wire
 from tests.service.running import Running, answers, until
@@ -286,7 +283,12 @@ class Histories(RuleBasedStateMachine):
             process = of(self.world.roles[role])
             self._stopped.append(process)
             process.suspend()
-            self._aside(lambda: (time.sleep(lasts_s), process.resume()))
+
+            def go_on() -> None:
+                time.sleep(lasts_s)
+                process.resume()
+
+            self._aside(go_on)
 
     @rule(which=who, lasts_s=seconds)
     @noted
@@ -337,7 +339,7 @@ class Histories(RuleBasedStateMachine):
         self._did("histories")
 
     def _check(self, one: Deployment) -> None:
-        rows = partial(self.world.standing.scene.rows, **{})
+        rows = self.world.standing.scene.rows
         until(lambda: rows(_SETTLED, one.name) == [(True,)])
         ((version, revision, marker, planned_marker, held),) = rows(_STATE, one.name)
         assert marker == planned_marker
@@ -357,18 +359,18 @@ class Histories(RuleBasedStateMachine):
         until(lambda: self.world.receiver.has_heard(one.name, revision))
         told = self.world.receiver.ids_by_revision(one.name)
         assert {len(ids) for ids in told.values()} == {1}
-        for number in (0, 1):
-            answer = self._answer("GET", f"/v1/deployments/{one.name}/plan", number, statuses={200})
-            until(lambda answer=answer: answer is not None)
 
     def _delete(self, one: Deployment, number: int) -> None:
         """Who has deleted it finds it gone, while the other API may hear of it a moment later."""
         path = f"/v1/deployments/{one.name}"
         for api in (0, 1):
-            until(lambda api=api: _is(200, self._answer("GET", f"{path}/plan", api, statuses={200})))
+            until(partial(self._finds, 200, f"{path}/plan", api))
         until(lambda: _is(204, self._answer("DELETE", path, number, statuses={204, 404})))
-        assert _is(404, self._answer("GET", f"{path}/plan", number, statuses={200, 404})), "its plan is still there"
-        until(lambda: _is(404, self._answer("GET", f"{path}/plan", 1 - number, statuses={200, 404})))
+        assert self._finds(404, f"{path}/plan", number), "its plan is still there"
+        until(partial(self._finds, 404, f"{path}/plan", 1 - number))
+
+    def _finds(self, status: int, path: str, number: int) -> bool:
+        return _is(status, self._answer("GET", path, number, statuses={200, 404}))
 
     # -- how it is asked ---------------------------------------------------------------------------------------
 
@@ -471,7 +473,7 @@ def run(world: World, histories: int, *, steps: int = 12, seed: int | None = Non
     )
     machine: type[Histories] = type("OfThisWorld", (Histories,), {"world": world})
     try:
-        run_state_machine_as_test(machine, settings=profile)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(machine, settings=profile)
     except BaseException:
         if world.failures:
             raise world.failures[0] from None

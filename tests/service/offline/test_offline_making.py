@@ -34,7 +34,7 @@ class StandIn(SolverProcess):
     """Answers at once, or never, or refuses; remembers what it was asked."""
 
     def __init__(self, answer: OfflineAnswer | Exception | None) -> None:
-        super().__init__(ForkServer())
+        super().__init__(ForkServer(), most_bytes=10**9)
         self._answer_with = answer
         self.asked: list[OfflineQuestion] = []
         self.is_asked = asyncio.Event()

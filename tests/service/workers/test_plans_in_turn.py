@@ -62,3 +62,15 @@ def test_a_caller_s_first_plan_waits_for_no_long_one_and_the_others_in_turn(api:
 def test_a_plan_that_may_take_long_waits_with_the_others(api: Api, engine: Engine) -> None:
     asked(api, LONG, CHAT)
     assert waiting(engine) == [("solves", 0), ("solves", -1)]
+
+
+def test_a_key_that_weighs_more_has_as_many_more_in_each_turn(
+    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url or "")
+    key = made_key({**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path, "plan", "--weight", "2")
+    with Office(engine) as office, Api(office) as api:
+        for _ in range(5):
+            headers = {**ASYNC, "Authorization": f"Bearer {key}"}
+            assert api.ask_at("POST", "/plans", json=LONG, headers=headers).status_code == 202
+    assert [priority for _, priority in waiting(engine)] == [0, 0, -1, -1, -2]
