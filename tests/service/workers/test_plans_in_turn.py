@@ -73,4 +73,4 @@ def test_a_key_that_weighs_more_has_as_many_more_in_each_turn(
         for _ in range(5):
             headers = {**ASYNC, "Authorization": f"Bearer {key}"}
             assert api.ask_at("POST", "/plans", json=LONG, headers=headers).status_code == 202
-    assert [priority for _, priority in waiting(engine)] == [0, 0, -1, -1, -2]
+        assert [priority for _, priority in waiting(engine)] == [0, 0, -1, -1, -2]
