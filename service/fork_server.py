@@ -24,7 +24,7 @@ from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pkgutil import resolve_name
@@ -35,7 +35,8 @@ from setproctitle import setproctitle
 from sutler.service.settings import for_a_child
 
 MODULE: Final = "sutler.service.fork_server"
-MOST_BYTES, MOST_SOCKETS = 4_096, 4  # of a request; it names a function and few arguments
+MOST_BYTES, MOST_SOCKETS = 65_536, 4  # of a request; it names a function and few arguments
+ANSWER_S: Final = 40.0  # chosen: in which a busy machine loads all modules several times
 UNKNOWN_STATUS: Final = -1  # of a process whose fork server has died
 OBJECTS_BEFORE_GARBAGE_IS_SOUGHT: Final = 5_000  # 700 by default: a tenth of a start was spent on it
 NOT_YET: Final = (signal.SIGTERM,)  # the server ends with those that ask; to a fork it comes once that is one
@@ -53,7 +54,7 @@ class Request:
     title: str
     entry: str
     needs: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(repr=False)
 
 
 class ForkServer:
@@ -86,23 +87,45 @@ class ForkServer:
             )
 
     async def start(self, request: Request, sockets: Sequence[socket.socket] = ()) -> "ForkedProcess":
-        """Returns when the process is there. Raises ConnectionError where the server has died."""
+        """Returns when the process is there. Raises ConnectionError where the server has died, or hangs."""
         asking = await self.asking()
-        control, far_control = socket.socketpair()
         link, far_link = socket.socketpair()
         try:
-            with far_control, far_link:
-                socket.send_fds(asking, [b"?"], [far_control.fileno()])
-                passed = [far_link.fileno(), *(passed.fileno() for passed in sockets)]
-                socket.send_fds(control, [pickle.dumps(request)], passed)
-            control.setblocking(False)
-            pid = await _number(control)
+            with far_link:
+                control = _asked(asking, request, [far_link, *sockets])
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    pid = await _number(control)
+            except BaseException:
+                control.close()
+                raise
             reader, writer = await asyncio.open_unix_connection(sock=link)
+        except TimeoutError:
+            link.close()
+            self.kill()
+            raise ConnectionError(f"the fork server has not answered for {ANSWER_S:g} s") from None
         except BaseException:
-            control.close()
             link.close()
             raise
         return ForkedProcess(pid, reader, writer, control)
+
+    async def answers(self, *, within_s: float) -> bool:
+        """Whether the server, if there is one, does what it is asked; one that has died does, by its end."""
+        if self._asking is None:
+            return True
+        with suppress(ConnectionError), _asked(self._asking, None, ()) as control:
+            try:
+                async with asyncio.timeout(within_s):
+                    await _number(control)
+            except TimeoutError:
+                return False
+        return True
+
+    def kill(self) -> None:
+        """Ends the server, if it is ours, whatever it does: its processes end with it, and the next request makes
+        another one."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     async def stop(self) -> None:
         """Ends the server, if it is ours, and its processes by their links."""
@@ -145,6 +168,16 @@ class ForkedProcess:
         self.writer.close()
 
 
+def _asked(asking: socket.socket, request: Request | None, sockets: Sequence[socket.socket]) -> socket.socket:
+    """The control of what was asked for: a process, or (None) whether anybody is there."""
+    control, far_control = socket.socketpair()
+    with far_control:
+        socket.send_fds(asking, [b"?"], [far_control.fileno()])
+    socket.send_fds(control, [pickle.dumps(request)], [passed.fileno() for passed in sockets])
+    control.setblocking(False)
+    return control
+
+
 async def _number(control: socket.socket) -> int:
     content = await asyncio.get_running_loop().sock_recv(control, _NUMBER.size)
     if not content:
@@ -177,8 +210,12 @@ class _Server:
         control = socket.socket(fileno=descriptors[0])
         content, descriptors, _, _ = socket.recv_fds(control, MOST_BYTES, MOST_SOCKETS)
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        if content:  # else whoever asked has died meanwhile
-            self._fork_as(pickle.loads(content), control, sockets)
+        request = pickle.loads(content) if content else None  # else whoever asked has died meanwhile
+        if request is not None:
+            self._fork_as(request, control, sockets)
+        else:
+            _tell(control, 0)
+            control.close()
         for passed in sockets:
             passed.close()
 

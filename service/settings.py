@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DOTENV = Path(".env")
 PREFIX = "SUTLER_"
 OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
+WITHHELD = "withheld"
 LONGEST_INTERVAL_S = 86_400.0  # a day
 _CONTAINER_BYTES = Path("/sys/fs/cgroup/memory.max")
 
@@ -139,6 +140,26 @@ def settings_from(environment: Mapping[str, str] = os.environ) -> Settings:
 def for_a_child(**others: str) -> dict[str, str]:
     """The environment of this process, for one that it starts, with other values of some variables."""
     return {**os.environ, **others}
+
+
+def withheld_secrets() -> dict[str, str]:
+    """The clouds' secrets by variable, for the scheduler alone: it polls, and nobody else does.
+
+    This process's environment and what it starts from now on have WITHHELD instead, also of what `.env` says, so that
+    they know which clouds are set up.
+    """
+    from sutler.adapters.registry import PROVIDERS
+
+    values = _with_dotenv(os.environ)
+    names = [variable(name, secret) for name, provider in PROVIDERS.items() for secret in provider.secrets]
+    found = {name: given for name in names if (given := values.get(name))}
+    os.environ.update(dict.fromkeys(found, WITHHELD))
+    return found
+
+
+def give_secrets(secrets: Mapping[str, str]) -> None:
+    """Has this process know the clouds' secrets again."""
+    os.environ.update(secrets)
 
 
 def notify_socket(environment: Mapping[str, str] = os.environ) -> str:

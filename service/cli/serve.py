@@ -3,7 +3,7 @@
 import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -32,42 +32,52 @@ def serve(
     Without SUTLER_DATABASE_URL a private PostgreSQL keeps everything. Beyond loopback callers need a key
     (`sutler keys create`); on loopback none, unless told otherwise.
     """
-    from sutler.service.settings import service_settings
+    from sutler.service.processes.heart import alone
+    from sutler.service.settings import service_settings, withheld_secrets
 
     settings = service_settings()
     needs_key = require_key or settings.require_key or host not in LOOPBACK
     with _logging(role):
         _check_settings()
+        secrets = {} if role == "scheduler" else withheld_secrets()
         if role in ("scheduler", "worker"):
-            from sutler.service.processes.heart import to_systemd
-
-            _run_alone(role, to_systemd(), None)
+            _run_alone(role, alone(), None)
             return
         listening = _listening(host, port)
         opened = _opened(listening, host=host, needs_key=needs_key)
         if role == "api":
             from sutler.service.processes import api
-            from sutler.service.processes.heart import to_systemd
 
             with opened:
-                api.run(listening, to_systemd(), needs_key=needs_key)
+                api.run(listening, alone(), needs_key=needs_key)
         else:
             from sutler.service.processes import family
 
-            family.run([_request(part, needs_key=needs_key) for part in FAMILY], listening, opened=opened)
+            family.run([_request(part, secrets, needs_key=needs_key) for part in FAMILY], listening, opened=opened)
 
 
-def _request(role: Role, *, needs_key: bool) -> "Request":
+def _request(role: Role, secrets: Mapping[str, str], *, needs_key: bool) -> "Request":
+    """`secrets`: the clouds', which the scheduler alone gets."""
     from sutler.service.fork_server import Request
 
     entry, needs = f"{__name__}:as_child", f"sutler.service.processes.{role}"
-    return Request(f"sutler serve --role {role}", entry, needs, {"role": role, "needs_key": needs_key})
+    arguments = {"role": role, "needs_key": needs_key, "secrets": secrets if role == "scheduler" else {}}
+    return Request(f"sutler serve --role {role}", entry, needs, arguments)
 
 
 def as_child(
-    link: socket.socket, listening: socket.socket, asking: socket.socket, role: Role, *, needs_key: bool
+    link: socket.socket,
+    listening: socket.socket,
+    asking: socket.socket,
+    role: Role,
+    *,
+    needs_key: bool,
+    secrets: Mapping[str, str],
 ) -> None:
     """A role in a process that a family's parent has asked its fork server for."""
+    from sutler.service.settings import give_secrets
+
+    give_secrets(secrets)
     try:
         _be_child(link, listening, asking, role, needs_key=needs_key)
     except typer.Exit as end:

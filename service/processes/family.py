@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final
 
-from sutler.service.fork_server import UNKNOWN_STATUS, ForkedProcess, ForkServer, Request
-from sutler.service.processes.heart import beat, to_systemd
+from sutler.service.fork_server import ANSWER_S, UNKNOWN_STATUS, ForkedProcess, ForkServer, Request
+from sutler.service.processes.heart import SILENT_S, beat, to_systemd
 
 logger = logging.getLogger("sutler.serve")
 
 GRACE_S: Final = 40.0  # chosen: above what polls and requests under way may take to end
 QUICK_DEATH_S: Final = 10.0  # chosen: well above a start; who lived longer starts anew without a wait
-SILENT_S: Final = 20.0  # chosen: ten signs of life; a busy machine delays some
 PARDON_S: Final = 5.0  # chosen: where all were stopped (Ctrl-Z), each speaks again before that
 FIRST_WAIT_S: Final = 0.2  # chosen: a child that died by chance is back at once
+ASK_S: Final = 5.0  # chosen: that the fork server hangs, which keeps new processes waiting, is known in a minute
 LONGEST_WAIT_S: Final = 15.0  # chosen: what was mended outside is taken up soon, and starts cost little meanwhile
 
 
@@ -43,7 +43,7 @@ async def _run(roles: Sequence[Request], listening: socket.socket, opened: Abstr
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     first, *others = [_Child(role, listening, fork_server, ready) for role in roles]
     keeping = [asyncio.ensure_future(first.keep(stop))]
-    beating = asyncio.ensure_future(beat(to_systemd()))
+    beside = [asyncio.ensure_future(beat(to_systemd())), asyncio.ensure_future(_watch_fork_server(fork_server))]
     with ExitStack() as stack:
         try:
             await asyncio.to_thread(stack.enter_context, opened)
@@ -54,7 +54,18 @@ async def _run(roles: Sequence[Request], listening: socket.socket, opened: Abstr
             stop.set()
             await _end([first, *others], keeping)
             await fork_server.stop()
-            beating.cancel()
+            for task in beside:
+                task.cancel()
+
+
+async def _watch_fork_server(fork_server: ForkServer) -> None:
+    """Ends one that hangs; all roles are started again then."""
+    while True:
+        await asyncio.sleep(ASK_S)
+        if await fork_server.answers(within_s=ANSWER_S) or await fork_server.answers(within_s=PARDON_S):
+            continue
+        logger.error("the fork server hangs: it is ended")
+        fork_server.kill()
 
 
 async def _end(children: "Sequence[_Child]", keeping: Sequence["asyncio.Future[None]"]) -> None:

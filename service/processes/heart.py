@@ -1,11 +1,16 @@
 """Signs of life, which a process gives for as long as it does its work, to whoever replaces it where they end.
 
-In a family that is the parent, by the link to it; alone it is systemd, where its unit has `WatchdogSec`
-(https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html).
+In a family that is the parent, by the link to it. Alone it is systemd, where its unit has `WatchdogSec`
+(https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html), and a thread of its own, which ends it: what
+starts containers and services again when they end does not do so when they hang.
 """
 
 import asyncio
+import faulthandler
+import logging
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +19,11 @@ from typing import Final
 
 from sutler.service.settings import notify_socket
 
+logger = logging.getLogger("sutler.serve")
+
 BEAT_S: Final = 2.0
+SILENT_S: Final = 20.0  # chosen: ten signs of life; a busy machine delays some
+HUNG: Final = 70  # "internal software error" of sysexits.h
 Tell = Callable[[], None]
 
 
@@ -37,6 +46,31 @@ def to_systemd() -> Tell:
             sending.sendto(b"WATCHDOG=1", socket.MSG_DONTWAIT, address)
 
     return tell if address else lambda: None
+
+
+def alone(*, silent_s: float = SILENT_S) -> Tell:
+    """Tells systemd; and ends this process, with all its stacks on stderr, `silent_s` after its last sign of life."""
+    told, told_at = to_systemd(), [0.0]
+
+    def tell() -> None:
+        is_first, told_at[0] = not told_at[0], time.monotonic()
+        told()
+        if is_first:
+            threading.Thread(target=watch, daemon=True, name="watch").start()
+
+    def watch() -> None:
+        """Its own sleep tells when the whole process was stopped: then nobody was silent."""
+        watched_s = 0.0
+        while watched_s < silent_s:
+            before, last = time.monotonic(), told_at[0]
+            time.sleep(BEAT_S / 2)
+            slept_s = time.monotonic() - before
+            watched_s = 0.0 if told_at[0] > last else watched_s + min(slept_s, BEAT_S)
+        logger.critical("no sign of life for %.0f s: this process hangs, and is ended", silent_s)
+        faulthandler.dump_traceback(sys.__stderr__ or 2)
+        os._exit(HUNG)
+
+    return tell
 
 
 async def beat(tell: Tell) -> None:

@@ -15,7 +15,7 @@ PROGRAMS: Final[Mapping[str, Sequence[str]]] = {
     "sutler": (sys.executable, "-m", "sutler"),
     "python": (sys.executable,),
 }
-_VARIABLE: Final = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:[-?])([^}]*))?\})")
+_VARIABLE: Final = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:[-?+])([^}]*))?\})")
 _SECONDS: Final = {"s": 1, "m": 60}
 
 
@@ -37,6 +37,8 @@ def _value(found: "re.Match[str]", variables: Mapping[str, str]) -> str:
     dollar, name, operator, usual = found.groups()
     if dollar:
         return "$"
+    if operator == ":+":
+        return usual if variables.get(name) else ""
     return variables.get(name) or usual if operator == ":-" else variables[name]
 
 

@@ -13,9 +13,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
+from sutler.adapters.registry import PROVIDERS
 from sutler.service.cli.app import app
 from sutler.service.processes import family
 from sutler.service.processes.api import GRACE_S
+from sutler.service.settings import WITHHELD, variable
 from tests.service.containers.reading import (
     COMPOSE,
     FILE,
@@ -44,6 +46,16 @@ def test_the_schema_of_compose_accepts_the_file(tmp_path: Path) -> None:
 def test_the_command_of_a_container_exists(name: str) -> None:
     result = CliRunner().invoke(app, [*SERVICES[name]["command"], "--help"])
     assert result.exit_code == 0, result.output
+
+
+def test_the_keys_of_clouds_reach_the_scheduler_and_commands_alone() -> None:
+    keys = {variable(name, secret) for name, cloud in PROVIDERS.items() for secret in cloud.secrets}
+    services = compose(POSTGRES_PASSWORD=PASSWORD, **dict.fromkeys(keys, "secret"))["services"]
+    for name in (*ONCE, "api", "worker"):
+        given = services[name]["environment"]
+        assert {key for key in given if given[key] == WITHHELD} == keys
+    for name in ("scheduler", "sutler"):
+        assert not keys & set(services[name]["environment"])  # they come from .env
 
 
 @pytest.mark.parametrize("role", ROLES)

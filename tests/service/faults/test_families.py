@@ -11,12 +11,16 @@ import psutil
 import pytest
 from requests import Response
 
-from sutler.service.processes.family import PARDON_S, SILENT_S
+from sutler.service.processes.family import PARDON_S
+from sutler.service.processes.heart import SILENT_S
+from sutler.service.settings import WITHHELD
+from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.postgres import Server, a_folder
 from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, solvers, until_solving
 from tests.service.running import Running, finished, serving, settings, until
 
+KEY: Final = "a-cloud-s-secret"
 SLOW: Final = a_slow_problem(time_limit_s=15)
 
 
@@ -137,6 +141,31 @@ def test_a_role_that_hangs_is_replaced(family: Running, role: str) -> None:
     until(lambda: if_reached(lambda: family.get("/readyz", timeout=5)))
     assert "hangs: it is ended" in family.said()
     assert has_gone(before)
+
+
+def test_a_fork_server_that_hangs_is_replaced_with_all_that_it_made(family: Running) -> None:
+    (server,) = family.titled("fork_server")
+    before = {role: family.child(role) for role in ("api", "scheduler", "worker")}
+    server.suspend()
+    for role, process in before.items():
+        replaced(family, role, process)
+    assert "the fork server hangs: it is ended" in family.said()
+    assert until(lambda: if_reached(lambda: family.post("/v1/plans", CHAT))).status_code == 201
+
+
+def test_the_keys_of_clouds_are_known_to_who_polls_alone() -> None:
+    def answer(request: Received) -> Reply:
+        return Reply(401, b"{}")
+
+    with a_folder() as folder, ScriptedServer(answer) as cloud:
+        given = {"SUTLER_PROVIDERS": "vastai", "SUTLER_VASTAI_BASE_URL": cloud.base_url}
+        with serving(folder, settings(folder, SUTLER_VASTAI_API_KEY=KEY, **given)) as family:
+            assert until(lambda: list(cloud.requests))[0].headers["Authorization"] == f"Bearer {KEY}"
+            assert family.post("/v1/plans", CHAT).status_code == 201  # a solver process is there
+            children = [child for child in family.children() if child.name() != "postgres"]
+            assert len(children) >= 5
+            assert [child for child in children if KEY in child.environ().values()] == []
+            assert family.child("worker").environ()["SUTLER_VASTAI_API_KEY"] == WITHHELD
 
 
 def test_a_family_that_was_stopped_as_a_whole_goes_on_as_it_is(family: Running) -> None:

@@ -2,13 +2,17 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from sutler.service.processes import heart
 from sutler.service.processes.heart import beat, beat_beside, to_parent, to_systemd
 from sutler.service.settings import notify_socket
 from tests.postgres import a_folder
+from tests.service.running import ROOT
 
 
 def test_systemd_hears_of_life_where_it_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +52,26 @@ def test_a_loop_that_turns_tells_at_once() -> None:
         beating.cancel()
 
     asyncio.run(run())
+
+
+HANGS = """
+import threading, time
+from sutler.service.processes import heart
+heart.BEAT_S = 0.1
+tell = heart.alone(silent_s=1.0)
+for _ in range({times}):
+    tell()
+    time.sleep({each_s})
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "each_s", "status"),
+    [(1, 60.0, heart.HUNG), (20, 0.1, 0), (0, 0.0, 0)],
+    ids=["hangs", "lives", "starts"],
+)
+def test_one_that_hangs_alone_ends_itself_and_says_where_it_hung(times: int, each_s: float, status: int) -> None:
+    code = HANGS.format(times=times, each_s=each_s)
+    ended = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=50, capture_output=True)
+    assert ended.returncode == status
+    assert (b"this process hangs" in ended.stderr and b"<string>" in ended.stderr) == bool(status)
