@@ -188,6 +188,20 @@ _QUESTIONS: Final = (
         """),
     ),
     _Question(
+        "sutler_slo_attainment",
+        "Share of the requests that kept a latency limit of their model, by what engines counted in 5 minutes.",
+        ("deployment", "model", "limit"),
+        text("""
+            SELECT d.name, o.model, left(kept.key, - length('_kept_fraction')),
+                sum(o.requests * CAST(kept.value AS float8)) / sum(o.requests)
+            FROM (SELECT DISTINCT deployment_id, model FROM feed) f JOIN deployment d ON d.id = f.deployment_id
+            JOIN observation o ON o.deployment_id = f.deployment_id AND o.model = f.model
+                AND o.ended_at > CAST(:now AS timestamptz) - interval '5 minutes' AND o.requests > 0
+            CROSS JOIN LATERAL jsonb_each_text(o.latencies) AS kept
+            WHERE kept.key LIKE '%\\_kept\\_fraction' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        """),
+    ),
+    _Question(
         "sutler_feeds",
         "URLs that traffic is read from, by how the last reading went; none: there was none yet.",
         ("state",),

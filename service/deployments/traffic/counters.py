@@ -1,5 +1,6 @@
 """What an engine has counted since it began, and what came between two readings of it. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 from sutler.service.deployments.traffic.histograms import Histogram
 
 CLOCKS_DIFFER_S: Final = 120.0  # an engine's clock by that much from ours
+KEPT: Final = "_kept_fraction"
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9}
 
 
@@ -29,14 +31,19 @@ class Counters:
     def requests(self) -> float:
         return self.prompt.count if self.finished is None else self.finished
 
-    def latencies(self) -> dict[str, float]:
-        """The quantiles of the latencies that were counted at all, in seconds."""
+    def latencies(self, limits: Mapping[str, float] | None = None) -> dict[str, float]:
+        """The quantiles of the latencies that were counted at all, in seconds; and of each limit (`ttft_p90_s`, in
+        seconds) the share of the requests that kept it: `ttft_p90_s_kept_fraction`."""
+        counted = {name: one for name, one in (("ttft", self.ttft), ("tpot", self.tpot)) if one is not None}
         found = {
             f"{name}_{quantile}_s": histogram.quantile(fraction)
-            for name, histogram in (("ttft", self.ttft), ("tpot", self.tpot))
-            if histogram is not None
+            for name, histogram in counted.items()
             for quantile, fraction in QUANTILES.items()
         }
+        for limit, limit_s in (limits or {}).items():
+            histogram = counted.get(limit.partition("_")[0])
+            if histogram is not None:
+                found[f"{limit}{KEPT}"] = histogram.fraction_within(limit_s)
         return {name: value for name, value in found.items() if value is not None}
 
 

@@ -58,6 +58,18 @@ class Histogram:
         inside = self.counts[place]
         return low + (high - low) * (wanted - (reached[place] - inside)) / inside if inside > 0 else high
 
+    def fraction_within(self, value: float) -> float | None:
+        """Of what was counted, the share that is at most this; within the bounds the inverse of `quantile`."""
+        if self.count <= 0 or not self.bounds:
+            return None
+        place = bisect_left(self.bounds, value)
+        below = sum(self.counts[:place])
+        if place == len(self.bounds):
+            return below / self.count
+        low, high = (self.bounds[place - 1] if place else 0.0), self.bounds[place]
+        inside = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
+        return (below + self.counts[place] * inside) / self.count
+
 
 def histogram_of(cumulative: Mapping[float, float], total: float, *, tolerance_fraction: float = 0.0) -> Histogram:
     """Makes one from counts by upper bound (`le`), one of which is infinite.

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -84,9 +84,9 @@ class FeedReader:
         """A store that is lost meanwhile loses nothing: the next reading continues the last that is stored."""
         try:
             async with reading(self.engine) as connection:
-                name, known = await _fed(connection, stored)
+                name, known, limits = await _fed(connection, stored)
             at = self.now()
-            found = await threads.run(lambda: self._found(stored, known, at, threads.get))
+            found = await threads.run(lambda: self._found(stored, known, limits, at, threads.get))
             await self._keep(stored, found, at, name)
         except DatabaseError as error:
             logger.warning("a feed's reading could not be stored: %s", error)
@@ -95,12 +95,17 @@ class FeedReader:
             await self._keep_defect(stored)
 
     def _found(
-        self, stored: StoredSource, known: tuple[WorkloadShape, ...], at: datetime, get: Get
+        self,
+        stored: StoredSource,
+        known: tuple[WorkloadShape, ...],
+        limits: Mapping[str, float],
+        at: datetime,
+        get: Get,
     ) -> Scraped | FailedScrape:
         if not known:
             remedy = "PUT the feeds without it, or with the model's present name"
             return FailedScrape(None, f"the deployment's problem has no model {stored.source.model!r}: {remedy}")
-        return read(stored.source, known, stored.reading, at=at, allowed=self.allowed, get=get)
+        return read(stored.source, known, stored.reading, at=at, allowed=self.allowed, limits=limits, get=get)
 
     async def _keep_defect(self, stored: StoredSource) -> None:
         """What went wrong is none of the engine's doing: its last reading stays as it is."""
@@ -212,10 +217,15 @@ def _log_a_turn(stored: StoredSource, found: Scraped | FailedScrape, name: str) 
         logger.info("%s: the feed of model %s at %s answers, after %d failures", name, model, where, failures)
 
 
-async def _fed(connection: AsyncConnection, stored: StoredSource) -> tuple[str, tuple[WorkloadShape, ...]]:
-    """The deployment's name, and its model's workloads: none where it has the model no more."""
+async def _fed(
+    connection: AsyncConnection, stored: StoredSource
+) -> tuple[str, tuple[WorkloadShape, ...], Mapping[str, float]]:
+    """The deployment's name, and its model's workloads and latency limits: none where it has the model no more."""
     deployment = await deployments.find_by_id(connection, stored.deployment_id)
     if deployment is None:
-        return "", ()
+        return "", (), {}
     models = validate(ProblemDocument, deployment.problem).models
-    return deployment.name, next((shapes(model) for model in models if model.name == stored.source.model), ())
+    model = next((model for model in models if model.name == stored.source.model), None)
+    if model is None:
+        return deployment.name, (), {}
+    return deployment.name, shapes(model), {} if model.slo is None else model.slo.model_dump(exclude_none=True)

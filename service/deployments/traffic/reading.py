@@ -1,6 +1,6 @@
 """One reading of one source: an engine's `/metrics`, or what a Prometheus has gathered. Blocks; knows no store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -52,14 +52,18 @@ def read(
     *,
     at: datetime,
     allowed: tuple[Network, ...],
+    limits: Mapping[str, float] | None = None,
     get: Get = USUAL_FETCHER.get,
 ) -> Scraped | FailedScrape:
-    """What the source says at that moment. Nothing is raised for what it answers."""
+    """What the source says at that moment. Nothing is raised for what it answers.
+
+    `limits`: of the model's latencies, in seconds, such as `ttft_p90_s`.
+    """
     try:
         if source.kind == "prometheus":
-            return _from_prometheus(source, shapes, at, lambda url: get(url, accept=JSON, allowed=allowed))
+            return _from_prometheus(source, shapes, at, limits, lambda url: get(url, accept=JSON, allowed=allowed))
         content = get(source.url, accept=METRICS, allowed=allowed)
-        return _from_engine(source, shapes, before, at, exposition.counters_of(content))
+        return _from_engine(source, shapes, before, at, limits, exposition.counters_of(content))
     except AnotherEngineError:
         return FailedScrape(None, "leads to one engine and then to another: give every engine's own address")
     except ArithmeticError:
@@ -69,23 +73,34 @@ def read(
 
 
 def _from_engine(
-    source: FeedSource, shapes: Sequence[WorkloadShape], before: Reading | None, at: datetime, counters: Counters
+    source: FeedSource,
+    shapes: Sequence[WorkloadShape],
+    before: Reading | None,
+    at: datetime,
+    limits: Mapping[str, float] | None,
+    counters: Counters,
 ) -> Scraped:
     came = increase(before, at, counters, longest=LONGEST_GAP)
     reading = Reading(at, counters)
     if came is None:
         return Scraped(reading, None, {})
     observation = _observation(source, shapes, came.started_at, came.ended_at, came.counters)
-    return Scraped(reading, observation, came.counters.latencies())
+    return Scraped(reading, observation, came.counters.latencies(limits))
 
 
-def _from_prometheus(source: FeedSource, shapes: Sequence[WorkloadShape], at: datetime, ask: promql.Ask) -> Scraped:
+def _from_prometheus(
+    source: FeedSource,
+    shapes: Sequence[WorkloadShape],
+    at: datetime,
+    limits: Mapping[str, float] | None,
+    ask: promql.Ask,
+) -> Scraped:
     range_s = RANGES * source.every_s
     counters = promql.counters_within(
         lambda query: ask(promql.url_of(source.url, query)), source.selector, range_s=range_s
     )
     started_at = at - timedelta(seconds=range_s)
-    return Scraped(None, _observation(source, shapes, started_at, at, counters), counters.latencies())
+    return Scraped(None, _observation(source, shapes, started_at, at, counters), counters.latencies(limits))
 
 
 def _observation(

@@ -118,7 +118,9 @@ class ModelTrafficResource(Resource):
     """Until when it is known."""
     workloads: list[WorkloadTrafficResource]
     """By workload."""
-    latencies: dict[str, float] = Field(default={}, description="Of the newest reading of a feed, in seconds.")
+    latencies: dict[str, float] = Field(
+        default={}, description="Of the newest reading of a feed, in seconds; and shares that kept limits."
+    )
 
 
 class AcceptedResource(Resource):

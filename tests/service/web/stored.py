@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from prometheus_client.samples import Sample
 from sqlalchemy import Engine, insert, text
@@ -16,7 +16,7 @@ from sutler.service.api.metrics_of_the_store import StoreMetrics, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import ProviderRow
-from sutler.service.db.watch_tables import WatchRow
+from sutler.service.db.watch_tables import FeedRow, ObservationRow, WatchRow
 from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples
 
@@ -61,7 +61,7 @@ def put_watched(
     cost: float | None = 1.0,
     holdings: list[dict[str, Any]] | None = None,
     load_multiple: float | None = 1.0,
-) -> None:
+) -> UUID:
     """A deployment with its current plan, and what is known of it."""
     plan = a_plan(cost_usd_per_hour=cost)
     deployment: dict[str, Any] = {"id": uuid4(), "name": name, "problem": {}, "policy": {}, "plan_id": plan["id"]}
@@ -69,6 +69,22 @@ def put_watched(
     put(engine, PlanRow, plan)
     put(engine, DeploymentRow, deployment)
     put(engine, WatchRow, watch)
+    id_: UUID = deployment["id"]
+    return id_
+
+
+def put_fed(engine: Engine, deployment: UUID, *observations: dict[str, Any]) -> None:
+    """Two engines of its model are read, and this is what they counted."""
+    feed = {"deployment_id": deployment, "model": "chat", "kind": "vllm"}
+    put(engine, FeedRow, *({**feed, "id": uuid4(), "url": f"http://10.0.0.{n}/metrics"} for n in (5, 6)))
+    put(engine, ObservationRow, *({"deployment_id": deployment, **observation} for observation in observations))
+
+
+def counted(requests: float, *, minutes_ago: float = 1.0, **latencies: float) -> dict[str, Any]:
+    """What an engine counted in 15 seconds."""
+    at = NOW - timedelta(minutes=minutes_ago)
+    row = {"model": "chat", "started_at": at - timedelta(seconds=15), "ended_at": at, "digest": uuid4().bytes}
+    return {**row, "requests": requests, "buckets": [], "latencies": latencies}
 
 
 def a_poll(outcome: str, *, provider_id: int, minutes_ago: float) -> dict[str, Any]:

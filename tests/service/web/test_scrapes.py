@@ -28,9 +28,11 @@ from tests.service.web.stored import (
     a_plan,
     a_poll,
     an_offer,
+    counted,
     gathered,
     opened,
     put,
+    put_fed,
     put_providers,
     put_watched,
     run,
@@ -165,7 +167,8 @@ def test_the_document_lists_every_metric_with_its_labels_and_no_other(engine: En
     provider = put_providers(engine, "north")["north"]
     put(engine, OfferRow, an_offer("a", provider_id=provider, contract="on_demand"))
     put(engine, PollRow, a_poll("ok", provider_id=provider, minutes_ago=1))
-    put_watched(engine, holdings=[{"count": 1}])
+    deployment = put_watched(engine, holdings=[{"count": 1}])
+    put_fed(engine, deployment, counted(1.0, ttft_p90_s_kept_fraction=1.0))
     metrics = Metrics()
     metrics.request_began()
     metrics.request_ended("GET", "/healthz", 200, 0.001)

@@ -20,9 +20,11 @@ from tests.service.web.stored import (
     a_plan,
     a_poll,
     an_offer,
+    counted,
     found,
     opened,
     put,
+    put_fed,
     put_providers,
     put_watched,
     run,
@@ -203,6 +205,20 @@ def test_what_deployments_cost_hold_and_carry_is_told_by_name(engine: Engine) ->
         ("sutler_load_carried", "a"): 0.75,
         ("sutler_load_carried", "c"): 1.5,
     }
+
+
+def test_limits_are_kept_by_so_many_of_the_requests_of_five_minutes(engine: Engine) -> None:
+    [deployment] = put_deployments(engine, 1)
+    put_fed(
+        engine,
+        deployment,
+        counted(30.0, ttft_p50_s=0.2, ttft_p90_s_kept_fraction=0.8),
+        counted(10.0, minutes_ago=2, ttft_p90_s_kept_fraction=1.0, tpot_p90_s_kept_fraction=0.5),
+        counted(0.0, minutes_ago=3, ttft_p90_s_kept_fraction=0.0),
+        counted(1_000.0, minutes_ago=6, ttft_p90_s_kept_fraction=0.0),
+    )
+    kept = {s.labels["limit"]: s.value for s in found(engine) if s.name == "sutler_slo_attainment"}
+    assert kept == {"ttft_p90_s": pytest.approx(0.85), "tpot_p90_s": pytest.approx(0.5)}
 
 
 def test_feeds_are_counted_by_how_the_last_reading_went(engine: Engine) -> None:

@@ -139,6 +139,12 @@ def test_latencies_are_those_of_what_came() -> None:
     assert set(latencies) == {"ttft_p50_s", "ttft_p90_s", "tpot_p50_s", "tpot_p90_s"}
     assert 0.1 <= latencies["ttft_p50_s"] <= latencies["ttft_p90_s"] <= 0.25
     assert 0.05 <= latencies["tpot_p50_s"] <= latencies["tpot_p90_s"] <= 0.1
+    kept = found.counters.latencies({"ttft_p90_s": 0.1, "ttft_p99_s": 0.25, "tpot_p50_s": 0.075, "e2e_p50_s": 9.0})
+    assert {name: kept[name] for name in set(kept) - set(latencies)} == {
+        "ttft_p90_s_kept_fraction": 0.0,
+        "ttft_p99_s_kept_fraction": 1.0,
+        "tpot_p50_s_kept_fraction": pytest.approx(0.5),
+    }
 
 
 def test_latencies_that_came_or_went_break_nothing() -> None:

@@ -136,3 +136,18 @@ def test_the_first_that_has_counted_anything_is_taken() -> None:
     full = a_histogram([1.0])
     assert first([None, a_histogram(), full, a_histogram([2.0])]) == full
     assert first([None, a_histogram()]) is None
+
+
+@given(VALUES, st.floats(0.01, 0.99))
+def test_the_share_within_a_quantile_is_its_fraction(values: list[int], fraction: float) -> None:
+    histogram = a_histogram(values)
+    value = histogram.quantile(fraction)
+    if value is None:
+        assert histogram.fraction_within(1.0) is None
+    elif value < histogram.bounds[-1]:
+        assert histogram.fraction_within(value) == pytest.approx(fraction, abs=1e-9)
+
+
+def test_what_is_beyond_all_bounds_is_not_known_to_be_within() -> None:
+    histogram = Histogram((1.0, 5.0), (2, 1, 1), 20.0)
+    assert [histogram.fraction_within(value) for value in (-1.0, 0.5, 1.0, 5.0, 1e9)] == [0.0, 0.25, 0.5, 0.75, 0.75]

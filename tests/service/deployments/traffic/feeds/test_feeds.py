@@ -1,5 +1,6 @@
 """Feeds over HTTP: engines are read by the running service, and what they count is the deployment's traffic."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_what_an_engine_counts_between_two_readings_is_the_traffic(
     [seen] = [workload for workload in found["workloads"] if workload["requests"]]
     assert (seen["input_tokens"], seen["output_tokens"]) == (pytest.approx(480), pytest.approx(210))
     assert found["latencies"]["ttft_p50_s"] == pytest.approx(0.175)
+    assert found["latencies"]["ttft_p90_s_kept_fraction"] == 1.0  # all of them within 2 s
+    told = until(lambda: re.findall(r"sutler_slo_attainment\{(.*)\} ([\d.]+)", service.get("/metrics").text))
+    assert (f'deployment="{name}",limit="ttft_p90_s",model="chat"', "1.0") in told
     assert found["state"] in ("thin", "live")
 
 
