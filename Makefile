@@ -19,7 +19,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
-	sharing-bench hostile-bench \
+	sharing-bench hostile-bench histories \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
 	check-python
 
@@ -40,6 +40,7 @@ help:
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make sharing-bench         what deployments cost that share a market which is too small (30 minutes)"
 	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (3 minutes)"
+	@echo "make histories             2,000 histories of a service whose database, processes and callers misbehave (an hour)"
 	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
 	@echo "make what-if-bench         what ten variants side by side cost against ten plans"
@@ -102,6 +103,9 @@ sharing-bench: $(STAMP)
 
 hostile-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hostile $(ARGS)
+
+histories: $(STAMP)
+	@$(BIN)/python -m tests.service.faults.histories $(or $(ARGS),2000)
 
 survival-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.survival $(ARGS)

@@ -43,7 +43,7 @@ STATEMENTS: Final = (
     b"INSERT INTO decision", b"procrastinate", b"INSERT INTO delivery", b"INSERT INTO observation", b"DELETE FROM",
 )  # fmt: skip
 SILENT: Final = ("sutler notices", "sutler queue")
-Path_ = tuple[str, ...]
+ROLES: Final = ("api-0", "api-1", "worker-0", "worker-1")
 
 
 @dataclass
@@ -72,7 +72,7 @@ def a_world(server: Server, **others: str) -> Iterator[World]:
     receiver = Receiver()
     with ExitStack() as stack:
         stack.enter_context(receiver.server)
-        wires = {name: stack.enter_context(Wire(server)) for name in ("api-0", "api-1", "worker-0", "worker-1")}
+        wires = {name: stack.enter_context(Wire(server)) for name in ROLES}
         scene = stack.enter_context(a_scene(server, **environment))
         roles: dict[str, Running] = {}
         for name, wire in wires.items():
@@ -94,6 +94,7 @@ class Deployment:
     name: str
     changes: set[int]
     held: set[frozenset[str]]
+    late: set[frozenset[str]] = field(default_factory=set)
     acknowledged: int = 0
     unknown: int = 0
     plans: list[str] = field(default_factory=list)
@@ -120,8 +121,16 @@ def noted(step: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def step(**given: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """One of what may happen next."""
+    return lambda done: rule(**given)(noted(done))  # type: ignore[call-overload]
+
+
 apis = st.lists(st.integers(0, 1), min_size=1, max_size=3)  # one request each, all at the same time
 who = st.integers(0, 1)
+roles = st.sampled_from(ROLES)
+where = st.sampled_from(STATEMENTS)
+sometimes = st.sampled_from([False] * 2 + [True])
 seldom = st.sampled_from([False] * 7 + [True])
 seconds = st.sampled_from([0.05, 0.2, 0.5])
 
@@ -160,8 +169,7 @@ class Histories(RuleBasedStateMachine):
                 return
             assert time.monotonic() < give_up_at, found
 
-    @rule(which=who, over=apis, hangs_up=seldom)
-    @noted
+    @step(which=who, over=apis, hangs_up=seldom)
     def change(self, which: int, over: list[int], hangs_up: bool) -> None:
         """As a careful one: nothing is changed that was not seen."""
         one, marker = self.deployments[which], next(self.world.numbers)
@@ -176,8 +184,7 @@ class Histories(RuleBasedStateMachine):
             one.changes.add(marker)
             one.unknown += 1
 
-    @rule(which=who, over=apis, hangs_up=seldom)
-    @noted
+    @step(which=who, over=apis, hangs_up=seldom)
     def replan(self, which: int, over: list[int], hangs_up: bool) -> None:
         one = self.deployments[which]
         path = f"/v1/deployments/{one.name}/replan"
@@ -185,8 +192,7 @@ class Histories(RuleBasedStateMachine):
             if answer is not None and answer.status_code == 202:
                 one.plans.append(answer.headers["Location"].rpartition("/")[2])
 
-    @rule(which=who, over=apis, hangs_up=seldom)
-    @noted
+    @step(which=who, over=apis, hangs_up=seldom)
     def carry_out(self, which: int, over: list[int], hangs_up: bool) -> None:
         one = self.deployments[which]
         plan = self._answer("GET", f"/v1/deployments/{one.name}/plan", over[0], statuses={200})
@@ -196,12 +202,20 @@ class Histories(RuleBasedStateMachine):
         body = {"revision": plan.json()["revision"]}
         self._report(one, rented, self._sent("POST", path, over, body, statuses={200, 409}, hangs_up=hangs_up))
 
-    @rule(which=who, over=apis, hangs_up=seldom, machine=st.none() | st.sampled_from(range(len(MACHINES))))
+    @step(which=who, over=apis, hangs_up=seldom, machine=st.none() | st.sampled_from(range(len(MACHINES))))
     def report(self, which: int, over: list[int], hangs_up: bool, machine: int | None) -> None:
-        one, held = self.deployments[which], []
+        self._put_holdings(self.deployments[which], over, machine, hangs_up=hangs_up)
+
+    @step(over=apis, machine=st.sampled_from(range(len(MACHINES))))
+    def report_one_machine_for_both(self, over: list[int], machine: int) -> None:
+        """At the same time: one of them is told that the other has it."""
+        results(*[partial(self._put_holdings, one, over, machine) for one in self.deployments])
+
+    def _put_holdings(self, one: Deployment, over: list[int], machine: int | None, *, hangs_up: bool = False) -> None:
+        held = []
         if machine is not None:
             gpu, usd_per_hour = MACHINES[machine]
-            offer = {"provider": "acme", "offer_id": f"acme/{machine}", "gpu": gpu, "gpus": 1}
+            offer = {"provider": "file", "offer_id": f"acme/{machine}", "gpu": gpu, "gpus": 1}
             held = [{**offer, "price_usd_per_hour": usd_per_hour}]
         path, body = f"/v1/deployments/{one.name}/holdings", {"holdings": held}
         found = self._sent("PUT", path, over, body, statuses={200, 409}, hangs_up=hangs_up)
@@ -209,14 +223,12 @@ class Histories(RuleBasedStateMachine):
 
     @staticmethod
     def _report(one: Deployment, held: frozenset[str], found: Sequence[Response | None]) -> None:
-        """What comes late may still hold: reports name no version."""
-        if _statuses(found) == {200}:
-            one.held = {held}
-        elif _statuses(found) != {409}:
-            one.held.add(held)
+        """What nobody waited for may come late: reports name no version."""
+        if _statuses(found) & {0, 503}:
+            one.late.add(held)
+        one.held = ({held} if 200 in _statuses(found) else one.held) | one.late
 
-    @rule(which=who, over=apis, hangs_up=seldom)
-    @noted
+    @step(which=who, over=apis, hangs_up=seldom)
     def observe(self, which: int, over: list[int], hangs_up: bool) -> None:
         one, number = self.deployments[which], next(self.world.numbers)
         served = RPS * WINDOW_S + number / 1024  # tells the windows apart
@@ -231,7 +243,7 @@ class Histories(RuleBasedStateMachine):
         assert sum(counted) <= served, "counted twice"
         one.observed[served] = bool(counted)
 
-    @rule(missing=st.sets(st.sampled_from(range(len(MACHINES))), max_size=2))
+    @step(missing=st.sets(st.sampled_from(range(len(MACHINES))), max_size=2))
     def move_the_market(self, missing: set[int]) -> None:
         """Two machines stay for two deployments, whatever they hold."""
         self._did("market moved")
@@ -241,41 +253,37 @@ class Histories(RuleBasedStateMachine):
 
     # -- what comes between ------------------------------------------------------------------------------------
 
-    @rule(role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]), where=st.sampled_from(STATEMENTS))
-    @noted
+    @step(role=roles, where=where)
     def cut_before(self, role: str, where: bytes) -> None:
         self._did("cut before a statement")
         self.world.wires[role].cut_at(where)
 
-    @rule(role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]), where=st.sampled_from(STATEMENTS))
-    @noted
+    @step(role=roles, where=where)
     def cut_after(self, role: str, where: bytes) -> None:
         self._did("cut after a commit")
         self.world.wires[role].cut_after(where)
 
-    @rule(
-        role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]),
-        where=st.sampled_from(STATEMENTS), delay_s=seconds,
+    @step(
+        role=roles,
+        where=where, delay_s=seconds,
     )  # fmt: skip
     @noted
     def delay(self, role: str, where: bytes, delay_s: float) -> None:
         self._did("statement delayed")
         self.world.wires[role].pause_at(where, lambda: time.sleep(delay_s))
 
-    @rule(role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]), really=seldom)
-    @noted
+    @step(role=roles, really=seldom)
     def fall_silent(self, role: str, really: bool) -> None:
         """Notices and the queue's own connection, of which each process has one."""
         if really:
             self._did("notices silent")
             self.world.wires[role].silence(*SILENT)
 
-    @rule(
-        role=st.sampled_from(["api-0", "api-1", "worker-0", "worker-1"]),
-        really=seldom,
+    @step(
+        role=roles,
+        really=sometimes,
         lasts_s=seconds | st.just(3.0),
     )
-    @noted
     def stop_for_a_while(self, role: str, really: bool, lasts_s: float) -> None:
         """Three seconds are longer than a worker may be silent: another one takes over what it does."""
         if really:
@@ -290,8 +298,7 @@ class Histories(RuleBasedStateMachine):
 
             self._aside(go_on)
 
-    @rule(which=who, lasts_s=seconds)
-    @noted
+    @step(which=who, lasts_s=seconds)
     def hold_a_row(self, which: int, lasts_s: float) -> None:
         """Who only reads is not kept waiting."""
         self._did("row held")
@@ -314,10 +321,11 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     @noted
-    def no_machine_is_planned_for_two(self) -> None:
-        """Unless one of them has it already: who reports a machine has it."""
-        rows = self.world.standing.scene.rows(_RENTED, [one.name for one in self.deployments])
-        planned = Counter(str(offer_id) for (offer_id,) in rows)
+    def no_machine_is_for_two(self) -> None:
+        """None is held twice; nor planned twice, unless one has it already: who reports a machine has it."""
+        names, rows = [one.name for one in self.deployments], self.world.standing.scene.rows
+        assert rows(_HELD_TWICE, names) == []
+        planned = Counter(str(offer_id) for (offer_id,) in rows(_RENTED, names))
         held = {offer_id for one in self.deployments for offers in one.held for offer_id in offers}
         assert not [offer_id for offer_id, times in planned.items() if times > 1 and offer_id not in held], planned
 
@@ -434,6 +442,10 @@ def _offers(items: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 _RENTED: Final = """
     SELECT r ->> 'offer_id' FROM deployment d JOIN plan p ON p.id = d.plan_id
     CROSS JOIN jsonb_array_elements(p.document::jsonb -> 'rentals') r WHERE d.name = ANY(%s)
+"""
+_HELD_TWICE: Final = """
+    SELECT h ->> 'offer_id' FROM deployment d JOIN watch w ON w.deployment_id = d.id
+    CROSS JOIN jsonb_array_elements(w.holdings) h WHERE d.name = ANY(%s) GROUP BY 1 HAVING count(*) > 1
 """
 _SETTLED: Final = """
     SELECT d.plan_id IS NOT NULL AND w.touches = w.looked AND NOT EXISTS (
