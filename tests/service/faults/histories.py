@@ -1,7 +1,7 @@
 """Histories that Hypothesis thinks up: what is asked of two APIs, over and over and at the same time, while the
 connections to PostgreSQL are cut, delayed and fall silent, rows are held, and processes stop for seconds.
 
-`python -m tests.service.faults.histories 2000` runs so many, and says how often each thing was done.
+`make histories` runs 2,000 and writes to benchmarks/results/histories.txt how often each thing was done.
 """
 
 import sys
@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from requests import Response
 
+from benchmarks.machine import describe_machine
 from tests.postgres import Server, a_server
 from tests.service.faults.replans import Receiver, Standing
 from tests.service.faults.scenes import Aside, a_scene, of, results
 from tests.service.faults.test_cleared_supply import a_market, a_problem
 from tests.service.faults.wire import Wire
-from tests.service.running import Running, answers, until
+from tests.service.running import ROOT, Running, answers, until
 
 MACHINES: Final = tuple(("h100-sxm", usd_per_hour) for usd_per_hour in (2.0, 2.2, 2.4, 2.6, 2.8))
 RPS: Final = 10.0  # of the 20 that one machine serves
@@ -43,6 +44,7 @@ STATEMENTS: Final = (
     b"INSERT INTO decision", b"procrastinate", b"INSERT INTO delivery", b"INSERT INTO observation", b"DELETE FROM",
 )  # fmt: skip
 SILENT: Final = ("sutler notices", "sutler queue")
+RESULTS: Final = ROOT / "benchmarks" / "results" / "histories.txt"
 ROLES: Final = ("api-0", "api-1", "worker-0", "worker-1")
 
 
@@ -493,12 +495,15 @@ def run(world: World, histories: int, *, steps: int = 12, seed: int | None = Non
 
 
 def main() -> None:
+    """Runs so many histories and keeps what was done in them."""
     began = time.monotonic()
     with a_server() as server, a_world(server) as world:
         run(world, int(sys.argv[1]))
-    print(f"{time.monotonic() - began:.0f} s")
-    for what, times in sorted(world.done.items()):
-        print(f"{times:7,} {what}")
+    machine = ", ".join(f"{key} {value}" for key, value in describe_machine().items() if key != "packages")
+    done = [f"{times:7,} {what}" for what, times in sorted(world.done.items())]
+    told = f"all of them ended well; {time.monotonic() - began:.0f} s"
+    RESULTS.write_text("\n".join([machine, "", *done, "", told, ""]), encoding="utf-8")
+    print(RESULTS.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
