@@ -40,7 +40,7 @@ ANSWER_S: Final = 40.0  # chosen: in which a busy machine loads all modules seve
 UNKNOWN_STATUS: Final = -1  # of a process whose fork server has died
 OBJECTS_BEFORE_GARBAGE_IS_SOUGHT: Final = 5_000  # 700 by default: a tenth of a start was spent on it
 NOT_YET: Final = (signal.SIGTERM,)  # the server ends with those that ask; to a fork it comes once that is one
-_NUMBER: Final = struct.Struct(">q")
+NUMBER: Final = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ForkServer:
         link, far_link = socket.socketpair()
         try:
             with far_link:
-                control = _asked(asking, request, [far_link, *sockets])
+                control = asked(asking, request, [far_link, *sockets])
             try:
                 async with asyncio.timeout(ANSWER_S):
                     pid = await _number(control)
@@ -113,7 +113,7 @@ class ForkServer:
         """Whether the server, if there is one, does what it is asked; one that has died does, by its end."""
         if self._asking is None:
             return True
-        with suppress(ConnectionError), _asked(self._asking, None, ()) as control:
+        with suppress(ConnectionError), asked(self._asking, None, ()) as control:
             try:
                 async with asyncio.timeout(within_s):
                     await _number(control)
@@ -168,7 +168,7 @@ class ForkedProcess:
         self.writer.close()
 
 
-def _asked(asking: socket.socket, request: Request | None, sockets: Sequence[socket.socket]) -> socket.socket:
+def asked(asking: socket.socket, request: Request | None, sockets: Sequence[socket.socket]) -> socket.socket:
     """The control of what was asked for: a process, or (None) whether anybody is there."""
     control, far_control = socket.socketpair()
     with far_control:
@@ -179,10 +179,10 @@ def _asked(asking: socket.socket, request: Request | None, sockets: Sequence[soc
 
 
 async def _number(control: socket.socket) -> int:
-    content = await asyncio.get_running_loop().sock_recv(control, _NUMBER.size)
+    content = await asyncio.get_running_loop().sock_recv(control, NUMBER.size)
     if not content:
         raise ConnectionError("the fork server has died")
-    return cast(int, _NUMBER.unpack(content)[0])
+    return cast(int, NUMBER.unpack(content)[0])
 
 
 class _Server:
@@ -267,7 +267,7 @@ class _Server:
 
 def _tell(control: socket.socket, number: int) -> None:
     with suppress(OSError):  # who asked has died
-        control.sendall(_NUMBER.pack(number))
+        control.sendall(NUMBER.pack(number))
 
 
 def _status_of(request: Request, sockets: Sequence[socket.socket]) -> int:

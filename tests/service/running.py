@@ -18,11 +18,13 @@ import psutil
 import requests
 
 from tests.service.builders import a_snapshot, an_offer
+from tests.service.forks import Fork
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE_S: Final = 120.0  # ends what hangs: a busy machine takes several times as long as a quiet one
 LONGEST_WAIT_S: Final = 30
 ANNOUNCED: Final = re.compile(r"sutler answers on (http://[\w.\[\]:]+)")
+PYTHON: Final = (sys.executable, "-m", "sutler")
 DEAD_SOON: Final = {"SUTLER_WORKER_SILENT_S": "2"}  # for tests that wait until a silent worker is given up
 QUICK: Final = {"SUTLER_LONGEST_SOLVE_S": "60", "SUTLER_SOLVES_AT_ONCE": "1"}
 
@@ -31,7 +33,7 @@ QUICK: Final = {"SUTLER_LONGEST_SOLVE_S": "60", "SUTLER_SOLVES_AT_ONCE": "1"}
 class Running:
     """A service, or one role of it. `log` is what it said on stderr; `key` goes along with every request."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Fork"
     log: Path
     session: requests.Session = field(default_factory=requests.Session)
     key: str = ""
@@ -156,31 +158,40 @@ def serving(
     environment: Mapping[str, str],
     *arguments: str,
     waits: bool = True,
-    sutler: Sequence[str] = (sys.executable, "-m", "sutler"),
+    sutler: Sequence[str] = PYTHON,
 ) -> Iterator[Running]:
     """`sutler serve` with these arguments, on a free port unless they say otherwise; stopped at the end."""
     log = folder / f"serve-{time.monotonic_ns()}.log"
     port: Sequence[str] = () if "--port" in arguments else ("--port", "0")
-    command = [*sutler, "serve", *port, *arguments]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            command, cwd=folder, env=dict(environment), stderr=stderr, stdin=subprocess.DEVNULL
-        )
-    running = Running(process, log)
+    words = ["serve", *port, *arguments]
+    if "--role" in arguments and sutler == PYTHON and _is_of_this_code(environment):
+        log.touch()
+        running = Running(Fork(words, environment, folder, log), log)
+    else:
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*sutler, *words], cwd=folder, env=dict(environment), stderr=stderr, stdin=subprocess.DEVNULL
+            )
+        running = Running(process, log)
     try:
         if waits:
-            until(lambda: process.poll() is not None or answers(running))
-            assert process.poll() is None, running.said()
+            until(lambda: running.process.poll() is not None or answers(running))
+            assert running.process.poll() is None, running.said()
         yield running
     finally:
-        family = [*running.children(), psutil.Process(process.pid)] if process.poll() is None else []
+        family = [*running.children(), psutil.Process(running.process.pid)] if running.process.poll() is None else []
         try:
             running.stop()
         finally:
             for left in family:
                 if left.is_running():
                     left.kill()
-            process.wait()
+            running.process.wait()
+
+
+def _is_of_this_code(environment: Mapping[str, str]) -> bool:
+    """Whether what is started there is what was loaded here."""
+    return environment.get("PYTHONPATH", "").split(os.pathsep)[0] == str(ROOT)
 
 
 def answers(running: Running) -> bool:

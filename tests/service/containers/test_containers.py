@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -174,7 +175,7 @@ def test_a_container_that_is_stopped_ends_well_and_in_its_time(up: Up, role: str
             until(lambda: another.get("/healthz").ok)
         else:
             until(lambda: is_at_work(another, role))
-        another.process.terminate()
+        another.process.send_signal(signal.SIGTERM)
         assert another.process.wait(seconds(SERVICES[role]["stop_grace_period"])) == 0
 
 

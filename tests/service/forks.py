@@ -1,0 +1,104 @@
+"""`sutler serve --role ...` from a process that has loaded the code once: a tenth of what starting Python anew costs.
+
+What is under test goes through the same command with the same arguments, in a process of its own. Tests of how sutler
+is started start it anew.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from sutler.service.answering import packed, read
+from sutler.service.fork_server import MODULE, NUMBER, Request, asked
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Fork:
+    """As much of subprocess.Popen as tests use; only the fork server is its parent, and tells of its end."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
+        link, far_link = socket.socketpair()
+        role = arguments[arguments.index("--role") + 1]
+        request = Request(
+            " ".join(["sutler", *arguments]), f"{__name__}:become", f"sutler.service.processes.{role}", {}
+        )
+        with far_link:
+            self._control = asked(_fork_server()[0], request, [far_link])
+        self._control.setblocking(True)
+        self.pid = self._told()
+        with link:
+            link.sendall(packed((list(arguments), dict(environment), str(folder), str(log))))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self._control.setblocking(True)  # else its timeout would be waited for
+            with suppress(BlockingIOError):
+                self._ended(self._told(socket.MSG_DONTWAIT))
+        return self.returncode
+
+    def _told(self, how: int = socket.MSG_WAITALL) -> int:
+        """What the fork server says of it: first its id, and at its end how it ended."""
+        content = self._control.recv(NUMBER.size, how)
+        assert content, "the fork server has died"
+        number: int = NUMBER.unpack(content)[0]
+        return number
+
+    def wait(self, timeout: float | None = None) -> int:
+        while self.returncode is None:
+            self._control.settimeout(timeout)
+            try:
+                self._ended(self._told())
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("sutler serve", timeout or 0.0) from None
+        return self.returncode
+
+    def _ended(self, status: int) -> None:
+        self.returncode = status
+        self._control.close()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _fork_server() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """What it is asked by, and the process. It ends with this one, which alone can ask it."""
+    asking, far = socket.socketpair()
+    with far:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", MODULE, str(far.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(far.fileno(),),
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        )
+    return asking, process
+
+
+def become(link: socket.socket) -> None:
+    """In the fork: as if it had been started so."""
+    with link, link.makefile("rb") as stream:
+        arguments, environment, folder, log = read(stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    opened = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(opened, 2)
+    os.close(opened)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from sutler.service.cli.app import app
+
+    sys.argv = ["sutler", *arguments]
+    app()
