@@ -267,7 +267,7 @@ def in_program_units(problem: Problem, plan: Plan) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(30), quick=4)
+@for_each("seed", range(20), quick=4)
 def test_the_loss_of_a_machine_against_every_packing(seed: int, objective: ObjectiveKind) -> None:
     draw = Random(seed)
     machines = [

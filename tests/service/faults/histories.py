@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -97,6 +97,7 @@ class Deployment:
     changes: set[int]
     held: set[frozenset[str]]
     late: set[frozenset[str]] = field(default_factory=set)
+    reported: set[frozenset[str]] = field(default_factory=set)
     acknowledged: int = 0
     unknown: int = 0
     plans: list[str] = field(default_factory=list)
@@ -226,6 +227,7 @@ class Histories(RuleBasedStateMachine):
     @staticmethod
     def _report(one: Deployment, held: frozenset[str], found: Sequence[Response | None]) -> None:
         """What nobody waited for may come late: reports name no version."""
+        one.reported.add(held)
         if _statuses(found) & {0, 503}:
             one.late.add(held)
         one.held = ({held} if 200 in _statuses(found) else one.held) | one.late
@@ -324,12 +326,16 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     @noted
     def no_machine_is_for_two(self) -> None:
-        """None is held twice; nor planned twice, unless one has it already: who reports a machine has it."""
+        """None is held twice; nor planned twice, but for a while what one of them has reported: who reports a
+        machine has it, and the other one's plan is made anew."""
+        reported = {offer_id for one in self.deployments for offers in one.reported for offer_id in offers}
+        self._assert_for_one(but=reported)
+
+    def _assert_for_one(self, *, but: Collection[str]) -> None:
         names, rows = [one.name for one in self.deployments], self.world.standing.scene.rows
         assert rows(_HELD_TWICE, names) == []
         planned = Counter(str(offer_id) for (offer_id,) in rows(_RENTED, names))
-        held = {offer_id for one in self.deployments for offers in one.held for offer_id in offers}
-        assert not [offer_id for offer_id, times in planned.items() if times > 1 and offer_id not in held], planned
+        assert not [offer_id for offer_id, times in planned.items() if times > 1 and offer_id not in but], planned
 
     @noted
     def teardown(self) -> None:
@@ -340,17 +346,21 @@ class Histories(RuleBasedStateMachine):
             aside.result()
         for wire in self.world.wires.values():
             wire.mend()
+        until(lambda: all(map(self._is_settled, self.deployments)))
         for one in self.deployments:
             self._check(one)
+        self._assert_for_one(but={offer_id for one in self.deployments for held in one.held for offer_id in held})
         for name, role in self.world.roles.items():
             assert role.process.poll() is None, f"{name} has ended: {role.said()[-3000:]}"
         for number, one in enumerate(self.deployments):
             self._delete(one, number)
         self._did("histories")
 
+    def _is_settled(self, one: Deployment) -> bool:
+        return self.world.standing.scene.rows(_SETTLED, one.name) == [(True,)]
+
     def _check(self, one: Deployment) -> None:
         rows = self.world.standing.scene.rows
-        until(lambda: rows(_SETTLED, one.name) == [(True,)])
         ((version, revision, marker, planned_marker, held),) = rows(_STATE, one.name)
         assert marker == planned_marker
         assert marker in {5 + change / 1000 for change in one.changes}, (marker, one)
