@@ -27,7 +27,10 @@ Message = tuple[str, Any]
 """What kind it is, and what it says."""
 
 PROGRESS: Final = "progress"  # more is to come, as after
-_TOO_LARGE: Final = "too large"  # the process ends with it: what was made until then may still be in memory
+_OUT_OF_MEMORY: Final = 71  # as which a process ends that has none left; "operating system error" of sysexits.h
+_MOST_OF_IT: Final = 0.7  # chosen: what was refused is not in the peak
+# Libraries in C++ end so for want of memory, or for not asking whether they got it.
+_FOR_WANT_OF_MEMORY: Final = (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV)
 BEGUN: Final = "begun"  # with which every question is received; a message of any other kind is the answer
 _LENGTH: Final = struct.Struct(">Q")
 
@@ -68,6 +71,7 @@ class AnsweringProcess:
     ) -> Message:
         """The answer. Cancelling stops the process, as does the limit. Raises NoAnswerError."""
         try:
+            await self._ready()  # for which the question does not have to pay
             async with asyncio.timeout(limit_s):
                 return await self._answer(question, on_progress)
         except TimeoutError:
@@ -87,10 +91,7 @@ class AnsweringProcess:
 
     async def _asked(self, question: object, on_progress: Callable[[Any], None]) -> Message:
         self._has_spoken = False
-        try:
-            process = await self.start()
-        except ConnectionError as error:
-            raise NoProcessError(f"there is no process: {error}") from None
+        process = await self._ready()
         self._is_busy = True
         try:
             process.writer.write(packed(question))
@@ -104,13 +105,16 @@ class AnsweringProcess:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
             status = await process.wait()
-            if status == -signal.SIGABRT:  # libraries in C++ end so when there is no memory
-                raise TooLargeError("it was ended by a library, for want of memory") from None
-            raise NoAnswerError(f"it ended with status {status}: out of memory?") from None
-        if kind == _TOO_LARGE:
-            raise TooLargeError("it needed more memory than it may have")
+            error = TooLargeError if status in _FOR_WANT_OF_MEMORY else NoAnswerError
+            raise error(f"it ended with status {status}: out of memory?") from None
         self._is_busy = False
         return kind, content
+
+    async def _ready(self) -> ForkedProcess:
+        try:
+            return await self.start()
+        except ConnectionError as error:
+            raise NoProcessError(f"there is no process: {error}") from None
 
     async def stop(self) -> None:
         """Ends the process, whatever it does."""
@@ -138,11 +142,15 @@ def serve(
         question = questions.get()
         _tell(out, (BEGUN, None))
         try:
-            answer = answered(question, lambda progress: _tell(out, (PROGRESS, progress)))
+            _tell(out, answered(question, lambda progress: _tell(out, (PROGRESS, progress))))
         except MemoryError:
-            _tell(out, (_TOO_LARGE, None))
-            os._exit(1)
-        _tell(out, answer)
+            os._exit(_OUT_OF_MEMORY)  # what was made until then may still be in memory
+
+
+def is_short_of_memory() -> bool:
+    """Whether this process has once used most of the memory that it may have."""
+    limit, used = resource.getrlimit(resource.RLIMIT_DATA)[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return limit != resource.RLIM_INFINITY and used * 1024 > _MOST_OF_IT * limit
 
 
 def _data_bytes() -> int:
@@ -156,6 +164,8 @@ def _receive(stream: BinaryIO, questions: "queue.SimpleQueue[Any]") -> None:
             questions.put(read(stream))
         except (EOFError, OSError):  # a link that ends with something unread is reset
             os._exit(0)  # nobody is left to tell
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)
 
 
 def _tell(out: BinaryIO, message: Message) -> None:

@@ -102,7 +102,7 @@ class ForkServer:
             reader, writer = await asyncio.open_unix_connection(sock=link)
         except TimeoutError:
             link.close()
-            self.kill()
+            await self.kill()
             raise ConnectionError(f"the fork server has not answered for {ANSWER_S:g} s") from None
         except BaseException:
             link.close()
@@ -113,7 +113,7 @@ class ForkServer:
         """Whether the server, if there is one, does what it is asked; one that has died does, by its end."""
         if self._asking is None:
             return True
-        with suppress(ConnectionError), asked(self._asking, None, ()) as control:
+        with suppress(OSError), asked(self._asking, None, ()) as control:
             try:
                 async with asyncio.timeout(within_s):
                     await _number(control)
@@ -121,17 +121,22 @@ class ForkServer:
                 return False
         return True
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """Ends the server, if it is ours, whatever it does: its processes end with it, and the next request makes
         another one."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+            await self._process.wait()
 
     async def stop(self) -> None:
         """Ends the server, if it is ours, and its processes by their links."""
         if self._is_ours and self._asking is not None and self._process is not None:
             self._asking.close()
-            await self._process.wait()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    await self._process.wait()
+            except TimeoutError:
+                await self.kill()
 
 
 class ForkedProcess:

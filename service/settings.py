@@ -143,10 +143,10 @@ def for_a_child(**others: str) -> dict[str, str]:
 
 
 def withheld_secrets() -> dict[str, str]:
-    """The clouds' secrets by variable, for the scheduler alone: it polls, and nobody else does.
+    """The clouds' secrets by variable, for the scheduler among the processes that this one starts.
 
-    This process's environment and what it starts from now on have WITHHELD instead, also of what `.env` says, so that
-    they know which clouds are set up.
+    The environment of the others has WITHHELD instead, also of what `.env` says, so that they know which clouds are
+    set up.
     """
     from sutler.adapters.registry import PROVIDERS
 

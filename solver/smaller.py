@@ -6,10 +6,11 @@ known of it: nothing is proven of the plans that were not sought.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sutler.solver.plan import Plan
+from sutler.solver.plan import Plan, Replica
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.replanning import Considered
 
@@ -17,15 +18,19 @@ MOST_OFFERS: Final = 1_000  # chosen: rated and laid out in some 100 MB
 MOST_STAGES: Final = 2  # chosen: what one machine does not hold, two may
 
 
-def smaller(problem: Problem) -> Problem:
-    """The problem with a smaller search and without alternatives."""
-    is_needed = problem.search.disaggregation == "only"
+def smaller(problem: Problem, standing: Sequence[Replica] = ()) -> Problem:
+    """The problem with a smaller search and without alternatives; `standing`: what runs, which stays within it."""
+    asked = problem.search
+    has_roles = asked.disaggregation == "only" or any(replica.role != "aggregated" for replica in standing)
+    is_mixed = any(len({stage.gpu for stage in replica.stages}) > 1 for replica in standing)
+    is_capped = any(stage.power_cap_watts is not None for replica in standing for stage in replica.stages)
+    stages = max([MOST_STAGES, *(len(replica.stages) for replica in standing)])
     search = replace(
-        problem.search,
-        max_pipeline_stages=min(problem.search.max_pipeline_stages, MOST_STAGES),
-        mixed_gpu_pipelines=False,
-        disaggregation="only" if is_needed else "off",
-        power_caps_fraction=(),
+        asked,
+        max_pipeline_stages=min(asked.max_pipeline_stages, stages),
+        mixed_gpu_pipelines=asked.mixed_gpu_pipelines if is_mixed else False,
+        disaggregation=asked.disaggregation if has_roles else "off",
+        power_caps_fraction=asked.power_caps_fraction if is_capped else (),
     )
     options = replace(problem.options, alternatives=False)
     return replace(problem, search=search, options=options, offers=_cheapest(problem.offers))
@@ -38,12 +43,13 @@ def unproven(plan: Plan, why: str) -> Plan:
 
 
 def all_unproven(considered: Considered, why: str) -> Considered:
-    """As `unproven`, of each option; that none carries the load is not proven either."""
+    """As `unproven`, of each option; that none carries the load is not proven either. Something was sought, so that
+    nobody is told of a proof that nothing better is there."""
     options = tuple(
-        option if option.plan is None or option.kind == "keep" else replace(option, plan=unproven(option.plan, why))
+        option if option.plan is None else replace(option, plan=unproven(option.plan, why))
         for option in considered.options
     )
-    return replace(considered, options=options, most_net_usd=float("inf"), conflicts=())
+    return replace(considered, options=options, most_net_usd=float("inf"), searched=True, conflicts=())
 
 
 def _cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:

@@ -39,7 +39,7 @@ def serve(
     needs_key = require_key or settings.require_key or host not in LOOPBACK
     with _logging(role):
         _check_settings()
-        secrets = {} if role == "scheduler" else withheld_secrets()
+        secrets = withheld_secrets() if role == "all" else {}
         if role in ("scheduler", "worker"):
             _run_alone(role, alone(), None)
             return

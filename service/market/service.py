@@ -23,7 +23,7 @@ from sutler.service.market.repository import PollReport, ProviderReport, provide
 from sutler.service.market.retention import Pruned, prune
 from sutler.service.market.selection import provider_names
 from sutler.service.market.snapshot import read_market
-from sutler.service.settings import MarketSettings
+from sutler.service.settings import WITHHELD, MarketSettings
 from sutler.service.translation.spares import with_chances
 from sutler.service.translation.stored_market import StoredMarket
 from sutler.service.translation.to_problem import Translation
@@ -80,11 +80,17 @@ class MarketService:
         return self.read()
 
     def polled(self, providers: Sequence[str]) -> StoredMarket:
-        """Polls, then reads; what a cloud does not answer stays as old as it is."""
+        """Polls, then reads; what a cloud does not answer stays as old as it is. Where the scheduler alone has a
+        cloud's key, what that has polled is read."""
         pollable = [name for wanted in providers for name in _polled_for(wanted.lower())]
         if pollable or not providers:
-            self.poll(self.providers(pollable))
+            chosen = [one for one in self.providers(pollable) if not self._is_withheld(one)]
+            if chosen:
+                self.poll(chosen)
         return self.read()
+
+    def _is_withheld(self, provider: Provider) -> bool:
+        return WITHHELD in self.settings.configs[provider.name].secrets.values()
 
     def history(
         self,

@@ -14,7 +14,7 @@ from sutler.service.api.app import wrapped
 from sutler.service.fork_server import ForkServer
 from sutler.service.main import api
 from sutler.service.processes.ending import signals_to_end
-from sutler.service.processes.heart import BEAT_S, Tell
+from sutler.service.processes.heart import BEAT_S, Tell, ending
 from sutler.service.web.state import Services
 
 GRACE_S: Final = 5  # seconds, chosen: a restart does not take long; long polls are answered at once in any case
@@ -42,6 +42,7 @@ class _Server(uvicorn.Server):
         services: Services | None = getattr(self._app.state, "services", None)
         if services is not None:
             services.notices.close()
+        ending()
         super().handle_exit(sig, frame)
 
     @contextmanager

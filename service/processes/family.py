@@ -65,7 +65,7 @@ async def _watch_fork_server(fork_server: ForkServer) -> None:
         if await fork_server.answers(within_s=ANSWER_S) or await fork_server.answers(within_s=PARDON_S):
             continue
         logger.error("the fork server hangs: it is ended")
-        fork_server.kill()
+        await fork_server.kill()
 
 
 async def _end(children: "Sequence[_Child]", keeping: Sequence["asyncio.Future[None]"]) -> None:

@@ -22,6 +22,7 @@ from sutler.service.settings import notify_socket
 logger = logging.getLogger("sutler.serve")
 
 BEAT_S: Final = 2.0
+TOLD_S: Final = 5.0  # in which a log takes what it is told, unless it hangs as well
 SILENT_S: Final = 20.0  # chosen: ten signs of life; a busy machine delays some
 HUNG: Final = 70  # "internal software error" of sysexits.h
 Tell = Callable[[], None]
@@ -48,8 +49,19 @@ def to_systemd() -> Tell:
     return tell if address else lambda: None
 
 
+_is_ending: Final = threading.Event()
+
+
+def ending() -> None:
+    """From now on silence is no sign of a hang: this process is told to end, and gives no more signs of life."""
+    _is_ending.set()
+
+
 def alone(*, silent_s: float = SILENT_S) -> Tell:
-    """Tells systemd; and ends this process, with all its stacks on stderr, `silent_s` after its last sign of life."""
+    """Tells systemd; and ends this process, with all its stacks on stderr, `silent_s` after its last sign of life.
+
+    Code in C that keeps the interpreter to itself keeps this from it, too.
+    """
     told, told_at = to_systemd(), [0.0]
 
     def tell() -> None:
@@ -62,13 +74,20 @@ def alone(*, silent_s: float = SILENT_S) -> Tell:
         """Its own sleep tells when the whole process was stopped: then nobody was silent."""
         watched_s = 0.0
         while watched_s < silent_s:
+            if _is_ending.is_set():
+                return
             before, last = time.monotonic(), told_at[0]
             time.sleep(BEAT_S / 2)
             slept_s = time.monotonic() - before
             watched_s = 0.0 if told_at[0] > last else watched_s + min(slept_s, BEAT_S)
-        logger.critical("no sign of life for %.0f s: this process hangs, and is ended", silent_s)
-        faulthandler.dump_traceback(sys.__stderr__ or 2)
+        telling = threading.Thread(target=say_why, daemon=True)
+        telling.start()
+        telling.join(TOLD_S)
         os._exit(HUNG)
+
+    def say_why() -> None:
+        faulthandler.dump_traceback(sys.__stderr__ or 2)
+        logger.critical("no sign of life for %.0f s: this process hangs, and is ended", silent_s)
 
     return tell
 

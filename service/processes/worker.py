@@ -6,7 +6,7 @@ import socket
 from sutler.service.fork_server import ForkServer
 from sutler.service.main import opened_worker
 from sutler.service.processes.ending import signals_to_end
-from sutler.service.processes.heart import Tell, beat
+from sutler.service.processes.heart import Tell, beat, ending
 
 
 def run(tell: Tell, asking: socket.socket | None = None) -> None:
@@ -28,6 +28,7 @@ async def _run(fork_server: ForkServer, tell: Tell) -> None:
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        ending()
         if working.done():
             working.result()
         working.cancel()

@@ -125,6 +125,6 @@ def _answered(question: Question, _tell: Callable[[Any], None]) -> Message:
     except DocumentError as error:
         return "wrong", error.problems
     except MemoryError:
-        raise
+        raise  # no defect: `serve` tells of it
     except Exception:
         return "defect", traceback.format_exc()

@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Union
 
-from sutler.service.answering import Message, serve
+from sutler.service.answering import Message, is_short_of_memory, serve
 from sutler.service.documents.errors import DocumentError
 from sutler.solver import solve
 from sutler.solver.clearing import Clearing, clear
-from sutler.solver.errors import InvalidProblemError
+from sutler.solver.errors import EngineError, InvalidProblemError
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Progress
 from sutler.solver.replanning import Consideration, consider
@@ -46,8 +46,10 @@ def _answered(question: Question, tell: Callable[[Progress], None]) -> Message:
     except DocumentError as error:
         return "wrong", error.problems
     except MemoryError:
-        raise
-    except Exception:
+        raise  # no defect: `serve` tells of it
+    except Exception as error:
+        if isinstance(error, EngineError) and is_short_of_memory():
+            raise MemoryError from None
         return "defect", traceback.format_exc()
 
 

@@ -68,7 +68,7 @@ class SolverProcess:
             considered = await self._answer(consideration, on_progress, limit_s=limit_s)
         except SolveTooLargeError as error:
             logger.warning("%s: a smaller search is tried", error)
-            tried = replace(consideration, problem=smaller(consideration.problem))
+            tried = replace(consideration, problem=smaller(consideration.problem, consideration.standing.replicas))
             considered = all_unproven(await self._answer(tried, on_progress, limit_s=limit_s), str(error))
         return considered
 

@@ -139,6 +139,8 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
     status = solver.getModelStatus()
     if status in _NO_SOLUTION:
         return LpSolution(None, np.inf, np.zeros(0))
+    if status == highspy.HighsModelStatus.kMemoryLimit:
+        raise MemoryError
     if status != highspy.HighsModelStatus.kOptimal:
         raise EngineError(f"HiGHS ended a linear program with: {solver.modelStatusToString(status)}")
     solution, duals = solver.getSolution(), np.zeros(program.matrix.shape[0])

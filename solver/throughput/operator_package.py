@@ -42,7 +42,7 @@ def shielded(question: Callable[[], Answer]) -> Answer | NoAnswer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return question()
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # a panic of its compiled part is no Exception
         return NoAnswer(f"{DISTRIBUTION} {VERSION} has no answer: {_reason(error)}")

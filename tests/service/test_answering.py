@@ -5,12 +5,23 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from sutler.service.answering import AnsweringProcess, LateError, Message, NoAnswerError, packed, serve
+from sutler.service import fork_server
+from sutler.service.answering import (
+    AnsweringProcess,
+    LateError,
+    Message,
+    NoAnswerError,
+    NoProcessError,
+    TooLargeError,
+    packed,
+    serve,
+)
 from sutler.service.fork_server import ForkServer, Request
 from tests.service.running import ROOT
 
@@ -18,6 +29,9 @@ from tests.service.running import ROOT
 @pytest.fixture(autouse=True)
 def these_functions_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+MOST_BYTES = 50_000_000
 
 
 def main(link: socket.socket) -> None:
@@ -30,7 +44,13 @@ def answered(question: str, tell: Callable[[Any], None]) -> Message:
     while question == "hang":
         signal.pause()
     tell("half")
+    if question == "large":
+        return "answer", b" " * (2 * MOST_BYTES)
     return "answer", question.upper()
+
+
+def bounded(link: socket.socket) -> None:
+    serve(link, answered, most_bytes=MOST_BYTES)
 
 
 REQUEST = Request("an answerer", f"{__name__}:main", "json", {})
@@ -67,6 +87,38 @@ def test_one_that_dies_or_hangs_gives_none_and_the_next_question_finds_another()
         with pytest.raises(LateError, match="did not end within"):
             await process.answer("hang", limit_s=0.2)
         assert await process.answer("one", limit_s=60) == ("answer", "ONE")
+        await process.stop()
+
+    run(scene)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system keeps the limit")
+@pytest.mark.parametrize("question", ["large", " " * (2 * MOST_BYTES)], ids=["answer", "question"])
+def test_what_is_too_large_for_its_memory_ends_the_process_and_the_next_question_finds_another(question: str) -> None:
+    async def scene(server: ForkServer) -> None:
+        process = AnsweringProcess(server, Request("a small one", f"{__name__}:bounded", "json", {}))
+        with pytest.raises(TooLargeError):
+            await process.answer(question, limit_s=60)
+        assert await process.answer("one", limit_s=60) == ("answer", "ONE")
+        await process.stop()
+
+    run(scene)
+
+
+def test_a_fork_server_that_hangs_costs_no_question_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "ANSWER_S", 0.5)
+
+    async def scene(server: ForkServer) -> None:
+        process = AnsweringProcess(server, REQUEST)
+        assert await process.answer("one", limit_s=60) == ("answer", "ONE")
+        await process.stop()
+        assert server._process is not None
+        server._process.send_signal(signal.SIGSTOP)
+        assert not await server.answers(within_s=0.1)
+        with pytest.raises(NoProcessError, match="has not answered"):
+            await process.answer("two", limit_s=0.1)
+        assert await process.answer("three", limit_s=60) == ("answer", "THREE")
+        assert await server.answers(within_s=60)
         await process.stop()
 
     run(scene)

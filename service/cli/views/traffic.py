@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import starmap
 from typing import Final
 
 from rich.console import RenderableType
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, table_of
 from sutler.service.cli.views.wording import age, ago, counted, moment, number
+from sutler.service.deployments.traffic.counters import KEPT
 from sutler.service.deployments.traffic.feed_schema import FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import (
     AcceptedResource,
@@ -74,8 +76,13 @@ def _requests(traffic: ModelTrafficResource | WorkloadTrafficResource, is_seen: 
 
 def _latency_words(model: ModelTrafficResource) -> Iterator[str]:
     if model.latencies:
-        named = ", ".join(f"{name.removesuffix('_s')} {number(value)} s" for name, value in model.latencies.items())
-        yield f"{model.model}: {named}"
+        yield f"{model.model}: {', '.join(starmap(_latency_word, model.latencies.items()))}"
+
+
+def _latency_word(name: str, value: float) -> str:
+    if name.endswith(KEPT):
+        return f"{name.removesuffix(KEPT).removesuffix('_s')} kept by {value:.1%}"
+    return f"{name.removesuffix('_s')} {number(value)} s"
 
 
 def thin_words(traffic: TrafficResource | None, *, window_s: float) -> Iterator[str]:

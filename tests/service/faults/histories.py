@@ -19,7 +19,6 @@ from multiprocessing import get_context
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-import psutil
 import psycopg
 import requests
 from hypothesis import HealthCheck, Phase, settings
@@ -151,7 +150,6 @@ class Histories(RuleBasedStateMachine):
         if self.world.failures:
             raise self.world.failures[0]
         self._asides: list[Aside] = []
-        self._stopped: list[psutil.Process] = []
         self.deployments: tuple[Deployment, ...] = ()
 
     # -- what the user does ------------------------------------------------------------------------------------
@@ -270,11 +268,7 @@ class Histories(RuleBasedStateMachine):
         self._did("cut after a commit")
         self.world.wires[role].cut_after(where)
 
-    @step(
-        role=roles,
-        where=where, delay_s=seconds,
-    )  # fmt: skip
-    @noted
+    @step(role=roles, where=where, delay_s=seconds)
     def delay(self, role: str, where: bytes, delay_s: float) -> None:
         self._did("statement delayed")
         self.world.wires[role].pause_at(where, lambda: time.sleep(delay_s))
@@ -296,7 +290,6 @@ class Histories(RuleBasedStateMachine):
         if really:
             self._did("process stopped")
             process = of(self.world.roles[role])
-            self._stopped.append(process)
             process.suspend()
 
             def go_on() -> None:

@@ -62,6 +62,9 @@ tell = heart.alone(silent_s=1.0)
 for _ in range({times}):
     tell()
     time.sleep({each_s})
+if {times} == 2:
+    heart.ending()
+    time.sleep(3)
 """
 
 
@@ -74,4 +77,4 @@ def test_one_that_hangs_alone_ends_itself_and_says_where_it_hung(times: int, eac
     code = HANGS.format(times=times, each_s=each_s)
     ended = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=50, capture_output=True)
     assert ended.returncode == status
-    assert (b"this process hangs" in ended.stderr and b"<string>" in ended.stderr) == bool(status)
+    assert (b"<string>" in ended.stderr) == bool(status)

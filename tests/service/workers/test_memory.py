@@ -13,10 +13,12 @@ from sutler.service.workers.errors import SolverLostError
 from sutler.service.workers.solver_process import SolverProcess
 from sutler.solver.planner import solve
 from sutler.solver.problem import Offer, Problem
+from sutler.solver.replanning import consider
 from sutler.solver.smaller import MOST_OFFERS, smaller
 from sutler.solver.verify import verify
 from tests.service.running import ROOT
 from tests.solver.replanning.builders import FREE, consideration
+from tests.solver.verify.test_verify import apart_and_capped
 
 NOT_ENOUGH: Final = 60_000_000  # for some 33,000 layouts; their own arrays take more
 ENOUGH: Final = 1_000_000_000
@@ -47,6 +49,7 @@ def asked(most_bytes: int, ask: Callable[[SolverProcess], Awaitable[None]]) -> N
     asyncio.run(once())
 
 
+@pytest.mark.slow
 def test_what_ran_out_of_memory_is_planned_in_a_smaller_search_and_never_optimal() -> None:
     problem = many_layouts()
     best_of_smaller = solve(smaller(problem))
@@ -65,19 +68,32 @@ def test_what_ran_out_of_memory_is_planned_in_a_smaller_search_and_never_optimal
     asked(NOT_ENOUGH, ask)
 
 
+@pytest.mark.slow
 def test_a_fleet_that_runs_is_considered_in_a_smaller_search() -> None:
     problem = many_layouts()
     runs = solve(smaller(problem))
-    question = consideration(problem, runs, None, None, FREE)
+    question = replace(consideration(problem, runs, None, None, FREE), is_issued_anyway=True)
 
     async def ask(solver: SolverProcess) -> None:
         considered = await solver.consider(question, lambda _: None, limit_s=120)
         assert considered.keep.carries
-        assert considered.most_net_usd == float("inf")
-        plans = [option.plan for option in considered.options[1:] if option.plan is not None]
+        assert (considered.most_net_usd, considered.searched) == (float("inf"), True)
+        plans = [option.plan for option in considered.options if option.plan is not None]
+        assert plans
         assert all(plan.status == "feasible" and plan.bound is None for plan in plans)
 
     asked(NOT_ENOUGH, ask)
+
+
+def test_what_runs_stays_within_the_smaller_search() -> None:
+    """Else it would look as if it could not go on."""
+    apart = apart_and_capped()
+    runs = solve(apart)
+    assert {replica.role for replica in runs.replicas} == {"prefill", "decode"}
+    either = replace(apart, search=replace(apart.search, disaggregation="auto"))
+    asks = consideration(either, runs, None, None, FREE)
+    assert not consider(replace(asks, problem=smaller(asks.problem))).keep.is_valid
+    assert consider(replace(asks, problem=smaller(asks.problem, runs.replicas))).keep.is_valid
 
 
 def test_without_memory_for_any_search_it_is_said_how_much_there_was() -> None:
