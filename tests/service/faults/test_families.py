@@ -160,12 +160,13 @@ def test_the_keys_of_clouds_are_known_to_who_polls_alone() -> None:
     with a_folder() as folder, ScriptedServer(answer) as cloud:
         given = {"SUTLER_PROVIDERS": "vastai", "SUTLER_VASTAI_BASE_URL": cloud.base_url}
         with serving(folder, settings(folder, SUTLER_VASTAI_API_KEY=KEY, **given)) as family:
-            assert until(lambda: list(cloud.requests))[0].headers["Authorization"] == f"Bearer {KEY}"
+            assert until(lambda: list(cloud.requests))[0].headers["authorization"] == f"Bearer {KEY}"
             assert family.post("/v1/plans", CHAT).status_code == 201  # a solver process is there
             children = [child for child in family.children() if child.name() != "postgres"]
             assert len(children) >= 5
             assert [child for child in children if KEY in child.environ().values()] == []
-            assert family.child("worker").environ()["SUTLER_VASTAI_API_KEY"] == WITHHELD
+            (server,) = family.titled("fork_server")  # whose environment all of its forks were given
+            assert server.environ()["SUTLER_VASTAI_API_KEY"] == WITHHELD
 
 
 def test_a_family_that_was_stopped_as_a_whole_goes_on_as_it_is(family: Running) -> None:

@@ -25,6 +25,6 @@ def test_nobody_polls_without_the_key(engine: Engine, monkeypatch: pytest.Monkey
         assert settings.providers == ("vastai",)
         market = MarketService(engine, settings, Poller(engine, settings.configs))
         assert market.polled(()).offers == ()
-        keys = {request.headers["Authorization"] for request in cloud.requests}
+        keys = {request.headers["authorization"] for request in cloud.requests}
     assert keys == (set() if is_withheld else {"Bearer secret"})
     assert WITHHELD not in keys
