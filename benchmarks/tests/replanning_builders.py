@@ -23,7 +23,7 @@ def setting() -> Setting:
     trace = Trace(at, np.array(200.0 + 300.0 * (number % 5)), np.array(20.0 + 60.0 * (number % 4)))
     market = DayMarket(1, starts_s=STARTS.timestamp(), gpus=GPUS, machines=60)
     day = day_of(trace, mean_rps=24.0, seed=1)
-    planner = Planner(day.buckets, relative_gap=0.1)
+    planner = Planner(day.buckets, relative_gap=0.1, time_limit_s=60.0)  # also on a busy machine
     some = market.offers(0.0)
     terms = Terms(
         startup_s=90.0,

@@ -96,7 +96,7 @@ def test_changes_at_both_are_made_one_after_the_other(cluster: Cluster) -> None:
 def test_a_lost_delivery_is_put_back(cluster: Cluster) -> None:
     """Its first attempt fails; the job for the second one is lost."""
     with ScriptedServer([Reply(500), Reply(204)]) as receiver:
-        hook = {"url": f"{receiver.base_url}/hook", "events": ["plan.issued"]}
+        hook = {"url": f"{receiver.base_url}/hook", "events": ["deployment.attention"]}  # of which there is none here
         url = f"/v1/webhooks/{cluster.one.post('/v1/webhooks', hook).json()['id']}"
         assert cluster.one.post(f"{url}/test").ok
         until(lambda: len(receiver.requests) == 1)
