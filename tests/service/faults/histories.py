@@ -250,7 +250,7 @@ class Histories(RuleBasedStateMachine):
 
     @step(missing=st.sets(st.sampled_from(range(len(MACHINES))), max_size=2))
     def move_the_market(self, missing: set[int]) -> None:
-        """Two machines stay for two deployments, whatever they hold."""
+        """Three machines stay for two deployments."""
         self._did("market moved")
         market = a_market(*MACHINES)
         kept = [offer for n, offer in enumerate(market["offers"]) if n not in missing]
@@ -381,7 +381,7 @@ class Histories(RuleBasedStateMachine):
         path = f"/v1/deployments/{one.name}"
         for api in (0, 1):
             until(partial(self._finds, 200, f"{path}/plan", api))
-        until(lambda: _is(204, self._answer("DELETE", path, number, statuses={204, 404})))
+        until(lambda: _statuses([self._answer("DELETE", path, number, statuses={204, 404})]) & {204, 404})
         assert self._finds(404, f"{path}/plan", number), "its plan is still there"
         until(partial(self._finds, 404, f"{path}/plan", 1 - number))
 
