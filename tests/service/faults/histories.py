@@ -46,6 +46,7 @@ STATEMENTS: Final = (
 )  # fmt: skip
 SILENT: Final = ("sutler notices", "sutler queue")
 RESULTS: Final = ROOT / "benchmarks" / "results" / "histories.txt"
+DEAF_EVERY: Final = 4  # deletions
 PARTS: Final = 2  # histories wait most of the time
 ROLES: Final = ("api-0", "api-1", "worker-0", "worker-1")
 
@@ -377,10 +378,13 @@ class Histories(RuleBasedStateMachine):
         assert {len(ids) for ids in told.values()} == {1}
 
     def _delete(self, one: Deployment, number: int) -> None:
-        """Who has deleted it finds it gone, while the other API may hear of it a moment later."""
+        """Who has deleted it finds it gone, also where that API hears nothing of the database just then; the other
+        one may hear of it a moment later."""
         path = f"/v1/deployments/{one.name}"
         for api in (0, 1):
             until(partial(self._finds, 200, f"{path}/plan", api))
+        if next(self.world.numbers) % DEAF_EVERY == 0:
+            self.world.wires[f"api-{number}"].silence("sutler notices")
         until(lambda: _statuses([self._answer("DELETE", path, number, statuses={204, 404})]) & {204, 404})
         assert self._finds(404, f"{path}/plan", number), "its plan is still there"
         until(partial(self._finds, 404, f"{path}/plan", 1 - number))

@@ -14,7 +14,7 @@ from tests.service.faults.histories import a_world, run
 from tests.service.running import ROOT
 
 HISTORIES: Final = 12  # 2,000 take an hour: `make histories`
-ENOUGH: Final = 60  # many times as many as it takes to find any of these
+ENOUGH: Final = 300  # many times as many as it takes to find any of these
 PACKAGES: Final = ("sutler", "solver", "service", "adapters", "migrations")
 
 
