@@ -14,7 +14,7 @@ from sutler.solver.plan import Plan, Replica
 from sutler.solver.problem import Offer, Problem
 from sutler.solver.replanning import Considered
 
-MOST_OFFERS: Final = 1_000  # chosen: rated and laid out in some 100 MB
+MOST_OFFERS: Final = 1_000  # chosen: of a hundred kinds of offers ten each
 MOST_STAGES: Final = 2  # chosen: what one machine does not hold, two may
 
 

@@ -330,9 +330,11 @@ class Histories(RuleBasedStateMachine):
 
     def _assert_for_one(self, *, but: Collection[str]) -> None:
         names, rows = [one.name for one in self.deployments], self.world.standing.scene.rows
-        assert rows(_HELD_TWICE, names) == []
+        held_twice = rows(_HELD_TWICE, names)
+        assert held_twice == [], f"held twice: {held_twice}"
         planned = Counter(str(offer_id) for (offer_id,) in rows(_RENTED, names))
-        assert not [offer_id for offer_id, times in planned.items() if times > 1 and offer_id not in but], planned
+        planned_twice = [offer_id for offer_id, times in planned.items() if times > 1 and offer_id not in but]
+        assert planned_twice == [], f"planned twice: {planned_twice}"
 
     @noted
     def teardown(self) -> None:

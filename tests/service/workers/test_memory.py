@@ -21,7 +21,6 @@ from tests.solver.replanning.builders import FREE, consideration
 from tests.solver.verify.test_verify import apart_and_capped
 
 NOT_ENOUGH: Final = 60_000_000  # for some 33,000 layouts; their own arrays take more
-ENOUGH: Final = 1_000_000_000
 FAR_TOO_LITTLE: Final = 15_000_000
 
 
