@@ -20,7 +20,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && pip --python /opt/sutler/bin/python install --no-index --find-links wheels --requirement needed.txt
 
 FROM dependencies AS package
-COPY README.md LICENSE ./
+COPY README.md LICENSE setup.py ./
 COPY sutler sutler
 COPY solver solver
 COPY adapters adapters

@@ -170,7 +170,7 @@ accuracy: check-data $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml requirements.lock | check-python
+$(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/package-lock.json | check-python
 	@echo "Installing into $(VENV) with $(PYTHON) (about 930 MB; a minute or two the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --require-hashes -r requirements.lock

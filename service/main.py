@@ -88,8 +88,9 @@ async def opened_engine(
 @asynccontextmanager
 async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "AsyncIterator[Services]":
     """What the API's endpoints work with. Raises SettingsError, DatabaseError."""
-    from sutler.service.api.metrics_of_the_store import StoreMetricsCache
+    from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
     from sutler.service.auth.authenticator import Authenticator
+    from sutler.service.auth.sessions import Sessions
     from sutler.service.db.asynchronous import conninfo
     from sutler.service.db.engine import CALLERS
     from sutler.service.db.hanging import HangGuard
@@ -114,6 +115,7 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
         parts = (
             *(authenticator, checker, guard, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
             StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
+            Sessions(engine, changes, notices, authenticator),
         )
         yield Services(
             engine=engine,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: what an earlier build left beside the sources would get into it."""
     folder = tmp_path_factory.mktemp("dist")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     for name in ("sutler", *OURS):
         shutil.copytree(ROOT / name, folder / name, symlinks=True)

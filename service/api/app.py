@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from pydantic.json_schema import models_json_schema
 
-from sutler.service.api.health import router as health
+from sutler.service.operation.health import router as health
 from sutler.service.auth.endpoints import router as audit
 from sutler.service.db.hanging import HangGuard
 from sutler.service.deployments.diff.endpoints import router as diffs

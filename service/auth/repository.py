@@ -9,10 +9,12 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.keys import MadeKey
-from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow
+from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow, WebSessionRow
 from sutler.service.web.caller import Scope
 
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
+LONGEST_SESSION: Final = timedelta(hours=12)  # chosen: a day's work
+LONGEST_IDLE: Final = timedelta(hours=2)  # chosen: a page that is open renews itself; one that was closed does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,16 @@ class StoredKey:
     secret_sha256: bytes = field(repr=False)
     is_revoked: bool
     lives_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """Whose session it is. `lives_s`: seconds until it ends, unless it is used, or its key expires."""
+
+    key_id: str
+    scope: Scope
+    weight: int
+    lives_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,45 @@ async def note_use(connection: AsyncConnection, key_id: str) -> None:
     await connection.execute(
         update(ApiKeyRow).where(ApiKeyRow.id.in_(free.scalar_subquery())).values(last_used_at=func.now())
     )
+
+
+async def add_session(connection: AsyncConnection, key_id: str, token_sha256: bytes) -> None:
+    """Begins a session of the key."""
+    ends_at = func.now() + literal(LONGEST_SESSION)
+    values = {"token_sha256": token_sha256, "key_id": key_id, "ends_at": ends_at}
+    await connection.execute(insert(WebSessionRow).values(values))
+
+
+async def find_session(connection: AsyncConnection, token_sha256: bytes) -> StoredSession | None:
+    """A session that lasts, of a key that is good; None where there is none."""
+    ends_at = func.least(
+        WebSessionRow.ends_at, WebSessionRow.used_at + literal(LONGEST_IDLE), ApiKeyRow.expires_at
+    )  # null, where a key never expires, does not count
+    lives_s = func.extract("epoch", ends_at - func.now())
+    wanted = (
+        select(ApiKeyRow.id, ApiKeyRow.scope, ApiKeyRow.weight, lives_s)
+        .join(WebSessionRow, WebSessionRow.key_id == ApiKeyRow.id)
+        .where(WebSessionRow.token_sha256 == token_sha256, _IS_LIVE, lives_s > 0)
+    )
+    row = (await connection.execute(wanted)).one_or_none()
+    return None if row is None else StoredSession(row[0], cast(Scope, row[1]), row[2], float(row[3]))
+
+
+async def note_session_use(connection: AsyncConnection, token_sha256: bytes) -> None:
+    """Has it last longer, where it was not used for a while."""
+    is_due = WebSessionRow.used_at < func.now() - literal(USE_NOTED_EVERY)
+    used = update(WebSessionRow).where(WebSessionRow.token_sha256 == token_sha256, is_due)
+    await connection.execute(used.values(used_at=func.now()))
+
+
+async def end_session(connection: AsyncConnection, token_sha256: bytes) -> None:
+    await connection.execute(delete(WebSessionRow).where(WebSessionRow.token_sha256 == token_sha256))
+
+
+async def forget_old_sessions(connection: AsyncConnection) -> None:
+    """Deletes those that have ended."""
+    is_idle = WebSessionRow.used_at < func.now() - literal(LONGEST_IDLE)
+    await connection.execute(delete(WebSessionRow).where(or_(WebSessionRow.ends_at < func.now(), is_idle)))
 
 
 async def count_change(connection: AsyncConnection, actor: str) -> MinuteOfChanges:

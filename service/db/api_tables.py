@@ -43,6 +43,21 @@ class KeyUseRow(Base):
     changes: Mapped[int]
 
 
+class WebSessionRow(Base):
+    """Somebody who has signed in with a key to look at pages: the digest of what their browser shows, never itself."""
+
+    __tablename__ = "web_session"
+
+    token_sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_key.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    used_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    ends_at: Mapped[datetime]
+
+
+Index("ix_web_session_ends_at", WebSessionRow.ends_at)
+
+
 class AuditRow(Base):
     """Who changed what, and when. `detail` never holds a secret."""
 

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.auth.repository import forget_old_use
+from sutler.service.auth.repository import forget_old_sessions, forget_old_use
 from sutler.service.db.queue import LOOK
 from sutler.service.deployments.holdings import lives_repository as lives
 from sutler.service.deployments.replanning import repository as replanning
@@ -69,6 +69,7 @@ async def tidy(connection: AsyncConnection, now: datetime) -> None:
     """Forgets what is old enough. Several may do it at once."""
     await idempotency.forget_old(connection, now)
     await forget_old_use(connection, now - USE_KEPT)
+    await forget_old_sessions(connection)
     await webhooks.forget_old(connection, now - DELIVERIES_KEPT)
     await traffic.forget_old(connection, now - traffic.KEPT)
     await season_repository.forget_old(connection, now - season.KEPT)

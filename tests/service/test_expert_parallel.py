@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from sutler.service.cli.views.wording import layout
+from sutler.service.wording import layout
 from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.errors import DocumentError

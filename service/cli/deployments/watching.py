@@ -11,7 +11,7 @@ from sutler.service.cli.deployments.calls import at, read
 from sutler.service.cli.terminal.client import TOO_MANY, Client
 from sutler.service.cli.terminal.exits import say
 from sutler.service.cli.views.diff import revision_line
-from sutler.service.cli.views.wording import moment
+from sutler.service.wording import moment
 from sutler.service.client import calls
 from sutler.service.client.calls import WAIT_S
 from sutler.service.client.errors import RefusedError, UnreachableError

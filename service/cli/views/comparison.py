@@ -13,7 +13,7 @@ from rich.text import Text
 from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import bar, headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
-from sutler.service.cli.views.wording import number, objective_unit, percent, price
+from sutler.service.wording import number, objective_unit, percent, price
 from sutler.service.comparing.compared import value_of
 from sutler.service.documents.comparison import (
     ComparedStrategy,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.traffic import thin_words
-from sutler.service.cli.views.wording import ago, contract_words, counted, machine, moment, price
+from sutler.service.wording import ago, contract_words, counted, machine, moment, price
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
 from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentResource, DeploymentSummary
 from sutler.service.deployments.traffic.schemas import TrafficResource

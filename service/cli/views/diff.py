@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.cli.views.wording import contract_words, machine, moment, percent, price
+from sutler.service.wording import contract_words, machine, moment, percent, price
 from sutler.service.deployments.diff.schema import (
     START,
     STOP,

@@ -5,7 +5,7 @@ from typing import Final
 from rich.text import Text
 
 from sutler.service.cli.views.layout import headed
-from sutler.service.cli.views.wording import age, counted, number, objective_unit, percent, price
+from sutler.service.wording import age, counted, number, objective_unit, percent, price
 from sutler.service.documents.plan import MarketUsed, PlanDocument
 
 LEAST_SHOWN_USD: Final = 0.001  # what prices are rounded to

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from sutler.service.cli.terminal.output import rfc3339
 from sutler.service.cli.views.layout import bars, listed, section, table_of
-from sutler.service.cli.views.wording import age, contract_words, counted, price, span
+from sutler.service.wording import age, contract_words, counted, price, span
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from sutler.service.cli.views.layout import lines, listed, section, table_of
-from sutler.service.cli.views.wording import engine_words, number, percent
+from sutler.service.wording import engine_words, number, percent
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
 from sutler.service.profiles.calibrating import Calibrated, serving_run
 from sutler.service.profiles.repository import Profile

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
-from sutler.service.cli.views.wording import (
+from sutler.service.wording import (
     age,
     constraint_words,
     contract_words,

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.cli.views.wording import counted, number, percent
+from sutler.service.wording import counted, number, percent
 from sutler.service.simulation.schemas import (
     METRIC_WORDS,
     LatencyResource,

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, table_of
-from sutler.service.cli.views.wording import age, ago, counted, moment, number
+from sutler.service.wording import age, ago, counted, moment, number
 from sutler.service.deployments.traffic.counters import KEPT
 from sutler.service.deployments.traffic.feed_schema import FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import (

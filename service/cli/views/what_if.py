@@ -11,7 +11,7 @@ from rich.text import Text
 from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
-from sutler.service.cli.views.wording import counted, fleet, number, objective_unit, percent, price
+from sutler.service.wording import counted, fleet, number, objective_unit, percent, price
 from sutler.service.documents.plan import ConflictDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
 

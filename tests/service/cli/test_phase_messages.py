@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sutler.service.cli.views.wording import unit_words
+from sutler.service.wording import unit_words
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sutler.service.cli.views.plan import group_replicas, plan_view
 from sutler.service.cli.views.progress import progress_line
-from sutler.service.cli.views.wording import layout, number, percent, span
+from sutler.service.wording import layout, number, percent, span
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sutler.service.api import health
-from sutler.service.api.health import room
+from sutler.service.operation.health import room
 
 
 @pytest.mark.parametrize(("least_bytes", "is_enough"), [(1, True), (10**30, False)])

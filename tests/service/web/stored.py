@@ -12,7 +12,7 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.dialects.postgresql import Range
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sutler.service.api.metrics_of_the_store import StoreMetrics, gather
+from sutler.service.operation.metrics_of_the_store import StoreMetrics, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import ProviderRow

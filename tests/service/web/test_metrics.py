@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from sutler.service.api.metrics_of_the_store import StoreMetrics, gauge, histogram
+from sutler.service.operation.metrics_of_the_store import StoreMetrics, gauge, histogram
 from sutler.service.web.access_log import AccessLog
 from sutler.service.web.metrics import Metrics
 from sutler.solver.version import VERSION

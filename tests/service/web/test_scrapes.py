@@ -17,7 +17,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sutler.service.api import metrics_of_the_store
-from sutler.service.api.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
+from sutler.service.operation.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import OfferRow, PollRow

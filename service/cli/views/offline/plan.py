@@ -10,7 +10,7 @@ from rich.text import Text
 from sutler.service.cli.views.layout import bar, listed, section, table_of
 from sutler.service.cli.views.offline.gantt import charts_view
 from sutler.service.cli.views.offline.headline import headline, moment, shares_words, strategy_words
-from sutler.service.cli.views.wording import machine, number, percent, place, price, unit_words
+from sutler.service.wording import machine, number, percent, place, price, unit_words
 from sutler.service.offline.gantt import Chart, chart_of_plan
 from sutler.service.offline.plan_schema import (
     ApplicationModel,

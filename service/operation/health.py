@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import text
 
-from sutler.service.api.metrics_of_the_store import StoreMetricsCache
+from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError

@@ -1,0 +1,1 @@
+"""Whether the service is well: probes for orchestrators, and metrics for Prometheus."""

@@ -1,0 +1,37 @@
+"""Brings what browsers load with the pages into the package when it is built; all else is in pyproject.toml."""
+
+import sys
+from pathlib import Path
+
+from setuptools import Command, setup
+from setuptools.command.build import build
+
+sys.path.insert(0, str(Path(__file__).parent / "service" / "pages" / "libraries"))
+from fetch import fetch  # noqa: E402 - by its path: the package itself is not there yet
+
+
+class FetchLibraries(Command):  # type: ignore[misc]
+    """Puts the libraries beside the pages' sources, from where they go into the package like all its data."""
+
+    description = "fetch the browser libraries of the pages with npm"
+    user_options = []  # noqa: RUF012
+    editable_mode = False
+
+    def initialize_options(self) -> None:
+        """Has no options."""
+
+    def finalize_options(self) -> None:
+        """Has no options."""
+
+    def run(self) -> None:
+        """A checkout works without them, and its pages say so; a package without them would be broken."""
+        try:
+            fetch()
+        except (OSError, RuntimeError) as error:
+            if not self.editable_mode:
+                raise
+            self.warn(f"{error}: the service runs without them, and its pages tell how to get them")
+
+
+build.sub_commands.insert(0, ("fetch_libraries", None))
+setup(cmdclass={"fetch_libraries": FetchLibraries})
