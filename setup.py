@@ -7,7 +7,7 @@ from setuptools import Command, setup
 from setuptools.command.build import build
 
 sys.path.insert(0, str(Path(__file__).parent / "service" / "pages" / "libraries"))
-from fetch import fetch  # noqa: E402 - by its path: the package itself is not there yet
+from fetch import fetch
 
 
 class FetchLibraries(Command):  # type: ignore[misc]

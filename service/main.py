@@ -88,7 +88,6 @@ async def opened_engine(
 @asynccontextmanager
 async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "AsyncIterator[Services]":
     """What the API's endpoints work with. Raises SettingsError, DatabaseError."""
-    from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
     from sutler.service.auth.authenticator import Authenticator
     from sutler.service.auth.sessions import Sessions
     from sutler.service.db.asynchronous import conninfo
@@ -97,6 +96,7 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
     from sutler.service.db.notices import Notices
     from sutler.service.db.queue import Queue
     from sutler.service.deployments.current import CurrentPlans
+    from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
     from sutler.service.profiles.service import ProfilesService
     from sutler.service.web.checking import Checker
     from sutler.service.web.metrics import Metrics

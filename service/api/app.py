@@ -10,7 +10,6 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from pydantic.json_schema import models_json_schema
 
-from sutler.service.operation.health import router as health
 from sutler.service.auth.endpoints import router as audit
 from sutler.service.db.hanging import HangGuard
 from sutler.service.deployments.diff.endpoints import router as diffs
@@ -20,6 +19,8 @@ from sutler.service.deployments.replanning.endpoints import router as decisions
 from sutler.service.deployments.traffic.endpoints import router as traffic
 from sutler.service.market.endpoints import router as market
 from sutler.service.offline.endpoints import router as offline_plans
+from sutler.service.operation.health import router as health
+from sutler.service.pages.router import router as pages
 from sutler.service.plans.endpoints import router as plans
 from sutler.service.profiles.endpoints import router as profiles
 from sutler.service.studies.endpoints import comparisons, simulations, what_ifs
@@ -37,7 +38,7 @@ from sutler.solver.version import VERSION
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
     *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic),
-    *(profiles, what_ifs, comparisons, simulations, estimates),
+    *(profiles, what_ifs, comparisons, simulations, estimates, pages),
 )
 REFERENCE: Final = "#/components/schemas/{model}"
 DESCRIPTION: Final = """Plans which GPUs to rent, how to deploy LLMs on them and where to route each workload.

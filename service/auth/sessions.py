@@ -1,4 +1,4 @@
-"""Sessions of people who look at pages: begun with a key, which is not kept, and carried by a cookie of their browser.
+"""Sessions of people who look at pages: begun with a key, which is not kept, and shown by a cookie of their browser.
 
 Any process finds a session in the database, remembers it for a few seconds, and forgets it when its key is told of:
 at a sign-out, and where the key is revoked. A session ends 12 hours after it began, 2 hours after it was used last,

@@ -44,7 +44,7 @@ class KeyUseRow(Base):
 
 
 class WebSessionRow(Base):
-    """Somebody who has signed in with a key to look at pages: the digest of what their browser shows, never itself."""
+    """Somebody who has signed in with a key to look at pages: the digest of what their browser shows."""
 
     __tablename__ = "web_session"
 

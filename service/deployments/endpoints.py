@@ -93,8 +93,8 @@ async def list_deployments(
     after = None if cursor is None else decode_cursor(cursor, parts=1)[0]
     async with reading(services.engine) as connection:
         found = await repository.page(connection, limit=limit + 1, after=after)
-    following = encode_cursor(found[limit - 1][0].name) if len(found) > limit else None
-    return Page(items=[summary(listed) for listed in found[:limit]], next=following)
+    following = encode_cursor(found[limit - 1].deployment.name) if len(found) > limit else None
+    return Page(items=[summary(listed, services.now()) for listed in found[:limit]], next=following)
 
 
 @router.get(

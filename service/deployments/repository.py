@@ -1,21 +1,21 @@
 """Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, Select, delete, insert, select, text, update
+from sqlalchemy import JSON, Row, Select, cast, delete, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.orm import aliased
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.watch_tables import RentalLifeRow, WatchRow
 from sutler.service.deployments.schemas import CurrentPlanResource
-from sutler.service.deployments.watch_schema import WatchSummary
-from sutler.service.plans.resources import PlanStatus
+from sutler.service.plans.resources import PENDING, PlanStatus
 
 _OF_PLAN: Final[tuple[Any, ...]] = (
     PlanRow.id,
@@ -23,8 +23,19 @@ _OF_PLAN: Final[tuple[Any, ...]] = (
     PlanRow.status,
     PlanRow.cost_usd_per_hour,
     PlanRow.finished_at,
+    PlanRow.objective,
+    PlanRow.relative_gap,
+    cast(PlanRow.document, JSON)["rentals"],
 )
-_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at)
+_OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at, WatchRow.holdings)
+_PENDING: Final = aliased(PlanRow)
+_PENDING_STATUS: Final = (
+    select(_PENDING.status)
+    .where(_PENDING.deployment_id == DeploymentRow.id, _PENDING.status.in_(PENDING))
+    .order_by(_PENDING.created_at.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 _WITHOUT_PLAN: Final = text("""
     SELECT d.id FROM deployment d WHERE d.plan_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM plan p WHERE p.deployment_id = d.id AND p.status IN ('queued', 'running'))
@@ -66,8 +77,22 @@ class CurrentRow:
     document: str
 
 
-Listed = tuple[Deployment, CurrentPlanResource | None, WatchSummary | None]
-"""A deployment as in lists: the plan that holds, and what the last look found; None for what there is not yet."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A deployment as in lists: the plan that holds with its `rentals`, the status of one that is being made, what
+    the last look found, and what was reported as rented; None for what there is not yet."""
+
+    deployment: Deployment
+    pending: PlanStatus | None
+    plan: CurrentPlanResource | None
+    objective: str | None
+    relative_gap: float | None
+    rentals: list[dict[str, Any]] | None
+    state: dict[str, Any] | None
+    looked_at: datetime | None
+    holdings: list[dict[str, Any]] | None
+
+
 _COLUMNS: Final[tuple[Any, ...]] = tuple(getattr(DeploymentRow, name) for name in Deployment.__slots__)
 
 
@@ -103,7 +128,7 @@ async def find_by_id(connection: AsyncConnection, deployment_id: UUID, *, lock: 
 async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Listed]:
     """Deployments in the order of their names."""
     wanted = (
-        select(*_COLUMNS, *_OF_PLAN, *_OF_WATCH)
+        select(*_COLUMNS, _PENDING_STATUS, *_OF_PLAN, *_OF_WATCH)
         .outerjoin(PlanRow, PlanRow.id == DeploymentRow.plan_id)
         .outerjoin(WatchRow, WatchRow.deployment_id == DeploymentRow.id)
         .order_by(DeploymentRow.name)
@@ -111,15 +136,15 @@ async def page(connection: AsyncConnection, *, limit: int, after: str | None = N
     )
     if after is not None:
         wanted = wanted.where(DeploymentRow.name > after)
-    rows: Sequence[Row[Any]] = (await connection.execute(wanted)).all()
+    rows = (await connection.execute(wanted)).all()
     return [_listed(tuple(row)) for row in rows]
 
 
 def _listed(row: tuple[Any, ...]) -> Listed:
     mine = len(_COLUMNS)
-    plan_id, revision, status, cost, issued_at, state, looked_at = row[mine:]
+    pending, plan_id, revision, status, cost, issued_at, *others = row[mine:]
     plan = CurrentPlanResource.of(plan_id, revision, status, cost, issued_at) if plan_id else None
-    return Deployment(*row[:mine]), plan, WatchSummary.of(state, looked_at) if state else None
+    return Listed(Deployment(*row[:mine]), pending, plan, *others)
 
 
 async def change(

@@ -247,6 +247,16 @@ class DeploymentSummary(Resource):
     """The plan that holds."""
     plan: CurrentPlanResource | None
     """The same with its revision, its cost and its age; null before the first."""
+    pending: PlanStatus | None = None
+    """queued or running: of the plan that is being made; null: none is."""
+    models: tuple[str, ...] = ()
+    """Names of the models that it serves."""
+    objective: str | None = None
+    """Kind of the objective of the plan that holds."""
+    relative_gap: float | None = None
+    """Of the plan that holds: |bound - value| / |value|."""
+    held_usd_per_hour: float | None = None
+    """USD per hour of all that was reported as rented; null where nothing ever was."""
     watch: WatchSummary | None
     """What the last look at it found; null before the first."""
     created_at: datetime

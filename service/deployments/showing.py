@@ -1,14 +1,18 @@
 """Deployments as the API shows them: put together from the store, one or in lists."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
+from math import fsum
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import repository as holdings
-from sutler.service.deployments.holdings.comparison import carry_out
+from sutler.service.deployments.holdings.comparison import carry_out, counted, rented_by
+from sutler.service.deployments.holdings.schemas import HoldingDocument, MachineKey
 from sutler.service.deployments.replanning import repository as watching
 from sutler.service.deployments.replanning.endpoints import watch_resource
 from sutler.service.deployments.repository import Deployment, Listed
@@ -19,7 +23,7 @@ from sutler.service.deployments.schemas import (
     LastFailureResource,
     PendingPlanResource,
 )
-from sutler.service.deployments.watch_schema import WatchResource
+from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
 from sutler.service.plans.repository import PLANS, PlanRecord
@@ -67,9 +71,11 @@ async def _watch(
         or held.status not in SERVES
     ):
         return found
+    plan = await asyncio.to_thread(PlanDocument.model_validate_json, held.document)
     carried_out = carry_out(
-        await asyncio.to_thread(PlanDocument.model_validate_json, held.document),
+        counted(rented_by(plan)),
         (await holdings.reported(connection, deployment.id)).holdings,
+        revision=plan.revision,
         issued_at=held.finished_at,
         patience_s=deployments.policy_of(deployment).carry_out_s,
         now=now,
@@ -89,14 +95,37 @@ def _common(deployment: Deployment) -> dict[str, Any]:
     return {name: getattr(deployment, name) for name in ("id", "name", "version", "created_at", "updated_at")}
 
 
-def summary(listed: Listed) -> DeploymentSummary:
+def summary(listed: Listed, now: datetime) -> DeploymentSummary:
     """One line of a list."""
-    deployment, plan, watch = listed
+    deployment, plan = listed.deployment, listed.plan
+    held = holdings.documents_of(listed.holdings)
     return DeploymentSummary(
         **_common(deployment),
         revision=deployment.revision,
         plan_id=deployment.plan_id,
         plan=plan,
-        watch=watch,
+        pending=listed.pending,
+        models=tuple(model["name"] for model in deployment.problem["models"]),
+        objective=listed.objective,
+        relative_gap=listed.relative_gap,
+        held_usd_per_hour=None if held is None else fsum(one.price_usd_per_hour * one.count for one in held),
+        watch=_watch_summary(listed, held, now) if listed.state else None,
         url=url_of(deployment.name),
     )
+
+
+def _watch_summary(listed: Listed, held: Sequence[HoldingDocument] | None, now: datetime) -> WatchSummary:
+    plan, state = listed.plan, listed.state or {}
+    carried_out = None
+    if plan is not None and plan.status in SERVES:
+        planned: Counter[MachineKey] = Counter()
+        for rental in listed.rentals or ():
+            provider, offer_id, contract = rental["provider"], rental["offer_id"], rental["contract"]
+            planned[provider, offer_id, contract, rental["gpu"], rental["gpus"]] += rental["count"]
+        patience_s = deployments.policy_of(listed.deployment).carry_out_s
+        carried_out = carry_out(
+            planned, held, revision=plan.revision, issued_at=plan.issued_at, patience_s=patience_s, now=now
+        )
+    told = {"feed": "none", "load_multiple": None, "drifts": (), **state}
+    known = {name: told[name] for name in WatchSummary.model_fields if name in told}
+    return WatchSummary.model_validate({**known, "looked_at": listed.looked_at, "carry_out": carried_out})

@@ -1,7 +1,7 @@
 """What callers see of a watched deployment and of what was decided about it."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -58,15 +58,19 @@ class WatchSummary(Resource):
     """What the last look at a deployment found, in short."""
 
     status: Status
-    """As in the deployment's `watch`."""
+    """As in the deployment's `watch`, like all that follows."""
+    detail: str = ""
+    """Why."""
     feed: Feed
-    """Whether the traffic is seen, as there."""
+    """Whether the traffic is seen."""
+    load_multiple: float | None = None
+    """Largest multiple of the load that what runs carries."""
+    drifts: Annotated[tuple[DriftResource, ...], Field(strict=False)] = ()
+    """What has moved."""
     looked_at: datetime | None
     """When it was looked at last."""
-
-    @classmethod
-    def of(cls, state: dict[str, Any], looked_at: datetime | None) -> "WatchSummary":
-        return cls(status=state["status"], feed=state.get("feed", "none"), looked_at=looked_at)
+    carry_out: CarryOutResource | None = None
+    """How far the plan that holds is carried out, now; null where it serves nothing."""
 
 
 class WatchResource(Resource):

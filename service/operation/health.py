@@ -13,11 +13,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import text
 
-from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import URGENT_LOOKS
+from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
 from sutler.service.settings import store_settings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.problems import responses
@@ -79,13 +79,14 @@ async def healthz() -> Health:
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready."}})
 async def readyz(services: Service) -> JSONResponse:
     """Whether plans on the store's market can be made: database, fresh market, a worker."""
-    checks = await _checks(services)
+    checks = await readiness(services)
     is_ready = all(check.ok for check in checks)
     found = Readiness(status="ready" if is_ready else "not_ready", checks=checks)
     return JSONResponse(found.model_dump(mode="json"), 200 if is_ready else 503)
 
 
-async def _checks(services: Services) -> list[Check]:
+async def readiness(services: Services) -> list[Check]:
+    """One by one, what planning needs."""
     silent_s = services.settings.worker_silent_s
     try:
         async with asyncio.timeout(PATIENCE_S), reading(services.engine) as connection:

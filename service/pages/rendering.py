@@ -18,6 +18,10 @@ from sutler.solver.version import VERSION
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 NAVIGATION: Final = (("Deployments", "/ui"), ("Market", "/ui/market"))
+FILTERS: Final = (
+    *("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit", "age"),
+    *("constraint_words", "unit_words", "place", "counted"),
+)
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "sutler-theme"
 
@@ -33,8 +37,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    shown = ("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit", "age")
-    made.filters.update({name: getattr(wording, name) for name in (*shown, "constraint_words", "unit_words", "place")})
+    for name in FILTERS:
+        made.filters[name] = getattr(wording, name)
     made.filters.update(state=words.state, when=words.when, signed=words.signed, lines=words.lines)
     made.globals.update(version=VERSION, asset=assets.url_of, fetch=assets.FETCH, navigation=NAVIGATION)
     return made
@@ -45,12 +49,16 @@ def rendered(
 ) -> Response:
     """A page. One that was asked for again, to renew itself, and is the same as before is not sent again."""
     theme = request.cookies.get(THEME_COOKIE, "auto")
-    text = environment().get_template(template).render(
-        session=session,
-        path=request.url.path,
-        address=_address(request),
-        theme=theme if theme in THEMES else "auto",
-        **shown,
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            session=session,
+            path=request.url.path,
+            address=_address(request),
+            theme=theme if theme in THEMES else "auto",
+            **shown,
+        )
     )
     if request.headers.get("hx-request") != "true":
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})

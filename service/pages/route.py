@@ -1,13 +1,13 @@
 """Who looks at a page, and how errors are told there: as pages, with what to do."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlsplit
 
-from fastapi import Depends, Form, Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from sutler.service.auth.authenticator import Authenticator
 from sutler.service.auth.sessions import Session, Sessions, visiting
 from sutler.service.errors import DEFECT, FieldProblem, SutlerError, short_repr
+from sutler.service.pages.forms import Fields
 from sutler.service.pages.rendering import rendered
 from sutler.service.web.caller import Caller, Scope
 from sutler.service.web.errors import BAD_PARAMETER, NotAllowedError, NotAuthenticatedError
@@ -123,9 +124,9 @@ class Acting:
 async def _acting(
     request: Request,
     session: Annotated[Session, Depends(_who_looks("plan"))],
-    form_token: Annotated[str, Form(max_length=200)] = "",
+    fields: Fields,
 ) -> Acting:
-    check_form(request, session, form_token)
+    check_form(request, session, fields)
     return Acting(session, Caller(session.principal, request_id_of(request)))
 
 
@@ -133,10 +134,10 @@ Planning = Annotated[Acting, Depends(_acting)]
 """Whoever may plan, and has sent a form of ours."""
 
 
-def check_form(request: Request, session: Session, form_token: str) -> None:
+def check_form(request: Request, session: Session, fields: Mapping[str, str]) -> None:
     """Raises NotAllowedError for a form that is none of ours, or of another session."""
-    if not is_of_this_page(request) or not session.is_of_form(form_token):
-        raise NotAllowedError("this form is of another session, or of another site: load the page again, then send it")
+    if not is_of_this_page(request) or not session.is_of_form(fields.get("form_token", "")):
+        raise NotAllowedError("this form is of another session or of another site: load the page again, then send it")
 
 
 def is_of_this_page(request: Request) -> bool:

@@ -4,10 +4,11 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode, urlsplit
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sutler.service.auth.sessions import Sessions
+from sutler.service.pages.forms import Fields
 from sutler.service.pages.rendering import THEME_COOKIE, THEMES, rendered
 from sutler.service.pages.route import (
     SIGN_IN,
@@ -39,26 +40,22 @@ async def show_sign_in(request: Request, services: Service, next: Next = HOME, k
 
 
 @router.post("/sign-in")
-async def sign_in(
-    request: Request,
-    services: Service,
-    key: Annotated[str, Form(max_length=4_096)] = "",
-    next: Annotated[str, Form(max_length=LONGEST_PATH)] = HOME,
-) -> Response:
+async def sign_in(request: Request, services: Service, fields: Fields) -> Response:
     """A new session, whatever the browser showed before. The form needs no token: who sends it has the key."""
     if not services.needs_key:
         return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
     if not is_of_this_page(request):
         raise NotAllowedError("this form is of another site: sign in on the service's own page")
     address = request.client.host if request.client else "unknown"
+    key, following = fields.get("key", ""), _own(fields.get("next", HOME))
     try:
         session = await services.part(Sessions).begin(key, address=address, request_id=request_id_of(request))
     except (NotAuthenticatedError, TooManyRequestsError) as error:
         status = problem_of(error).kind.status
         return rendered(
-            request, "sign_in.html", session=None, status=status, next=_own(next), refusal=error.detail, kept=True
+            request, "sign_in.html", session=None, status=status, next=following, refusal=error.detail, kept=True
         )
-    done = RedirectResponse(f"/ui/signed-in?{urlencode({'next': _own(next)})}", HTTPStatus.SEE_OTHER)
+    done = RedirectResponse(f"/ui/signed-in?{urlencode({'next': following})}", HTTPStatus.SEE_OTHER)
     keep(done, request, session)
     return done
 
@@ -74,11 +71,9 @@ async def signed_in(request: Request, services: Service, next: Next = HOME) -> R
 
 
 @router.post("/sign-out")
-async def sign_out(
-    request: Request, services: Service, session: Looking, form_token: Annotated[str, Form(max_length=200)] = ""
-) -> Response:
+async def sign_out(request: Request, services: Service, session: Looking, fields: Fields) -> Response:
     """Ends the session, here and in every other process."""
-    check_form(request, session, form_token)
+    check_form(request, session, fields)
     await services.part(Sessions).end(session, request_id=request_id_of(request))
     done = RedirectResponse(SIGN_IN, HTTPStatus.SEE_OTHER)
     forget(done)

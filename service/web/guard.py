@@ -33,6 +33,15 @@ PAGE: Final = (  # /docs, whose scripts and styles are partly in the page itself
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "worker-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
+PAGES: Final = "/ui"
+OWN_PAGE: Final = {  # those under /ui, which have nothing in themselves that runs or paints
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "same-origin",  # with none at all, browsers do not tell forms' origin either
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -51,7 +60,7 @@ class Guard:
             scope = {**scope, "method": "GET"}  # the server leaves the body out
         request = Request(scope, receive)
         services: Services = self._app.state.services
-        send = _telling_browsers(send)
+        send = _telling_browsers(send, is_of_pages=scope["path"].startswith(PAGES))
         refusal = self._refusal(request, services)
         if refusal is not None:
             await answer(refusal, request)(scope, receive, send)
@@ -102,12 +111,13 @@ def _host_in(origin: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _telling_browsers(send: Send) -> Send:
+def _telling_browsers(send: Send, *, is_of_pages: bool) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             is_page = headers.get("content-type", "").startswith("text/html")
             headers.update({**HEADERS, "Content-Security-Policy": PAGE if is_page else NO_PAGE})
+            headers.update(OWN_PAGE if is_of_pages else {})
         await send(message)
 
     return sending

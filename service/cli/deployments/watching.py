@@ -11,7 +11,6 @@ from sutler.service.cli.deployments.calls import at, read
 from sutler.service.cli.terminal.client import TOO_MANY, Client
 from sutler.service.cli.terminal.exits import say
 from sutler.service.cli.views.diff import revision_line
-from sutler.service.wording import moment
 from sutler.service.client import calls
 from sutler.service.client.calls import WAIT_S
 from sutler.service.client.errors import RefusedError, UnreachableError
@@ -20,6 +19,7 @@ from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.schemas import DeploymentResource
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import PlanJobResource
+from sutler.service.wording import moment
 
 RETRY_S: Final = 5.0  # chosen: a service that restarts is seen soon, one that is away is not pestered
 SERVES_NOTHING: Final = 409

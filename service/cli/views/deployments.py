@@ -9,12 +9,12 @@ from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
 from sutler.service.cli.views.traffic import thin_words
-from sutler.service.wording import ago, contract_words, counted, machine, moment, price
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
 from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentResource, DeploymentSummary
 from sutler.service.deployments.traffic.schemas import TrafficResource
 from sutler.service.deployments.watch_schema import CarryOutResource, DecisionResource, WatchResource
 from sutler.service.plans.resources import SERVES
+from sutler.service.wording import ago, contract_words, counted, machine, moment, price
 
 
 def list_view(found: Sequence[DeploymentSummary], now: datetime) -> Iterator[RenderableType]:

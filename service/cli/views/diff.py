@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.wording import contract_words, machine, moment, percent, price
 from sutler.service.deployments.diff.schema import (
     START,
     STOP,
@@ -20,6 +19,7 @@ from sutler.service.deployments.diff.schema import (
     StoppedMachines,
 )
 from sutler.service.deployments.diff.words import named
+from sutler.service.wording import contract_words, machine, moment, percent, price
 
 WHOLE: Final = 1 - 1e-6  # shares that miss less of it come from rounding in the solver
 MINUS: Final = "\N{MINUS SIGN}"

@@ -5,8 +5,8 @@ from typing import Final
 from rich.text import Text
 
 from sutler.service.cli.views.layout import headed
-from sutler.service.wording import age, counted, number, objective_unit, percent, price
 from sutler.service.documents.plan import MarketUsed, PlanDocument
+from sutler.service.wording import age, counted, number, objective_unit, percent, price
 
 LEAST_SHOWN_USD: Final = 0.001  # what prices are rounded to
 _COLOURS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold red"}

@@ -9,13 +9,13 @@ from rich.text import Text
 
 from sutler.service.cli.terminal.output import rfc3339
 from sutler.service.cli.views.layout import bars, listed, section, table_of
-from sutler.service.wording import age, contract_words, counted, price, span
 from sutler.service.documents.market import MARKET_SCHEMA, OfferDocument
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.repository import PollReport, ProviderReport
 from sutler.service.market.resources import InterruptionsPage, LastPollResource, OutlookPage
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.wording import age, contract_words, counted, price, span
 from sutler.solver.units import SECONDS_PER_HOUR
 
 

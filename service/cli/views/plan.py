@@ -9,23 +9,6 @@ from rich.table import Table
 
 from sutler.service.cli.views.headline import headline
 from sutler.service.cli.views.layout import lines, listed, section, table_of
-from sutler.service.wording import (
-    age,
-    constraint_words,
-    contract_words,
-    engine_words,
-    fleet,
-    layout,
-    machine,
-    number,
-    objective_unit,
-    parallelism,
-    percent,
-    place,
-    price,
-    span,
-    unit_words,
-)
 from sutler.service.documents.plan import (
     AlternativeDocument,
     BindingDocument,
@@ -47,6 +30,23 @@ from sutler.service.documents.plan import (
     TriedPlan,
     UnfitOffer,
     ValidationDocument,
+)
+from sutler.service.wording import (
+    age,
+    constraint_words,
+    contract_words,
+    engine_words,
+    fleet,
+    layout,
+    machine,
+    number,
+    objective_unit,
+    parallelism,
+    percent,
+    place,
+    price,
+    span,
+    unit_words,
 )
 from sutler.solver.units import SECONDS_PER_HOUR
 

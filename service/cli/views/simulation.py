@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, section, table_of
-from sutler.service.wording import counted, number, percent
 from sutler.service.simulation.schemas import (
     METRIC_WORDS,
     LatencyResource,
@@ -17,6 +16,7 @@ from sutler.service.simulation.schemas import (
     SimulationResource,
     TrafficResource,
 )
+from sutler.service.wording import counted, number, percent
 
 SHOWN_PERCENTILES = ("p10", "p50", "p90", "p95", "p99", "p100")
 MOST_REPLICAS = 40  # chosen: what a screen holds

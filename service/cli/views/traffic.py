@@ -9,7 +9,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, table_of
-from sutler.service.wording import age, ago, counted, moment, number
 from sutler.service.deployments.traffic.counters import KEPT
 from sutler.service.deployments.traffic.feed_schema import FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import (
@@ -19,6 +18,7 @@ from sutler.service.deployments.traffic.schemas import (
     WorkloadTrafficResource,
 )
 from sutler.service.deployments.traffic.window import ENOUGH_REQUESTS
+from sutler.service.wording import age, ago, counted, moment, number
 
 MOST_URLS: Final = 3  # chosen: the first ones tell which service it is
 STATES: Final = {

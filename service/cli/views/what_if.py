@@ -11,9 +11,9 @@ from rich.text import Text
 from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
-from sutler.service.wording import counted, fleet, number, objective_unit, percent, price
 from sutler.service.documents.plan import ConflictDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
+from sutler.service.wording import counted, fleet, number, objective_unit, percent, price
 
 AS_IT_IS: Final = "as it is"
 HEADINGS: Final = {

@@ -106,30 +106,29 @@ def _holding(
 
 
 def carry_out(
-    plan: PlanDocument,
+    planned: Mapping[MachineKey, int],
     held: Sequence[HoldingDocument] | None,
     *,
+    revision: int,
     issued_at: datetime,
     patience_s: float,
     now: datetime,
 ) -> CarryOutResource:
-    """How far the plan is carried out; after `patience_s` what is missing is overdue.
+    """How far the plan of this revision is carried out; after `patience_s` what is missing is overdue.
 
-    `held` None: nobody has said what is rented."""
-    difference = None if held is None else compared(held, plan)
-    missing = None if difference is None else _machines(difference.missing)
+    `planned`: machines of each kind that it rents; `held` None: nobody has said what is rented."""
+    missing = unplanned = None
+    if held is not None:
+        rented, wanted = counted(held), Counter(planned)
+        missing, unplanned = (wanted - rented).total(), (rented - wanted).total()
     state: Literal["unreported", "met", "unmet", "overdue"] = "unreported" if missing is None else "met"
     if missing:
         state = "overdue" if now > issued_at + timedelta(seconds=patience_s) else "unmet"
     return CarryOutResource(
-        revision=plan.revision,
+        revision=revision,
         issued_at=issued_at,
         state=state,
-        planned_machines=sum(rental.count for rental in plan.rentals),
+        planned_machines=sum(planned.values()),
         missing_machines=missing,
-        held_machines_not_planned=None if difference is None else _machines(difference.unplanned),
+        held_machines_not_planned=unplanned,
     )
-
-
-def _machines(holdings: Sequence[HoldingDocument]) -> int:
-    return sum(holding.count for holding in holdings)

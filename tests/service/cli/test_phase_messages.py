@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from sutler.service.wording import unit_words
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.translation.to_problem import to_problem
+from sutler.service.wording import unit_words
 from sutler.solver import Plan, solve
 from tests.service.builders import NOW
 

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from sutler.service.cli.views.plan import group_replicas, plan_view
 from sutler.service.cli.views.progress import progress_line
-from sutler.service.wording import layout, number, percent, span
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import to_problem
+from sutler.service.wording import layout, number, percent, span
 from sutler.solver.catalog.entries import Gpu, Precision
 from sutler.solver.plan import (
     Alternative,

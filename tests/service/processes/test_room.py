@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sutler.service.api import health
+from sutler.service.operation import health
 from sutler.service.operation.health import room
 
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from starlette.types import ASGIApp, Message
 
-from sutler.service.operation.metrics_of_the_store import StoreMetrics
 from sutler.service.logs import bound
+from sutler.service.operation.metrics_of_the_store import StoreMetrics
 from sutler.service.web.access_log import AccessLog
 from sutler.service.web.caller import Principal
 from sutler.service.web.metrics import Metrics

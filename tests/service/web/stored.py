@@ -12,11 +12,11 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.dialects.postgresql import Range
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sutler.service.operation.metrics_of_the_store import StoreMetrics, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import ProviderRow
 from sutler.service.db.watch_tables import FeedRow, ObservationRow, WatchRow
+from sutler.service.operation.metrics_of_the_store import StoreMetrics, gather
 from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples
 

@@ -16,11 +16,11 @@ from prometheus_client.samples import Sample
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sutler.service.api import metrics_of_the_store
-from sutler.service.operation.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.asynchronous import open_async_engine, reading
 from sutler.service.db.tables import OfferRow, PollRow
+from sutler.service.operation import metrics_of_the_store
+from sutler.service.operation.metrics_of_the_store import FRESH_S, StoreMetrics, StoreMetricsCache, gather
 from sutler.service.web.metrics import Metrics
 from tests.service.web.applications import samples, value
 from tests.service.web.stored import (

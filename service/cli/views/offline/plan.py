@@ -10,7 +10,6 @@ from rich.text import Text
 from sutler.service.cli.views.layout import bar, listed, section, table_of
 from sutler.service.cli.views.offline.gantt import charts_view
 from sutler.service.cli.views.offline.headline import headline, moment, shares_words, strategy_words
-from sutler.service.wording import machine, number, percent, place, price, unit_words
 from sutler.service.offline.gantt import Chart, chart_of_plan
 from sutler.service.offline.plan_schema import (
     ApplicationModel,
@@ -21,6 +20,7 @@ from sutler.service.offline.plan_schema import (
     StageModel,
 )
 from sutler.service.offline.shares import gpu_shares
+from sutler.service.wording import machine, number, percent, place, price, unit_words
 
 BAR_COLUMNS = 24  # chosen: what the figures beside it leave of a narrow terminal
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from sutler.service.deployments.holdings.comparison import carry_out
+from sutler.service.deployments.holdings.comparison import carry_out, counted, rented_by
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.watch_schema import CarryOutResource
 from tests.service.deployments.diff.fleets import AT, a_fleet, a_machine
@@ -15,11 +15,13 @@ SOON, LATE = timedelta(seconds=600), timedelta(seconds=601)
 
 
 def found(*held: HoldingDocument, after: timedelta = SOON) -> CarryOutResource:
-    return carry_out(PLAN, held, issued_at=AT, patience_s=600.0, now=AT + after)
+    planned = counted(rented_by(PLAN))
+    return carry_out(planned, held, revision=4, issued_at=AT, patience_s=600.0, now=AT + after)
 
 
 def test_what_was_never_reported_is_not_known() -> None:
-    unknown = carry_out(PLAN, None, issued_at=AT, patience_s=600.0, now=AT + LATE)
+    planned = counted(rented_by(PLAN))
+    unknown = carry_out(planned, None, revision=4, issued_at=AT, patience_s=600.0, now=AT + LATE)
     assert (unknown.state, unknown.missing_machines, unknown.held_machines_not_planned) == ("unreported", None, None)
     assert (unknown.revision, unknown.issued_at, unknown.planned_machines) == (4, AT, 5)
 
