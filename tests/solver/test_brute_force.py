@@ -27,9 +27,9 @@ from tests.solver.brute_force import Optimum, optimum
 from tests.solver.planning_builders import about
 from tests.solver.role_builders import with_mode
 
-SEEDS = range(40)
+SEEDS = range(28)
 # On 480 the first plan that the search finds is already the best one.
-SEARCHED_SEEDS = (*range(80, 110), 480)
+SEARCHED_SEEDS = (*range(80, 98), 480)
 # What the finish may leave: its last phases stop at 0.5 % or after some nodes.
 FINISH_TOLERANCE_FRACTION = 0.006
 ALTERNATIVE_TOLERANCE_FRACTION = 0.01
@@ -79,7 +79,7 @@ def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS[:20], quick=8)
+@for_each("seed", SEEDS[:14], quick=8)
 def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     plan = solve(problem)
@@ -94,7 +94,7 @@ def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(16), quick=6)
+@for_each("seed", range(11), quick=6)
 def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
@@ -214,7 +214,7 @@ def test_brute_force_hands_over_inside_one_machine() -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(100, 116), quick=6)
+@for_each("seed", range(100, 110), quick=6)
 def test_the_exact_method_finds_the_optimum_inside_machines(seed: int, objective: ObjectiveKind) -> None:
     """The same markets on GPUs with links, most sites without their networks."""
     problem = random_roles_problem(seed, objective)
@@ -224,7 +224,7 @@ def test_the_exact_method_finds_the_optimum_inside_machines(seed: int, objective
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
-@for_each("seed", range(101, 161, 2), quick=8)
+@for_each("seed", range(101, 141, 2), quick=8)
 def test_the_exact_method_finds_the_optimum_where_most_can_only_hand_over_inside_machines(seed: int) -> None:
     problem = random_roles_problem(seed, OBJECTIVES[seed // 2 % len(OBJECTIVES)])
     offers = [

@@ -22,7 +22,7 @@ LAYOUTS = (("l40s", 1), ("l40s", 2), ("h100-sxm", 1))
 
 
 @pytest.mark.slow
-@for_each("seed", [0, 3, 33])
+@for_each("seed", [0, 33])
 def test_what_allows_less_is_never_better(seed: int) -> None:
     """33: prefill and decode over thin links, which keep replicas busy for longer than their GPUs do."""
     assert violations(seed)[1] == []

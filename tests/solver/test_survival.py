@@ -222,7 +222,7 @@ def test_plans_spread_over_hosts_are_the_best_there_are(seed: int, objective: Ob
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(18), quick=2)
+@for_each("seed", range(10), quick=2)
 def test_value_and_bound_are_those_of_a_plain_program_with_a_routing_per_loss(
     seed: int, kind: LossKind, objective: ObjectiveKind
 ) -> None:
@@ -267,7 +267,7 @@ def in_program_units(problem: Problem, plan: Plan) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(20), quick=4)
+@for_each("seed", range(10), quick=4)
 def test_the_loss_of_a_machine_against_every_packing(seed: int, objective: ObjectiveKind) -> None:
     draw = Random(seed)
     machines = [

@@ -28,8 +28,8 @@ GROUPS: Final = {
     "offline": (("offline plans",), 4),
     "deployments": (("deployments",), 6),
     "studies": (("what-ifs", "comparisons", "simulations", "catalogue"), 8),
-    "traffic": (("traffic",), 20),
-    "market": (("market",), 50),
+    "traffic": (("traffic",), 14),
+    "market": (("market",), 40),
     "administration": (("webhooks", "audit", "operation", "profiles"), 15),
 }
 # A problem may be wrong in thousands of places. Of the calls that take one, one gets it as YAML, the others as JSON.

@@ -20,8 +20,8 @@ from tests.solver.strategies.strategy_builders import (
     two_models_case,
 )
 
-MARKETS = range(3)
-NETWORKED_MARKETS = range(1, 3)
+MARKETS = range(2)
+NETWORKED_MARKETS = range(1, 2)
 TWO_WAYS: tuple[ObjectiveKind, ...] = ("max_throughput", "min_cost")  # a budget, a demand: what takes longest
 OTHER_WAYS: tuple[ObjectiveKind, ...] = ("min_makespan", "min_power")
 

@@ -203,7 +203,7 @@ SOLVED: dict[str, Callable[[], Problem]] = {
 }
 LONG = {"melange", "estimated", "prefill_and_decode_by_measurement", "apart_and_capped"}
 SLOW = LONG | {"appendix_c", "networked", "prefill_feeds_two_beside_whole_requests", "appendix_c_by_binary_search"}
-EVERY = {**dict.fromkeys(SLOW, 2), **dict.fromkeys(LONG, 5)}  # of the changes; each kind is made in several plans
+EVERY = {**dict.fromkeys(SLOW, 3), **dict.fromkeys(LONG, 9)}  # of the changes; each kind is made in several plans
 
 
 def mutations(entry: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -102,8 +102,7 @@ def test_no_more_is_ordered_than_the_policy_allows_times_what_is_there() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [CLIMB, DOUBLING], ids=lambda shape: shape.name)
-@pytest.mark.parametrize("slice_s", [15.0, 60.0])
+@pytest.mark.parametrize(("shape", "slice_s"), [(CLIMB, 15.0), (DOUBLING, 60.0)], ids=["climb", "doubling"])
 def test_of_a_climb_as_much_is_carried_as_the_quantile_promises(shape: Shape, slice_s: float) -> None:
     climb = replace(shape, length_s=shape.counts_s)
     assert lived(climb, Sutler(0.9), slice_s=slice_s, seed=0).under <= 0.1
