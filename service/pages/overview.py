@@ -16,7 +16,7 @@ from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page
 from sutler.service.plans.resources import SERVES
 from sutler.service.web.state import Service, Services
-from sutler.service.wording import counted
+from sutler.service.wording.words import counted
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 MOST_SHOWN: Final = 1_000  # chosen: more rows than anybody reads; a filter finds the others

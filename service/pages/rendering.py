@@ -11,17 +11,21 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sutler.service import wording
 from sutler.service.auth.sessions import Session
-from sutler.service.pages import assets, words
+from sutler.service.export import FORMATS
+from sutler.service.pages import assets
+from sutler.service.pages import words as shown_as
+from sutler.service.pages.fleet import colour_of
+from sutler.service.wording import plan_words, words
 from sutler.solver.version import VERSION
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 NAVIGATION: Final = (("Deployments", "/ui"), ("Market", "/ui/market"))
 FILTERS: Final = (
     *("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit", "age"),
-    *("constraint_words", "unit_words", "place", "counted"),
+    *("constraint_words", "unit_words", "place", "counted", "moment"),
 )
+SENTENCES: Final = ("achievement", "market_words", "money", "optimum", "proof", "solve")
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "sutler-theme"
 
@@ -38,9 +42,12 @@ def environment() -> Environment:
         extensions=["jinja2.ext.do"],
     )
     for name in FILTERS:
-        made.filters[name] = getattr(wording, name)
-    made.filters.update(state=words.state, when=words.when, signed=words.signed, lines=words.lines)
-    made.globals.update(version=VERSION, asset=assets.url_of, fetch=assets.FETCH, navigation=NAVIGATION)
+        made.filters[name] = getattr(words, name)
+    made.filters.update(state=shown_as.state, when=shown_as.when, signed=shown_as.signed)
+    for name in SENTENCES:
+        made.filters[name] = getattr(plan_words, name)
+    made.globals.update(version=VERSION, asset=assets.url_of, fetch=assets.FETCH)
+    made.globals.update(navigation=NAVIGATION, colour_of=colour_of, formats=FORMATS)
     return made
 
 

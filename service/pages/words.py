@@ -1,9 +1,9 @@
-"""What templates write numbers, times and states with, beside `service/wording.py`."""
+"""What templates write numbers, times and states with, beside `service/wording/words.py`."""
 
 from datetime import UTC, datetime
 from typing import Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 STATUS_WORDS: Final = {
     "calm": ("ok", "calm"),
@@ -53,8 +53,3 @@ def when(time: datetime | None) -> Markup:
 def signed(usd: float) -> str:
     """+1.20 or -0.80."""
     return f"{usd:+,.2f}"
-
-
-def lines(text: str) -> Markup:
-    """A text whose lines stay lines."""
-    return Markup("<br>").join(escape(line) for line in text.splitlines())

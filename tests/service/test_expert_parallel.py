@@ -22,7 +22,7 @@ from sutler.service.simulation.validation import of_configurations
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
-from sutler.service.wording import layout
+from sutler.service.wording.words import layout
 from sutler.solver import solve
 from tests.service.builders import DELETE, NOW, Path, a_snapshot, an_offer, changed
 from tests.service.cli.test_estimate import run_one

@@ -19,7 +19,7 @@ from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.schemas import DeploymentResource
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans.resources import PlanJobResource
-from sutler.service.wording import moment
+from sutler.service.wording.words import moment
 
 RETRY_S: Final = 5.0  # chosen: a service that restarts is seen soon, one that is away is not pestered
 SERVES_NOTHING: Final = 409

@@ -10,7 +10,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import bar, headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
 from sutler.service.comparing.compared import value_of
@@ -21,7 +20,8 @@ from sutler.service.documents.comparison import (
     FrontierDocument,
     FrontierPoint,
 )
-from sutler.service.wording import number, objective_unit, percent, price
+from sutler.service.wording.plan_words import market_words
+from sutler.service.wording.words import number, objective_unit, percent, price
 
 NAME_AND_BAR_COLUMNS: Final = 43  # what the figures leave of 100 columns
 BAR_COLUMNS: Final = (6, 16)  # chosen: at least eighths that compare, at most what the eye needs

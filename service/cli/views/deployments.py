@@ -14,7 +14,7 @@ from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentRe
 from sutler.service.deployments.traffic.schemas import TrafficResource
 from sutler.service.deployments.watch_schema import CarryOutResource, DecisionResource, WatchResource
 from sutler.service.plans.resources import SERVES
-from sutler.service.wording import ago, contract_words, counted, machine, moment, price
+from sutler.service.wording.words import ago, contract_words, counted, machine, moment, price
 
 
 def list_view(found: Sequence[DeploymentSummary], now: datetime) -> Iterator[RenderableType]:

@@ -19,7 +19,7 @@ from sutler.service.deployments.diff.schema import (
     StoppedMachines,
 )
 from sutler.service.deployments.diff.words import named
-from sutler.service.wording import contract_words, machine, moment, percent, price
+from sutler.service.wording.words import contract_words, machine, moment, percent, price
 
 WHOLE: Final = 1 - 1e-6  # shares that miss less of it come from rounding in the solver
 MINUS: Final = "\N{MINUS SIGN}"

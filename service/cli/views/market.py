@@ -15,7 +15,7 @@ from sutler.service.market.repository import PollReport, ProviderReport
 from sutler.service.market.resources import InterruptionsPage, LastPollResource, OutlookPage
 from sutler.service.market.selection import usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
-from sutler.service.wording import age, contract_words, counted, price, span
+from sutler.service.wording.words import age, contract_words, counted, price, span
 from sutler.solver.units import SECONDS_PER_HOUR
 
 

@@ -13,7 +13,7 @@ from sutler.service.profiles.calibrating import Calibrated, serving_run
 from sutler.service.profiles.repository import Profile
 from sutler.service.profiles.runs import ProfileRun
 from sutler.service.profiles.service import Imported
-from sutler.service.wording import engine_words, number, percent
+from sutler.service.wording.words import engine_words, number, percent
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.throughput.refit import errors
 

@@ -31,7 +31,7 @@ from sutler.service.documents.plan import (
     UnfitOffer,
     ValidationDocument,
 )
-from sutler.service.wording import (
+from sutler.service.wording.words import (
     age,
     constraint_words,
     contract_words,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sutler.service.wording import number, objective_unit, percent
+from sutler.service.wording.words import number, objective_unit, percent
 from sutler.solver.problem import ObjectiveKind
 from sutler.solver.progress import Progress
 from sutler.solver.strategies.comparing import Ran

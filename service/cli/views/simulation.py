@@ -16,7 +16,7 @@ from sutler.service.simulation.schemas import (
     SimulationResource,
     TrafficResource,
 )
-from sutler.service.wording import counted, number, percent
+from sutler.service.wording.words import counted, number, percent
 
 SHOWN_PERCENTILES = ("p10", "p50", "p90", "p95", "p99", "p100")
 MOST_REPLICAS = 40  # chosen: what a screen holds

@@ -18,7 +18,7 @@ from sutler.service.deployments.traffic.schemas import (
     WorkloadTrafficResource,
 )
 from sutler.service.deployments.traffic.window import ENOUGH_REQUESTS
-from sutler.service.wording import age, ago, counted, moment, number
+from sutler.service.wording.words import age, ago, counted, moment, number
 
 MOST_URLS: Final = 3  # chosen: the first ones tell which service it is
 STATES: Final = {

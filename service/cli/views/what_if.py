@@ -8,12 +8,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sutler.service.cli.views.headline import market_words
 from sutler.service.cli.views.layout import headed, listed, section, table_of
 from sutler.service.cli.views.plan import conflicts_table
 from sutler.service.documents.plan import ConflictDocument
 from sutler.service.documents.what_if import VariantDocument, WhatIfDocument
-from sutler.service.wording import counted, fleet, number, objective_unit, percent, price
+from sutler.service.wording.plan_words import market_words
+from sutler.service.wording.words import counted, fleet, number, objective_unit, percent, price
 
 AS_IT_IS: Final = "as it is"
 HEADINGS: Final = {

@@ -8,7 +8,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.translation.to_problem import to_problem
-from sutler.service.wording import unit_words
+from sutler.service.wording.words import unit_words
 from sutler.solver import Plan, solve
 from tests.service.builders import NOW
 

@@ -14,7 +14,7 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.to_problem import to_problem
-from sutler.service.wording import layout, number, percent, span
+from sutler.service.wording.words import layout, number, percent, span
 from sutler.solver.catalog.entries import Gpu, Precision
 from sutler.solver.plan import (
     Alternative,

@@ -5,7 +5,7 @@ from rich.text import Text
 from sutler.service.cli.views.layout import headed
 from sutler.service.offline.outcome_schema import GpuShares
 from sutler.service.offline.plan_schema import OfflinePlanDocument, PlannedHardware
-from sutler.service.wording import counted, machine, number, percent, price
+from sutler.service.wording.words import counted, machine, number, percent, price
 
 COLOURS = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bold red"}
 

@@ -13,7 +13,7 @@ from sutler.service.cli.views.offline.plan import plan_view
 from sutler.service.offline.gantt import Chart, chart_of, on_one_scale
 from sutler.service.offline.outcome_schema import ComparedPlan, OfflineComparisonDocument, OfflineSimulationDocument
 from sutler.service.offline.plan_schema import OfflinePlanDocument
-from sutler.service.wording import number, percent
+from sutler.service.wording.words import number, percent
 
 BAR_COLUMNS = 8  # what the figures leave of 100 columns
 SAME_FRACTION = 0.0005  # chosen: below it, times differ by less than is shown of them

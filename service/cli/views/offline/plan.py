@@ -20,7 +20,7 @@ from sutler.service.offline.plan_schema import (
     StageModel,
 )
 from sutler.service.offline.shares import gpu_shares
-from sutler.service.wording import machine, number, percent, place, price, unit_words
+from sutler.service.wording.words import machine, number, percent, place, price, unit_words
 
 BAR_COLUMNS = 24  # chosen: what the figures beside it leave of a narrow terminal
 

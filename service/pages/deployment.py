@@ -1,0 +1,240 @@
+"""One deployment: what runs, why, and what next; and the two things to do about it: carry out, and replan."""
+
+import asyncio
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal, cast
+
+import yaml
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import RedirectResponse, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sutler.service.db.asynchronous import reading
+from sutler.service.deployments import service as deployments
+from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.diff.service import diff_of
+from sutler.service.deployments.holdings import service as holdings
+from sutler.service.deployments.holdings.schemas import HoldingsResource
+from sutler.service.deployments.parameters import Name, Revision
+from sutler.service.deployments.replanning import repository as decisions
+from sutler.service.deployments.repository import Deployment
+from sutler.service.deployments.schemas import DeploymentResource
+from sutler.service.deployments.showing import resource
+from sutler.service.deployments.traffic import service as traffic
+from sutler.service.deployments.traffic.schemas import TrafficResource
+from sutler.service.deployments.watch_schema import DecisionResource
+from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.plan import PlanDocument
+from sutler.service.documents.problem_parts import SloDocument
+from sutler.service.export import FORMATS, Exported, ExportFormat, exported
+from sutler.service.pages.fleet import machines_of, routes_of
+from sutler.service.pages.forms import Fields
+from sutler.service.pages.rendering import rendered
+from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.plans.plan_responses import page_of
+from sutler.service.plans.repository import PLANS, PlanRecord
+from sutler.service.plans.resources import SERVES, PlanSummary
+from sutler.service.web.errors import ConflictError, NotFoundError
+from sutler.service.web.state import Service, Services
+
+router = APIRouter(prefix="/deployments", route_class=Page, include_in_schema=False)
+LISTED: Final = 30  # chosen: of revisions and decisions; the API has all
+Done = Literal["", "replanning", "carried-out"]
+
+
+@router.get("/{name}")
+async def show_deployment(
+    request: Request, services: Service, looking: Looking, name: Name, done: Annotated[Done, Query()] = ""
+) -> Response:
+    """The page."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        shown = await resource(connection, deployment, services.now())
+        newest = await _newest(connection, deployment)
+        listed = await PLANS.page(connection, limit=LISTED, deployment_id=deployment.id)
+        decided = await decisions.decisions(connection, deployment.id, limit=LISTED, before=None)
+        seen = await traffic.traffic(connection, deployment, now=services.now())
+    held = await holdings.shown(services, name)
+    plan = await _document(newest, shown)
+    serves = plan is not None and plan.status in SERVES
+    diff = await _to_do(services, shown, serves=serves)
+    return rendered(
+        request,
+        "deployment.html",
+        session=looking,
+        deployment=shown,
+        plan=plan,
+        serves=serves,
+        machines=machines_of(plan, held.missing if held.reported else ()) if plan else (),
+        routes=routes_of(plan) if plan else (),
+        bands=_bands(plan) if plan else {},
+        limits=list(limits_of(plan, seen)) if plan else (),
+        traffic=seen,
+        holdings=held,
+        diff=diff,
+        timeline=timeline_of(page_of(listed, LISTED).items, decided),
+        done=done,
+    )
+
+
+async def _newest(connection: AsyncConnection, deployment: Deployment) -> PlanRecord | None:
+    """The plan that holds, or, where none does, the newest one."""
+    if deployment.plan_id is not None:
+        return await PLANS.find(connection, deployment.plan_id)
+    found = await PLANS.page(connection, limit=1, deployment_id=deployment.id)
+    return found[0] if found else None
+
+
+async def _document(record: PlanRecord | None, shown: DeploymentResource) -> PlanDocument | None:
+    if record is None or record.document is None:
+        return None
+    return await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+
+
+async def _to_do(services: Services, shown: DeploymentResource, *, serves: bool) -> DiffDocument | None:
+    """The steps to the plan that holds, unless they are done."""
+    carried_out = shown.watch.carry_out if shown.watch else None
+    if not serves or shown.plan is None or (carried_out is not None and carried_out.state == "met"):
+        return None
+    text = await diff_of(services, shown.name, shown.plan.revision)
+    return await asyncio.to_thread(DiffDocument.model_validate_json, text)
+
+
+def limits_of(plan: PlanDocument, seen: TrafficResource) -> Iterator[dict[str, Any]]:
+    """Each latency limit, and, where a feed tells it, how the requests keep it."""
+    latencies = {model.model: model.latencies for model in seen.models}
+    for model in plan.models:
+        owners = [(model.name, model.slo), *((f"{model.name}/{w.name}", w.slo) for w in model.workloads if w.slo)]
+        for owner, slo in owners:
+            for key, limit_s in _limits(slo):
+                seen_s = latencies.get(model.name, {}).get(key) if owner == model.name else None
+                yield {"owner": owner, "limit": key, "limit_s": limit_s, "seen_s": seen_s}
+
+
+def _limits(slo: SloDocument | None) -> Iterator[tuple[str, float]]:
+    for key in SloDocument.model_fields if slo else ():
+        limit_s = getattr(slo, key)
+        if limit_s is not None:
+            yield key, limit_s
+
+
+def _bands(plan: PlanDocument) -> dict[str, tuple[float, float]]:
+    """How far off each replica's rates may be: the lowest and the highest end, as a multiple of the rate."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in plan.evidence:
+        if one.rps > 0:
+            low, high = found.get(one.replica, (1.0, 1.0))
+            found[one.replica] = min(low, one.low_rps / one.rps), max(high, one.high_rps / one.rps)
+    return found
+
+
+def timeline_of(plans: list[PlanSummary], decided: list[DecisionResource]) -> list[dict[str, Any]]:
+    """Revisions and decisions by time, the newest first; a decision that issued a revision stands with it."""
+    by_revision: dict[int | None, DecisionResource] = {one.revision: one for one in decided if one.revision}
+    found: list[dict[str, Any]] = [
+        {"at": plan.finished_at or plan.created_at, "plan": plan, "decision": by_revision.get(plan.revision)}
+        for plan in plans
+    ]
+    issued = {plan.revision for plan in plans}
+    found += [{"at": one.at, "plan": None, "decision": one} for one in decided if one.revision not in issued]
+    return sorted(found, key=lambda one: one["at"], reverse=True)[:LISTED]
+
+
+@router.post("/{name}/replan")
+async def replan(services: Service, acting: Planning, name: Name) -> Response:
+    """Has a plan made, now; while one is being made, that is the one."""
+    await deployments.replan(services, name, acting.caller)
+    return RedirectResponse(f"/ui/deployments/{name}?done=replanning", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/{name}/carry-out")
+async def show_carry_out(request: Request, services: Service, looking: Looking, name: Name) -> Response:
+    """What would be stored as rented, before it is."""
+    held = await holdings.shown(services, name)
+    return await _carry_out_page(request, services, looking, name, held)
+
+
+async def _carry_out_page(
+    request: Request, services: Services, looking: Looking, name: str, held: HoldingsResource
+) -> Response:
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        record = await _newest(connection, deployment)
+    if record is None or record.document is None or held.revision is None:
+        raise ConflictError(f"{name} has no plan that serves, so there is nothing to carry out: replan it")
+    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    return rendered(request, "carry_out.html", session=looking, name=name, plan=plan, holdings=held)
+
+
+@router.post("/{name}/carry-out")
+async def carry_out(services: Service, acting: Planning, fields: Fields, name: Name) -> Response:
+    """Stores that the plan that was shown is carried out; another one that holds meanwhile is a conflict."""
+    revision = fields.get("revision", "")
+    if not revision.isdecimal() or len(revision) > 9:
+        raise DocumentError.of("revision", "is a number: load the page again", value=revision[:20])
+    await holdings.acknowledge(services, name, int(revision), acting.caller)
+    return RedirectResponse(f"/ui/deployments/{name}?done=carried-out", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/{name}/revisions/{revision}")
+async def show_revision(
+    request: Request, services: Service, looking: Looking, name: Name, revision: Revision
+) -> Response:
+    """What a revision changed, why, and what else was considered."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        record = await deployments.plan_of(connection, deployment, revision)
+        decided = await decisions.decisions(connection, deployment.id, limit=200, before=None)
+    if record.document is None:
+        raise NotFoundError(f"revision {revision} of {name} is {record.status}: it has no plan to show")
+    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    diff = None
+    if plan.status in SERVES:
+        text = await diff_of(services, name, revision)
+        diff = await asyncio.to_thread(DiffDocument.model_validate_json, text)
+    return rendered(
+        request,
+        "revision.html",
+        session=looking,
+        name=name,
+        record=record,
+        plan=plan,
+        diff=diff,
+        decision=next((one for one in decided if one.revision == revision), None),
+    )
+
+
+@router.get("/{name}/revisions/{revision}/files/{file}")
+async def get_file(services: Service, _looking: Looking, name: Name, revision: Revision, file: str) -> Response:
+    """The plan, its diff, or how to run it, to keep: as the API gives them."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        record = await deployments.plan_of(connection, deployment, revision)
+    if file == "diff":
+        return _download(await diff_of(services, name, revision), "application/json", f"{name}-{revision}-diff.json")
+    if record.document is None or file not in ("plan", *FORMATS):
+        raise NotFoundError(f"there is no {file!r} of revision {revision}: plan, diff, {', '.join(FORMATS)}")
+    if file == "plan":
+        return _download(record.document, "application/json", f"{name}-{revision}.json")
+    made = await asyncio.to_thread(_exported, record.document, cast(ExportFormat, file))
+    return _download(made.content, made.media_type, made.filename)
+
+
+def _exported(document: str, format: ExportFormat) -> Exported:
+    return exported(PlanDocument.model_validate_json(document), format)
+
+
+def _download(text: str, media_type: str, filename: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Cache-Control": "no-store"}
+    return Response(text, media_type=media_type, headers=headers)
+
+
+@router.get("/{name}/problem")
+async def show_problem(request: Request, services: Service, looking: Looking, name: Name) -> Response:
+    """The problem and the policy, as they were given."""
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+    given = {"name": name, "problem": deployment.problem, "policy": deployment.policy}
+    text = str(yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=110))
+    return rendered(request, "problem.html", session=looking, deployment=deployment, text=text)

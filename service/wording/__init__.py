@@ -1,0 +1,1 @@
+"""Numbers, layouts and plans in words, for tables of the command line and for pages."""
