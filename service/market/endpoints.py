@@ -6,17 +6,20 @@ Reading a market makes thousands of documents: these endpoints run in threads, b
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
+from sutler.service.market.listing import ORDERS, listed
 from sutler.service.market.repository import ProviderReport
 from sutler.service.market.resources import (
     HistoryResource,
     InterruptionsPage,
     OffersPage,
     OutlookPage,
+    PollResource,
     ProviderResource,
 )
 from sutler.service.market.selection import (
@@ -30,9 +33,9 @@ from sutler.service.market.selection import (
 from sutler.service.market.service import MarketService
 from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
-from sutler.service.web.paging import Cursor, Page, bad_cursor, decode_cursor, encode_cursor
+from sutler.service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
+from sutler.service.web.state import Service, Services
 
 router = APIRouter(prefix="/v1", tags=["market"])
 
@@ -46,13 +49,24 @@ MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question 
 MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
 
 
+class HistorySeries(BaseModel):
+    """Samples of one GPU."""
+
+    gpu: str
+    """Its slug."""
+    items: list[HistoryResource]
+    """By time."""
+
+
 class HistoryPage(Page[HistoryResource]):
     """Samples of the market over time."""
 
     gpu: str
-    """Slug of the GPU."""
+    """Slug of the GPU, the first that was asked for, whose samples are the `items`."""
     contract: str
     """The contract that was asked for."""
+    series: list[HistorySeries] = Field(default_factory=list)
+    """Where several GPUs were asked for: the samples of each."""
 
 
 @router.get("/offers", responses=responses(401, 403, 422, 429, 503))
@@ -66,11 +80,16 @@ def list_offers(
     max_usd_per_gpu_hour: Annotated[float | None, Query(gt=0, le=1e7, allow_inf_nan=False)] = None,
     max_age_s: Annotated[float | None, Query(gt=0, le=1e9, allow_inf_nan=False)] = None,
     list_prices: Annotated[bool, Query(description="Also prices with nothing known to be for rent.")] = False,
+    q: Annotated[str, Query(max_length=200, description="Words, all of which name the offer.")] = "",
+    sort: Annotated[str, Query(max_length=40, description=f"{', '.join(ORDERS)}; the largest first: `-gpus`.")] = (
+        "usd_per_gpu_hour"
+    ),
+    facets: Annotated[bool, Query(description="Also count offers by GPU, cloud, region and contract.")] = False,
     as_of: AsOf = None,
     limit: Annotated[int, Query(ge=1, le=MOST_OFFERS)] = 100,
     cursor: Cursor = None,
 ) -> OffersPage:
-    """What is for rent, now or at any past time; the cheapest GPU-hour first."""
+    """What is for rent, now or at any past time; the cheapest GPU-hour first unless `sort` says otherwise."""
     wanted = OfferFilter(
         gpus=gpu,
         providers=provider,
@@ -82,12 +101,13 @@ def list_offers(
     )
     at = None if as_of is None else instant(as_of, field="as_of", now=services.now())
     at, position = _where(cursor, at)
-    market = wanted.of_market(services.part(MarketService).read(as_of=at, providers=wanted.providers))
-    kept = market.offers[position : position + limit]
+    market = services.part(MarketService).read(as_of=at, providers=() if facets else wanted.providers)
+    found = listed(market, wanted, words=q, order=sort, facets=facets)
+    total, kept = len(found.offers), found.offers[position : position + limit]
     following = position + len(kept)
-    more = following < len(market.offers)
-    following_cursor = encode_cursor(market.taken_at.isoformat(), following) if more else None
-    return OffersPage(taken_at=market.taken_at, items=list(kept), next=following_cursor)
+    following_cursor = encode_cursor(market.taken_at.isoformat(), following) if following < total else None
+    counts = {name: dict(values) for name, values in found.facets.items()}
+    return OffersPage(taken_at=market.taken_at, items=list(kept), next=following_cursor, total=total, facets=counts)
 
 
 def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, int]:
@@ -108,26 +128,29 @@ def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, in
 def get_history(
     services: Service,
     _reader: Reader,
-    gpu: Annotated[Word, Query(description="Slug or a usual spelling.")],
+    gpu: Annotated[list[Word], Query(min_length=1, max_length=12, description="Slugs or usual spellings.")],
     contract: Word = "on_demand",
     provider: Annotated[list[Word], Query(max_length=50)] = [],  # noqa: B006
     since: Annotated[str, Query(max_length=40)] = "1d",
     until: Annotated[str | None, Query(max_length=40)] = None,
     points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 60,
 ) -> HistoryPage:
-    """How many GPUs of a type were for rent, and at which price, over time."""
+    """How many GPUs of a type, or of several, were for rent, and at which price, over time."""
     now = services.now()
-    slug, wanted = gpu_slug(gpu), contract_named(contract)
-    found = services.part(MarketService).history(
-        slug,
-        contract=wanted,
-        since=instant(since, field="since", now=now),
-        until=now if until is None else instant(until, field="until", now=now),
-        points=points,
-        providers=provider_names(provider),
-    )
-    items = [mapped(HistoryResource, point) for point in found]
-    return HistoryPage(gpu=slug, contract=wanted, items=items, next=None)
+    begin = instant(since, field="since", now=now)
+    end = now if until is None else instant(until, field="until", now=now)
+    wanted, names = contract_named(contract), provider_names(provider)
+    series = [
+        HistorySeries(gpu=slug, items=[mapped(HistoryResource, point) for point in found])
+        for slug in dict.fromkeys(map(gpu_slug, gpu))
+        for found in [
+            services.part(MarketService).history(
+                slug, contract=wanted, since=begin, until=end, points=points, providers=names
+            )
+        ]
+    ]
+    several = series if len(series) > 1 else []
+    return HistoryPage(gpu=series[0].gpu, contract=wanted, items=series[0].items, next=None, series=several)
 
 
 @router.get("/offers/outlook", responses=responses(401, 403, 422, 429, 503))
@@ -162,9 +185,39 @@ def get_interruptions(
 @router.get("/providers", responses=responses(401, 403, 422, 429, 503))
 def list_providers(services: Service, _reader: Reader) -> Page[ProviderResource]:
     """Each cloud that is set up: its last poll, how old its market is, when it is due."""
+    return Page(items=provider_resources(services), next=None)
+
+
+def provider_resources(services: Services) -> list[ProviderResource]:
+    """The same, for pages."""
     now = services.now()
-    reports = services.part(MarketService).provider_reports()
-    return Page(items=[_provider(report, now) for report in reports], next=None)
+    return [_provider(report, now) for report in services.part(MarketService).provider_reports()]
+
+
+@router.get("/providers/{name}/polls", responses=responses(401, 403, 404, 422, 429, 503))
+def list_polls(
+    services: Service,
+    _reader: Reader,
+    name: Annotated[str, Path(max_length=100)],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[PollResource]:
+    """The polls of a cloud, the newest first: what was asked, and what came of it."""
+    before = None if cursor is None else _instant_in(cursor)
+    found = services.part(MarketService).polls(name, limit=limit + 1, before=before)
+    following = encode_cursor(found[limit - 1].at.isoformat()) if len(found) > limit else None
+    return Page(items=found[:limit], next=following)
+
+
+def _instant_in(cursor: str) -> datetime:
+    """Of the last poll of the page before; no two polls of a cloud take effect at the same instant."""
+    try:
+        found = datetime.fromisoformat(decode_cursor(cursor, parts=1)[0])
+    except ValueError:
+        raise bad_cursor() from None
+    if found.tzinfo is None:
+        raise bad_cursor()
+    return found
 
 
 def _provider(report: ProviderReport, now: datetime) -> ProviderResource:

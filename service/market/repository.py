@@ -17,7 +17,7 @@ from sutler.adapters.base import USABLE_OUTCOMES, Coverage, Offer, Poll, Rejecte
 from sutler.service.db.tables import OFFERED_AT, OfferRow, PollRow, ProviderRow, RejectedRowRow
 from sutler.service.market.backoff import NextPoll
 from sutler.service.market.changes import LONGEST_RAW_CHARACTERS, Changes, OpenOffer, RejectedKey, rejected_by_key
-from sutler.service.market.resources import LastPollResource
+from sutler.service.market.resources import LastPollResource, PollResource
 
 POLLS_LOOKED_BACK: Final = 20  # chosen: usually all feeds are in them; `earlier_coverage` asks further back
 LONGEST_LOOK_BACK: Final = timedelta(days=7)  # chosen: an offer that no poll spoke of for a week is as old as its row
@@ -284,6 +284,19 @@ def _last_poll(connection: Connection, provider_id: int) -> LastPollResource | N
     polls = select(*columns).where(PollRow.provider_id == provider_id).order_by(PollRow.at.desc()).limit(1)
     row = connection.execute(polls).one_or_none()
     return None if row is None else LastPollResource(**row._mapping)
+
+
+def polls_of(
+    connection: Connection, name: str, *, limit: int, before: datetime | None = None
+) -> list[PollResource] | None:
+    """The newest first, those before that instant; None where there is no such provider."""
+    provider_id = connection.scalar(select(ProviderRow.id).where(ProviderRow.name == name))
+    if provider_id is None:
+        return None
+    columns = [getattr(PollRow, name) for name in PollResource.model_fields]
+    polls = select(*columns).where(PollRow.provider_id == provider_id).order_by(PollRow.at.desc()).limit(limit)
+    rows = connection.execute(polls if before is None else polls.where(PollRow.at < before))
+    return [PollResource(**row._mapping) for row in rows]
 
 
 def _last_seen_at(connection: Connection, provider_id: int) -> datetime | None:

@@ -2,14 +2,17 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from sutler.service.documents.market import OfferDocument
 from sutler.service.web.resource import Resource
 
 
 class OffersPage(BaseModel):
-    """Offers, the cheapest GPU-hour first. All pages of a list show the market at the same instant."""
+    """Offers, the cheapest GPU-hour first unless `sort` says otherwise. All pages of a list show the market at the
+    same instant."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     taken_at: datetime
     """The instant that is shown."""
@@ -17,6 +20,11 @@ class OffersPage(BaseModel):
     """The offers."""
     next: str | None
     """`cursor` of the next page; null at the end."""
+    total: int = 0
+    """Offers on all pages."""
+    facets: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """With `facets`: of `gpu`, `provider`, `region` (the part before the first hyphen; `?`: not said) and `contract`,
+    how many offers there are of each value, the most first, if only that filter were left out."""
 
 
 class HistoryResource(Resource):
@@ -144,6 +152,23 @@ class LastPollResource(Resource):
     """When the cloud asked to be polled next."""
     detail: str
     """What went wrong, if anything."""
+
+
+class PollResource(LastPollResource):
+    """One poll of a cloud."""
+
+    at: datetime
+    """When it took effect: `ended_at`, unless the clock had been set back."""
+    seconds: float
+    """How long it took."""
+    http_status: int | None
+    """Of the answer that ended it; null: there was none."""
+    requests: int
+    """Requests that it made."""
+    opened: int
+    """Offers that were new or had changed."""
+    closed: int
+    """Offers that were gone or had changed."""
 
 
 class ProviderResource(Resource):

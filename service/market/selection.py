@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from sutler.adapters.base import Contract
 from sutler.adapters.gpu_names import known_gpus
@@ -52,6 +52,11 @@ class OfferFilter:
         wanted = [offer for offer in market.offers if self._wants(offer, market.taken_at)]
         wanted.sort(key=lambda offer: (usd_per_gpu_hour(offer), offer.key))
         return replace(market, offers=tuple(wanted))
+
+    def without(self, field: str) -> "OfferFilter":
+        """The same, but for one of its collections, which then wants all."""
+        free: dict[str, Any] = {field: ()}
+        return replace(self, **free)
 
     def _wants(self, offer: OfferDocument, at: datetime) -> bool:
         age_s = (at - (offer.observed_at or at)).total_seconds()

@@ -19,7 +19,8 @@ from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_his
 from sutler.service.market.interruptions import interruptions_at
 from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
-from sutler.service.market.repository import PollReport, ProviderReport, provider_reports
+from sutler.service.market.repository import PollReport, ProviderReport, polls_of, provider_reports
+from sutler.service.market.resources import PollResource
 from sutler.service.market.retention import Pruned, prune
 from sutler.service.market.selection import provider_names
 from sutler.service.market.snapshot import read_market
@@ -27,6 +28,7 @@ from sutler.service.settings import WITHHELD, MarketSettings
 from sutler.service.translation.spares import with_chances
 from sutler.service.translation.stored_market import StoredMarket
 from sutler.service.translation.to_problem import Translation
+from sutler.service.web.errors import NotFoundError
 from sutler.solver.outlook.interruptions import LearntRate
 
 MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the processor
@@ -143,6 +145,14 @@ class MarketService:
         known = {report.provider for report in found}
         unasked = [name for name in self.settings.providers if name not in known]
         return [*found, *(ProviderReport(name, None, None, None, 0, 0) for name in unasked)]
+
+    def polls(self, name: str, *, limit: int, before: datetime | None = None) -> list[PollResource]:
+        """The polls of a cloud, the newest first. Raises NotFoundError for one that is neither known nor set up."""
+        with connected(self.engine) as connection:
+            found = polls_of(connection, name, limit=limit, before=before)
+        if found is None and name not in self.settings.providers:
+            raise NotFoundError(f"there is no cloud {name!r}: GET /v1/providers lists those that are set up")
+        return found or []
 
     def prune(self, history_days: float) -> Pruned:
         """Rolls up and deletes what ended more than `history_days` ago. Raises DatabaseError."""

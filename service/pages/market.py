@@ -1,0 +1,245 @@
+"""The market: what is for rent, at what price, how that moved, and whether the clouds still tell."""
+
+import asyncio
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from sutler.service.db.asynchronous import reading
+from sutler.service.deployments import repository
+from sutler.service.documents.fields import PRINTABLE
+from sutler.service.documents.market import OfferDocument
+from sutler.service.market.endpoints import provider_resources
+from sutler.service.market.history import HistoryPoint
+from sutler.service.market.listing import ORDERS, Listing, listed
+from sutler.service.market.selection import OfferFilter, instant, usd_per_gpu_hour
+from sutler.service.market.service import MarketService
+from sutler.service.pages.fleet import colour_of
+from sutler.service.pages.rendering import rendered, with_query
+from sutler.service.pages.route import Looking, Page
+from sutler.service.translation.stored_market import StoredMarket
+from sutler.service.web.state import Service, Services
+
+router = APIRouter(prefix="/market", route_class=Page, include_in_schema=False)
+ROWS: Final = 200  # of a page of the table
+MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen any
+POINTS: Final = 49  # chosen: half an hour apart over a day
+PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
+Words = Annotated[str, Query(max_length=200, pattern=f"({PRINTABLE})?")]
+Choice = Annotated[str, Query(max_length=200)]
+RANGES: Final = ("6h", "24h", "7d", "30d")
+
+
+@router.get("")
+async def show_market(
+    request: Request,
+    services: Service,
+    looking: Looking,
+    q: Choice = "",
+    gpu: Choice = "",
+    provider: Choice = "",
+    region: Choice = "",
+    contract: Choice = "",
+    sort: Choice = "usd_per_gpu_hour",
+    list_prices: bool = False,
+    as_of: Choice = "",
+    begin: Annotated[int, Query(alias="from", ge=0, le=10_000_000)] = 0,
+) -> Response:
+    """The page, 200 offers of it at a time."""
+    wanted = _filter(gpu, provider, region, contract, list_prices=list_prices)
+    market, found = await asyncio.to_thread(_listed, services, wanted, q, sort, as_of)
+    providers = await asyncio.to_thread(provider_resources, services)
+    chosen = {"gpu": gpu, "provider": provider, "region": region, "contract": contract}
+    rows, total = found.offers[begin : begin + ROWS], len(found.offers)
+    return rendered(
+        request,
+        "market.html",
+        session=looking,
+        rows=rows,
+        begin=begin,
+        total=total,
+        everything=len(market.offers),
+        taken_at=market.taken_at,
+        facets=found.facets,
+        chosen=chosen,
+        q=q,
+        sort=sort,
+        orders=_orders(request, sort),
+        as_of=as_of,
+        list_prices=list_prices,
+        per_gpu={offer.key: usd_per_gpu_hour(offer) for offer in rows},
+        rented_by=await rented_by(services),
+        providers=providers,
+        before=with_query(request, **{"from": str(max(0, begin - ROWS)) if begin > ROWS else None}),
+        after=with_query(request, **{"from": str(begin + ROWS)}) if begin + ROWS < total else None,
+        csv=with_query(request, **{"from": None}).replace("/ui/market", "/ui/market/offers.csv", 1),
+        lines=lines_for(found, gpu),
+    )
+
+
+def _filter(gpu: str, provider: str, region: str, contract: str, *, list_prices: bool) -> OfferFilter:
+    return OfferFilter(
+        gpus=[gpu] if gpu else [],
+        providers=[provider] if provider else [],
+        regions=[region] if region else [],
+        contracts=[contract] if contract else [],
+        most_usd_per_gpu_hour=None,
+        max_age_s=None,
+        list_prices=list_prices,
+    )
+
+
+def _listed(
+    services: Services, wanted: OfferFilter, words: str, order: str, as_of: str
+) -> tuple[StoredMarket, Listing]:
+    at = instant(as_of, field="as_of", now=services.now()) if as_of else None
+    market = services.part(MarketService).read(as_of=at)
+    return market, listed(market, wanted, words=words, order=order, facets=True)
+
+
+def _orders(request: Request, sort: str) -> Mapping[str, tuple[str, str]]:
+    """By column: where a click on its heading leads, and how it is sorted now."""
+    found = {}
+    for name in ORDERS:
+        is_up, is_down = sort == name, sort == f"-{name}"
+        address = with_query(request, sort=f"-{name}" if is_up else name, **{"from": None})
+        found[name] = (address, "ascending" if is_up else "descending" if is_down else "none")
+    return found
+
+
+async def rented_by(services: Services) -> Mapping[tuple[str, str, str], Sequence[str]]:
+    """By offer: the deployments whose plans rent it."""
+    async with reading(services.engine) as connection:
+        every = await repository.page(connection, limit=1_000)
+    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for one in every:
+        for rental in one.rentals or ():
+            found[rental["provider"], rental["offer_id"], rental["contract"]].append(one.deployment.name)
+    return {key: tuple(dict.fromkeys(names)) for key, names in found.items()}
+
+
+def lines_for(found: Listing, gpu: str) -> list[str]:
+    """GPUs for a chart: the one that was chosen, else those with the most offers."""
+    return [gpu] if gpu else list(found.facets.get("gpu", {}))[:MOST_LINES]
+
+
+@router.get("/history")
+async def show_history(
+    request: Request,
+    services: Service,
+    looking: Looking,
+    gpu: Annotated[list[str], Query(max_length=12)] = [],  # noqa: B006
+    contract: Choice = "",
+    since: Choice = "24h",
+) -> Response:
+    """Price and supply over time, as charts and as tables."""
+    now = services.now()
+    begin = instant(since, field="since", now=now)
+    series = await asyncio.to_thread(_history, services, gpu, contract or "on_demand", begin, now)
+    return rendered(
+        request,
+        "history.html",
+        session=looking,
+        gpus=gpu,
+        contract=contract or "on_demand",
+        since=since,
+        ranges={choice: with_query(request, since=choice) for choice in RANGES},
+        charts=[
+            ("Least $/GPU·h", chart(series, "least_usd_per_gpu_hour"), rows(series, "least_usd_per_gpu_hour")),
+            ("GPUs for rent", chart(series, "gpus"), rows(series, "gpus")),
+        ],
+    )
+
+
+Series = Mapping[str, Sequence[HistoryPoint]]
+
+
+def _history(services: Services, gpus: Sequence[str], contract: str, since: datetime, until: datetime) -> Series:
+    market = services.part(MarketService)
+    step = (until - since) / (POINTS - 1)
+    rounded = until - timedelta(seconds=until.timestamp() % max(60.0, step.total_seconds() / 4))
+    begin = rounded - (until - since)
+    return {
+        gpu: market.history(gpu, contract=contract, since=begin, until=rounded, points=POINTS)
+        for gpu in dict.fromkeys(gpus)
+    }
+
+
+def chart(series: Series, field: str) -> dict[str, Any]:
+    """An option of ECharts: a line for each GPU, with gaps where nobody had looked."""
+    return {
+        "color": [PALETTE[colour_of(gpu)] for gpu in series],
+        "aria": {"enabled": False},
+        "tooltip": {"trigger": "axis", "renderMode": "richText"},
+        "legend": {"type": "scroll"},
+        "grid": {"left": 50, "right": 15, "top": 36, "bottom": 28},
+        "xAxis": {"type": "time"},
+        "yAxis": {"type": "value", "scale": field != "gpus"},
+        "series": [
+            {
+                "name": gpu,
+                "type": "line",
+                "showSymbol": False,
+                "connectNulls": False,
+                "data": [[f"{point.at:%Y-%m-%dT%H:%M:%SZ}", getattr(point, field)] for point in points],
+            }
+            for gpu, points in series.items()
+        ],
+    }
+
+
+def rows(series: Series, field: str) -> list[list[Any]]:
+    """The same numbers for a table, an instant a line."""
+    instants = [point.at for point in next(iter(series.values()), ())]
+    return [
+        [f"{at:%Y-%m-%d %H:%M}", *(getattr(points[i], field) for points in series.values())]
+        for i, at in enumerate(instants)
+    ]
+
+
+@router.get("/offers.csv")
+async def get_csv(
+    services: Service,
+    _looking: Looking,
+    q: Choice = "",
+    gpu: Choice = "",
+    provider: Choice = "",
+    region: Choice = "",
+    contract: Choice = "",
+    sort: Choice = "usd_per_gpu_hour",
+    list_prices: bool = False,
+    as_of: Choice = "",
+) -> Response:
+    """All offers that the page would show, as a table for other programs."""
+    wanted = _filter(gpu, provider, region, contract, list_prices=list_prices)
+    _, found = await asyncio.to_thread(_listed, services, wanted, q, sort, as_of)
+    text = await asyncio.to_thread(_csv, found.offers)
+    headers = {"Content-Disposition": 'attachment; filename="offers.csv"', "Cache-Control": "no-store"}
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _csv(offers: Sequence[OfferDocument]) -> str:
+    columns = tuple(OfferDocument.model_fields)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows([_cell(getattr(offer, name)) for name in columns] for offer in offers)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Names are clouds' own: what a spreadsheet would take for a formula is marked as text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
+@router.get("/clouds/{name}")
+async def show_polls(request: Request, services: Service, looking: Looking, name: str) -> Response:
+    """How the polls of a cloud went."""
+    found = await asyncio.to_thread(services.part(MarketService).polls, name, limit=100)
+    return rendered(request, "polls.html", session=looking, name=name, polls=found)
