@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -13,7 +13,6 @@ from fastapi.responses import Response
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository
-from sutler.service.documents.fields import PRINTABLE
 from sutler.service.documents.market import OfferDocument
 from sutler.service.market.endpoints import provider_resources
 from sutler.service.market.history import HistoryPoint
@@ -31,7 +30,8 @@ ROWS: Final = 200  # of a page of the table
 MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen any
 POINTS: Final = 49  # chosen: half an hour apart over a day
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
-Words = Annotated[str, Query(max_length=200, pattern=f"({PRINTABLE})?")]
+DASHES: Final = ("solid", "dashed", "dotted")
+LEAST_LINE: Final = 4  # points that are shown as points
 Choice = Annotated[str, Query(max_length=200)]
 RANGES: Final = ("6h", "24h", "7d", "30d")
 
@@ -173,11 +173,16 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
 
 def chart(series: Series, field: str) -> dict[str, Any]:
     """An option of ECharts: a line for each GPU, with gaps where nobody had looked."""
+    seen: Counter[int] = Counter()
+    dashes = []
+    for gpu in series:  # GPUs that share a colour differ by their dashes
+        dashes.append(DASHES[seen[colour_of(gpu)] % len(DASHES)])
+        seen[colour_of(gpu)] += 1
     return {
         "color": [PALETTE[colour_of(gpu)] for gpu in series],
         "aria": {"enabled": False},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"type": "scroll"},
+        "legend": {"type": "scroll", "top": 0},
         "grid": {"left": 50, "right": 15, "top": 36, "bottom": 28},
         "xAxis": {"type": "time"},
         "yAxis": {"type": "value", "scale": field != "gpus"},
@@ -185,11 +190,12 @@ def chart(series: Series, field: str) -> dict[str, Any]:
             {
                 "name": gpu,
                 "type": "line",
-                "showSymbol": False,
+                "showSymbol": sum(getattr(point, field) is not None for point in points) < LEAST_LINE,
+                "lineStyle": {"type": dash},
                 "connectNulls": False,
                 "data": [[f"{point.at:%Y-%m-%dT%H:%M:%SZ}", getattr(point, field)] for point in points],
             }
-            for gpu, points in series.items()
+            for (gpu, points), dash in zip(series.items(), dashes, strict=True)
         ],
     }
 

@@ -98,7 +98,7 @@ def needs_of(deployment: DeploymentSummary) -> Iterator[Need]:
         yield Need(name, 0, "has no plan, and none is being made")
     if plan is not None and plan.status not in SERVES:
         yield Need(name, 0, f"its plan is {plan.status}: nothing is served")
-    if watch is None or plan is None:
+    if watch is None or plan is None or plan.status not in SERVES:
         return
     if watch.status == "short":
         yield Need(name, 1, f"falls short: {watch.detail}")
