@@ -5,7 +5,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from sutler.service.pages import assets, deployment, market, overview, signing_in
+from sutler.service.pages import assets, deployment, market, overview, signing_in, what_if
 from sutler.service.pages.route import Looking, Page
 from sutler.service.web.errors import NotFoundError
 
@@ -25,5 +25,6 @@ async def there_is_no_such_page(request: Request, _looking: Looking, path: str) 
     raise NotFoundError(f"there is no page {path!r}: the links above lead to all of them")
 
 
-for pages in (assets.router, signing_in.router, overview.router, deployment.router, market.router, _rest):
-    router.include_router(pages, prefix="/ui")
+PAGES = (assets, signing_in, overview, deployment, market, what_if)
+for each in (*(page.router for page in PAGES), _rest):
+    router.include_router(each, prefix="/ui")
