@@ -20,7 +20,13 @@ from sutler.service.wording import plan_words, words
 from sutler.solver.version import VERSION
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-NAVIGATION: Final = (("Deployments", "/ui"), ("What if", "/ui/what-if"), ("Market", "/ui/market"))
+NAVIGATION: Final = (
+    ("Deployments", "/ui"),
+    ("What if", "/ui/what-if"),
+    ("Market", "/ui/market"),
+    ("Simulation", "/ui/simulation"),
+    ("Report", "/ui/report"),
+)
 FILTERS: Final = (
     *("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit", "age"),
     *("constraint_words", "unit_words", "place", "counted", "moment"),

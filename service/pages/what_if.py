@@ -15,7 +15,6 @@ from sutler.service.deployments import repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.repository import Listed
 from sutler.service.documents.changes import Changes
-from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.problem import LOADS
 from sutler.service.documents.studies import WhatIfQuestion
 from sutler.service.documents.validation import validate
@@ -24,6 +23,7 @@ from sutler.service.market.selection import CONTRACTS
 from sutler.service.market.service import MarketService
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
+from sutler.service.pages.numbers import number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.studies.service import WHAT_IF
@@ -111,9 +111,9 @@ def sliders_of(base: Listed, given: Mapping[str, str]) -> Iterator[Slider]:
     stands = problem.get("budget_usd_per_hour")
     paid = base.plan.cost_usd_per_hour if base.plan else None
     most = max(4 * (stands or 0.0), 4 * (paid or 0.0), 10.0)
-    yield Slider("budget", "Budget", "$/h", 0.1, round(most, 1), 0.1, _number(given, "budget"), stands)
+    yield Slider("budget", "Budget", "$/h", 0.1, round(most, 1), 0.1, number_of(given, "budget"), stands)
     if _workloads(problem):
-        yield Slider("load", "Load", "×", 0.1, 5.0, 0.05, _number(given, "load"), 1.0)
+        yield Slider("load", "Load", "×", 0.1, 5.0, 0.05, number_of(given, "load"), 1.0)
     for key, words, unit, most in (
         ("ttft_p90_s", "First token, p90", "s", 20.0),
         ("tpot_p90_s", "Per token, p90", "s", 0.5),
@@ -121,7 +121,7 @@ def sliders_of(base: Listed, given: Mapping[str, str]) -> Iterator[Slider]:
         limits = [limit for model in problem["models"] if (limit := model.get("slo", {}).get(key)) is not None]
         stands = min(limits) if limits else None
         highest = max(most, 2 * (stands or 0))
-        yield Slider(key, words, unit, most / 100, highest, most / 200, _number(given, key), stands)
+        yield Slider(key, words, unit, most / 100, highest, most / 200, number_of(given, key), stands)
 
 
 def _workloads(problem: Mapping[str, Any]) -> list[tuple[int, int, float]]:
@@ -132,20 +132,6 @@ def _workloads(problem: Mapping[str, Any]) -> list[tuple[int, int, float]]:
         for k, workload in enumerate(model.get("workloads") or ())
         if workload.get("rate_rps")
     ]
-
-
-def _number(given: Mapping[str, str], name: str) -> float | None:
-    """What was given, if anything. Raises DocumentError."""
-    text = given.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= 1e7:
-        raise DocumentError.of(name, "must be a number above 0", value=text[:40])
-    return found
 
 
 def _names(given: Mapping[str, str], name: str) -> list[str]:
@@ -163,14 +149,14 @@ def variants_of(problem: Mapping[str, Any], given: Mapping[str, str]) -> list[Ch
 
 def changes_of(problem: Mapping[str, Any], given: Mapping[str, str]) -> Changes:
     """New values by path. Raises DocumentError."""
-    changes: dict[str, Any] = {"solver.time_limit_s": min(60.0, _number(given, "seconds") or USUAL_S)}
-    budget, load = _number(given, "budget"), _number(given, "load")
+    changes: dict[str, Any] = {"solver.time_limit_s": min(60.0, number_of(given, "seconds") or USUAL_S)}
+    budget, load = number_of(given, "budget"), number_of(given, "load")
     if budget is not None:
         changes["budget_usd_per_hour"] = budget
     if load is not None:
         changes.update(_loaded(problem, load))
     for key in ("ttft_p90_s", "tpot_p90_s"):
-        limit_s = _number(given, key)
+        limit_s = number_of(given, key)
         if limit_s is not None:
             changes[f"models.*.slo.{key}"] = limit_s
     if given.get("precision"):
@@ -187,8 +173,8 @@ def _loaded(problem: Mapping[str, Any], factor: float) -> Changes:
 
 def _swept(problem: Mapping[str, Any], given: Mapping[str, str], factor: float) -> Changes:
     if problem["objective"]["kind"] in LOADS:
-        return _loaded(problem, factor * (_number(given, "load") or 1.0))
-    budget = _number(given, "budget") or problem.get("budget_usd_per_hour")
+        return _loaded(problem, factor * (number_of(given, "load") or 1.0))
+    budget = number_of(given, "budget") or problem.get("budget_usd_per_hour")
     return {} if budget is None else {"budget_usd_per_hour": factor * budget}
 
 

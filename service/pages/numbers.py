@@ -1,0 +1,23 @@
+"""Numbers that people type into a form or an address."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sutler.service.documents.errors import DocumentError
+
+MOST: Final = 1e7
+
+
+def number_of(given: Mapping[str, str], name: str, *, least: float | None = None) -> float | None:
+    """The number of this name, None where nothing was given: at least `least`, or above 0. Raises DocumentError."""
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not (found > 0 if least is None else found >= least) or not found <= MOST:
+        bound = "above 0" if least is None else f"of at least {least:g}"
+        raise DocumentError.of(name, f"must be a number {bound}", value=text[:40])
+    return found

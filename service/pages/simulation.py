@@ -1,0 +1,137 @@
+"""Does it hold under real requests? A deployment's plan, simulated request by request, one run beside another."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from sutler.service.db.asynchronous import reading
+from sutler.service.deployments import repository
+from sutler.service.documents.studies import SimulationQuestion
+from sutler.service.documents.validation import validate
+from sutler.service.pages.asking import asked, study_of
+from sutler.service.pages.forms import Fields
+from sutler.service.pages.numbers import number_of
+from sutler.service.pages.rendering import rendered
+from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.plans.resources import SERVES
+from sutler.service.simulation.schemas import METRIC_WORDS, SimulationResource
+from sutler.service.studies.service import SIMULATION
+from sutler.service.web.state import Service
+
+router = APIRouter(prefix="/simulation", route_class=Page, include_in_schema=False)
+Words = Annotated[str, Query(max_length=300)]
+SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "scheduling", "lose")
+ROUTINGS: Final = ("round_robin", "random", "least_loaded")
+SCHEDULINGS: Final = ("chunked", "prefill_first")
+USUAL: Final = {"load_multiple": "1", "duration_s": "300", "seed": "0"}
+WIDEST: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+@router.get("")
+async def show_simulation(
+    request: Request,
+    services: Service,
+    looking: Looking,
+    deployment: Words = "",
+    study: Words = "",
+    beside: Words = "",
+) -> Response:
+    """The page."""
+    async with reading(services.engine) as connection:
+        listed = await repository.page(connection, limit=1_000)
+    names = [one.deployment.name for one in listed if one.plan and one.plan.status in SERVES]
+    found, other = await study_of(services, SIMULATION, study), await study_of(services, SIMULATION, beside)
+    runs = [(title, one.answer) for title, one in (("this run", found), ("the other", other)) if one and one.answer]
+    return rendered(
+        request,
+        "simulation.html",
+        session=looking,
+        names=names,
+        name=deployment or (names[0] if names else ""),
+        given={key: request.query_params.get(key, USUAL.get(key, "")) for key in SETTINGS},
+        routings=ROUTINGS,
+        schedulings=SCHEDULINGS,
+        study=found,
+        other=other if other and other.answer else None,
+        charts=list(charts_of(runs)) if found and found.answer else (),
+        metrics=METRIC_WORDS,
+    )
+
+
+@router.post("")
+async def ask_simulation(request: Request, services: Service, acting: Planning, fields: Fields) -> Response:
+    """Asks, in place of what this page asked before."""
+    name = fields.get("deployment", "")
+    wanted: dict[str, Any] = {"deployment": name}
+    for key in ("load_multiple", "duration_s"):
+        if (number := number_of(fields, key)) is not None:
+            wanted[key] = number
+    if (seed := number_of(fields, "seed", least=0.0)) is not None:
+        wanted["seed"] = int(seed)
+    wanted.update({key: fields[key] for key in ("routing", "scheduling", "lose") if fields.get(key)})
+    question = validate(SimulationQuestion, wanted)
+    study = await asked(request, services, SIMULATION, question, acting, instead_of=fields.get("pending", ""))
+    kept = {key: fields[key] for key in (*SETTINGS, "beside") if fields.get(key)}
+    there = urlencode({"deployment": name, **kept, "study": str(study)})
+    return RedirectResponse(f"/ui/simulation?{there}", HTTPStatus.SEE_OTHER)
+
+
+def charts_of(
+    runs: Sequence[tuple[str, SimulationResource]],
+) -> Iterator[tuple[str, dict[str, Any], list[list[Any]], list[str]]]:
+    """For each latency: how many of the requests were within how many seconds, of each model and run."""
+    for metric, words in METRIC_WORDS.items():
+        curves = list(_curves(runs, metric))
+        if curves:
+            rows = [[p, *(dict(points).get(p) for _, points in curves)] for p in _percentiles(curves)]
+            limits = {
+                limit.seconds
+                for _, run in runs
+                for one in run.models
+                for limit in one.limits
+                if limit.metric == metric
+            }
+            yield words, _option(curves, sorted(limits)), rows, ["% of requests", *(name for name, _ in curves)]
+
+
+Curve = tuple[str, list[tuple[int, float]]]
+
+
+def _curves(runs: Sequence[tuple[str, SimulationResource]], metric: str) -> Iterator[Curve]:
+    for title, run in runs:
+        for one in run.models:
+            known: Mapping[str, float | None] = getattr(one, metric).percentiles_s
+            points = [(int(name.removeprefix("p")), at_s) for name, at_s in known.items() if at_s is not None]
+            if points:
+                yield (one.model if len(runs) == 1 else f"{one.model}, {title}"), points
+
+
+def _percentiles(curves: Sequence[Curve]) -> list[int]:
+    return sorted({percentile for _, points in curves for percentile, _ in points})
+
+
+def _option(curves: Sequence[Curve], limits: Sequence[float]) -> dict[str, Any]:
+    marks = {"silent": True, "symbol": "none", "data": [{"xAxis": limit_s} for limit_s in limits]}
+    return {
+        "aria": {"enabled": False},
+        "color": list(WIDEST),
+        "tooltip": {"trigger": "item", "renderMode": "richText"},
+        "legend": {"top": 0, "type": "scroll"},
+        "grid": {"left": 45, "right": 20, "top": 36, "bottom": 40},
+        "xAxis": {"type": "log", "name": "s", "nameLocation": "middle", "nameGap": 26},
+        "yAxis": {"type": "value", "max": 100},
+        "series": [
+            {
+                "name": name,
+                "type": "line",
+                "step": "end",
+                "data": [[max(at_s, 1e-4), percentile] for percentile, at_s in points],
+                **({"markLine": marks} if place == 0 and limits else {}),
+            }
+            for place, (name, points) in enumerate(curves)
+        ],
+    }
