@@ -14,6 +14,7 @@ from sutler.service.auth.endpoints import router as audit
 from sutler.service.db.hanging import HangGuard
 from sutler.service.deployments.diff.endpoints import router as diffs
 from sutler.service.deployments.endpoints import router as deployments
+from sutler.service.deployments.history.endpoints import router as history
 from sutler.service.deployments.holdings.endpoints import router as holdings
 from sutler.service.deployments.replanning.endpoints import router as decisions
 from sutler.service.deployments.traffic.endpoints import router as traffic
@@ -38,7 +39,7 @@ from sutler.solver.version import VERSION
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
     *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic),
-    *(profiles, what_ifs, comparisons, simulations, estimates, pages),
+    *(profiles, what_ifs, comparisons, simulations, estimates, history, pages),
 )
 REFERENCE: Final = "#/components/schemas/{model}"
 DESCRIPTION: Final = """Plans which GPUs to rent, how to deploy LLMs on them and where to route each workload.

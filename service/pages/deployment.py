@@ -14,6 +14,8 @@ from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.diff.service import diff_of
+from sutler.service.deployments.history import service as history
+from sutler.service.deployments.history.endpoints import stretch
 from sutler.service.deployments.holdings import service as holdings
 from sutler.service.deployments.holdings.schemas import HoldingsResource
 from sutler.service.deployments.parameters import Name, Revision
@@ -28,9 +30,10 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem_parts import SloDocument
 from sutler.service.export import FORMATS, Exported, ExportFormat, exported
+from sutler.service.pages.charts import cost_chart, traffic_chart
 from sutler.service.pages.fleet import machines_of, routes_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.rendering import rendered
+from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.plan_responses import page_of
 from sutler.service.plans.repository import PLANS, PlanRecord
@@ -40,6 +43,8 @@ from sutler.service.web.state import Service, Services
 
 router = APIRouter(prefix="/deployments", route_class=Page, include_in_schema=False)
 LISTED: Final = 30  # chosen: of revisions and decisions; the API has all
+MOST_CHARTS: Final = 8
+RANGES: Final = ("6h", "1d", "7d", "30d")
 Done = Literal["", "replanning", "carried-out"]
 
 
@@ -139,6 +144,30 @@ def timeline_of(plans: list[PlanSummary], decided: list[DecisionResource]) -> li
     issued = {plan.revision for plan in plans}
     found += [{"at": one.at, "plan": None, "decision": one} for one in decided if one.revision not in issued]
     return sorted(found, key=lambda one: one["at"], reverse=True)[:LISTED]
+
+
+@router.get("/{name}/history")
+async def show_history(
+    request: Request,
+    services: Service,
+    looking: Looking,
+    name: Name,
+    since: Annotated[str, Query(max_length=40)] = "1d",
+) -> Response:
+    """Traffic and money over time, as charts and as tables."""
+    begin, end = stretch(services, since, None)
+    async with reading(services.engine) as connection:
+        deployment = await deployments.found(connection, name)
+        seen = await history.traffic_history(
+            connection, deployment, since=begin, until=end, points=96, now=services.now()
+        )
+        paid = await history.costs(connection, since=begin, until=end, points=97, name=name)
+    charts = [(f"Requests/s of {model.model}", *traffic_chart(model)) for model in seen.models[:MOST_CHARTS]]
+    charts.append(("$/h", *cost_chart(paid)))
+    ranges = {choice: with_query(request, since=choice) for choice in RANGES}
+    return rendered(
+        request, "deployment_history.html", session=looking, name=name, charts=charts, since=since, ranges=ranges
+    )
 
 
 @router.post("/{name}/replan")

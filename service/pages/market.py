@@ -19,6 +19,7 @@ from sutler.service.market.history import HistoryPoint
 from sutler.service.market.listing import ORDERS, Listing, listed
 from sutler.service.market.selection import OfferFilter, instant, usd_per_gpu_hour
 from sutler.service.market.service import MarketService
+from sutler.service.pages.charts import Chart, over_time
 from sutler.service.pages.fleet import colour_of
 from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page
@@ -31,7 +32,6 @@ MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen
 POINTS: Final = 49  # chosen: half an hour apart over a day
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
 DASHES: Final = ("solid", "dashed", "dotted")
-LEAST_LINE: Final = 4  # points that are shown as points
 Choice = Annotated[str, Query(max_length=200)]
 RANGES: Final = ("6h", "24h", "7d", "30d")
 
@@ -151,8 +151,8 @@ async def show_history(
         since=since,
         ranges={choice: with_query(request, since=choice) for choice in RANGES},
         charts=[
-            ("Least $/GPU·h", chart(series, "least_usd_per_gpu_hour"), rows(series, "least_usd_per_gpu_hour")),
-            ("GPUs for rent", chart(series, "gpus"), rows(series, "gpus")),
+            ("Least $/GPU·h", *chart(series, "least_usd_per_gpu_hour")),
+            ("GPUs for rent", *chart(series, "gpus")),
         ],
     )
 
@@ -171,42 +171,15 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
     }
 
 
-def chart(series: Series, field: str) -> dict[str, Any]:
-    """An option of ECharts: a line for each GPU, with gaps where nobody had looked."""
+def chart(series: Series, field: str) -> Chart:
+    """A line for each GPU in its colour; those that share one differ by their dashes."""
     seen: Counter[int] = Counter()
     dashes = []
-    for gpu in series:  # GPUs that share a colour differ by their dashes
+    for gpu in series:
         dashes.append(DASHES[seen[colour_of(gpu)] % len(DASHES)])
         seen[colour_of(gpu)] += 1
-    return {
-        "color": [PALETTE[colour_of(gpu)] for gpu in series],
-        "aria": {"enabled": False},
-        "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"type": "scroll", "top": 0},
-        "grid": {"left": 50, "right": 15, "top": 36, "bottom": 28},
-        "xAxis": {"type": "time"},
-        "yAxis": {"type": "value", "scale": field != "gpus"},
-        "series": [
-            {
-                "name": gpu,
-                "type": "line",
-                "showSymbol": sum(getattr(point, field) is not None for point in points) < LEAST_LINE,
-                "lineStyle": {"type": dash},
-                "connectNulls": False,
-                "data": [[f"{point.at:%Y-%m-%dT%H:%M:%SZ}", getattr(point, field)] for point in points],
-            }
-            for (gpu, points), dash in zip(series.items(), dashes, strict=True)
-        ],
-    }
-
-
-def rows(series: Series, field: str) -> list[list[Any]]:
-    """The same numbers for a table, an instant a line."""
-    instants = [point.at for point in next(iter(series.values()), ())]
-    return [
-        [f"{at:%Y-%m-%d %H:%M}", *(getattr(points[i], field) for points in series.values())]
-        for i, at in enumerate(instants)
-    ]
+    lines = {gpu: [(point.at, getattr(point, field)) for point in points] for gpu, points in series.items()}
+    return over_time(lines, colours=[PALETTE[colour_of(gpu)] for gpu in series], dashes=dashes)
 
 
 @router.get("/offers.csv")

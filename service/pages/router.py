@@ -5,7 +5,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from sutler.service.pages import assets, deployment, market, overview, signing_in, simulation, what_if
+from sutler.service.pages import assets, deployment, market, overview, report, signing_in, simulation, what_if
 from sutler.service.pages.route import Looking, Page
 from sutler.service.web.errors import NotFoundError
 
@@ -25,6 +25,6 @@ async def there_is_no_such_page(request: Request, _looking: Looking, path: str) 
     raise NotFoundError(f"there is no page {path!r}: the links above lead to all of them")
 
 
-PAGES = (assets, signing_in, overview, deployment, market, what_if, simulation)
+PAGES = (assets, signing_in, overview, deployment, market, what_if, simulation, report)
 for each in (*(page.router for page in PAGES), _rest):
     router.include_router(each, prefix="/ui")

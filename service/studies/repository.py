@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import StudyRow
@@ -67,5 +67,18 @@ async def remembered(
     still_true = or_(StudyRow.market_read_at.is_(None), (StudyRow.market_read_at > oldest) & ~polled_since)
     found: StudyRecord | None = await table.newest(
         connection, StudyRow.digest == order.digest, StudyRow.status == "done", still_true
+    )
+    return found
+
+
+async def first_of(
+    connection: AsyncConnection, table: PlanTable[Any], order: StudyOrder, since: datetime
+) -> StudyRecord | None:
+    """The first of the same question that was asked since then and not given up, else the newest."""
+    same = (StudyRow.digest == order.digest, StudyRow.created_at >= since)
+    ended = select(func.min(StudyRow.created_at)).where(*same, StudyRow.status.in_(("done", "queued", "running")))
+    first = await connection.scalar(ended)
+    found: StudyRecord | None = await table.newest(
+        connection, *same, *(() if first is None else (StudyRow.created_at == first,))
     )
     return found

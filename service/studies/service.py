@@ -5,8 +5,9 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -39,9 +40,9 @@ from sutler.service.plans.repository import PLANS
 from sutler.service.plans.service import over_limit
 from sutler.service.simulation.schemas import SimulationResource
 from sutler.service.studies.questions import UNEXPLAINED
-from sutler.service.studies.repository import COMPARISONS, SIMULATIONS, WHAT_IFS, StudyOrder, remembered
+from sutler.service.studies.repository import COMPARISONS, SIMULATIONS, WHAT_IFS, StudyOrder, first_of, remembered
 from sutler.service.studies.resources import StudyKind
-from sutler.service.web.caller import Caller
+from sutler.service.web.caller import CLI, Caller
 from sutler.service.web.errors import ConflictError
 from sutler.service.web.state import Services
 
@@ -181,6 +182,17 @@ COMPARISON: Final = _kind(
 SIMULATION: Final = _kind(
     "simulation", SIMULATIONS, SimulationQuestion, SimulationResource, _check_simulation, longest_s
 )
+
+
+async def first_answer(services: Services, kind: PlanKind[Any, Any], question: Any, *, since: datetime) -> Any:
+    """What became of the question when it was first asked since then, whatever has become of the market.
+
+    None where it never was. Raises NotFoundError, ConflictError.
+    """
+    resolved = await _resolved(services, question)
+    order = cast(StudyOrder, await asyncio.to_thread(kind.order, resolved, CLI))
+    async with reading(services.engine) as connection:
+        return await first_of(connection, kind.table, order, since)
 
 
 def asked_again(kind: StudyKind, asked: dict[str, Any]) -> StudyQuestion:

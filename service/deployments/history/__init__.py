@@ -1,0 +1,1 @@
+"""What deployments cost and were asked over time: from the plans, reports and traffic in the store."""
