@@ -1,13 +1,12 @@
 """Brings what browsers load with the pages into the package when it is built; all else is in pyproject.toml."""
 
-import sys
+import runpy
 from pathlib import Path
 
 from setuptools import Command, setup
 from setuptools.command.build import build
 
-sys.path.insert(0, str(Path(__file__).parent / "service" / "pages" / "libraries"))
-from fetch import fetch
+FETCH = Path(__file__).parent / "service" / "pages" / "fetch.py"
 
 
 class FetchLibraries(Command):  # type: ignore[misc]
@@ -26,7 +25,7 @@ class FetchLibraries(Command):  # type: ignore[misc]
     def run(self) -> None:
         """A checkout works without them, and its pages say so; a package without them would be broken."""
         try:
-            fetch()
+            runpy.run_path(str(FETCH))["fetch"]()
         except (OSError, RuntimeError) as error:
             if not self.editable_mode:
                 raise

@@ -23,7 +23,7 @@ FILES: Final = {
     "htmx.min.js": (HERE / "libraries/htmx.min.js", "text/javascript; charset=utf-8"),
     "echarts.min.js": (HERE / "libraries/echarts.min.js", "text/javascript; charset=utf-8"),
 }
-FETCH: Final = f"python {HERE / 'libraries/fetch.py'}"
+FETCH: Final = f"python {HERE / 'fetch.py'}"
 """The command that brings the libraries into a checkout that was not built."""
 FOREVER: Final = "public, max-age=31536000, immutable"
 router = APIRouter(include_in_schema=False)

@@ -77,6 +77,7 @@ async def show_report(
         study=study,
         comparison=comparison,
         best=best,
+        fleets=by_worth(comparison) if comparison else (),
         saved=saved_by(plan, comparison, best),
         risks=list(risks_of(plan)),
         gpus=gpus_of(plan),
@@ -113,6 +114,12 @@ async def _plan_of(connection: AsyncConnection, name: str, revision: int | None)
 def question_of(record: PlanRecord) -> ComparisonQuestion:
     """What fleets of one type of GPU would cost for the same problem."""
     return validate(ComparisonQuestion, {"plan_id": str(record.id), "only": [ONE_TYPE]})
+
+
+def by_worth(comparison: ComparisonDocument) -> list[ComparedStrategy]:
+    """Sutler and its rivals, the best first; those without a plan last."""
+    first, *rivals = comparison.strategies
+    return [first, *sorted(rivals, key=lambda one: (one.ratio_to_sutler is None, one.ratio_to_sutler))]
 
 
 def best_of_one_type(comparison: ComparisonDocument) -> ComparedStrategy | None:

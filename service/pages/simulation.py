@@ -14,7 +14,7 @@ from sutler.service.documents.studies import SimulationQuestion
 from sutler.service.documents.validation import validate
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.numbers import number_of
+from sutler.service.pages.parameters import number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.resources import SERVES

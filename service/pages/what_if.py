@@ -23,7 +23,7 @@ from sutler.service.market.selection import CONTRACTS
 from sutler.service.market.service import MarketService
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.numbers import number_of
+from sutler.service.pages.parameters import number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.studies.service import WHAT_IF

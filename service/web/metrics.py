@@ -1,4 +1,4 @@
-"""What Prometheus scrapes of this process: its requests. api/metrics_of_the_store.py has what all share.
+"""What Prometheus scrapes of this process: its requests. operation/metrics_of_the_store.py has what all share.
 
 Names follow https://prometheus.io/docs/practices/naming/.
 """

@@ -19,7 +19,7 @@ class Spell:
 def spells(changes: Sequence[tuple[datetime, float]], ended_at: datetime | None = None) -> list[Spell]:
     """Each amount holds until the next; `changes` by time, `ended_at` is when there was no more of it."""
     ends = [*(at for at, _ in changes[1:]), ended_at]
-    return [Spell(at, end, usd) for (at, usd), end in zip(changes, ends, strict=True) if end is None or at < end]
+    return [Spell(at, end, usd) for (at, usd), end in zip(changes, ends, strict=False) if end is None or at < end]
 
 
 class Sum:

@@ -203,7 +203,7 @@ def test_the_problem_of_a_plan_is_kept_as_it_was_given(service: Running) -> None
 
 
 def test_what_is_not_there_is_404(service: Running) -> None:
-    for path in (f"/v1/plans/{uuid4()}", "/v1/deployments/nobody", "/v1/deployments/nobody/plan", "/v2/plans", "/"):
+    for path in (f"/v1/plans/{uuid4()}", "/v1/deployments/nobody", "/v1/deployments/nobody/plan", "/v2/plans"):
         answer = service.get(path)
         assert answer.status_code == 404
         assert answer.headers["Content-Type"] == "application/problem+json"

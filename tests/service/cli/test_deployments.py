@@ -172,7 +172,11 @@ def test_deployments_are_listed_with_their_plans_and_what_was_found(running: Run
     watch_of(running, planned)
     [item] = [item for item in printed("list")["items"] if item["name"] == planned]
     assert item["plan"] == running.get(f"/v1/deployments/{planned}").json()["plan"]
-    assert set(item["watch"]) == {"status", "feed", "looked_at"}
+    watch = running.get(f"/v1/deployments/{planned}").json()["watch"]
+    said = ("status", "detail", "feed", "load_multiple", "drifts", "looked_at", "carry_out")
+    assert item["watch"] == {name: watch[name] for name in said}
+    assert (item["pending"], item["models"]) == (None, ["chat"])
+    assert item["relative_gap"] < 1e-3
     _, revision, status, cost, feed, *issued = row(sutler("list").stdout, planned)
     assert (revision, feed, issued[-1]) == ("1", "none", "ago")
     assert status in {"calm", "waiting"}  # for the end of the cool-down

@@ -62,7 +62,7 @@ def covers(coverage: Coverage, offer: Offer) -> bool:
 
 def planned_with(offer: Offer) -> tuple[object, ...]:
     """What planning reads of a generated offer."""
-    about_machine = (offer.machine_id, offer.machine_gpus, offer.gpu_ids)
+    about_machine = (offer.machine_id, offer.machine_gpus, offer.gpu_ids, offer.inet_down_gb_per_s is None)
     return (offer.feed, offer.price_usd_per_hour, offer.gpu, offer.gpus, *about_machine)
 
 

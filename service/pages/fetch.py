@@ -1,6 +1,6 @@
 """Fetches what browsers load with the pages, with npm, which checks it against the hashes of `package-lock.json`.
 
-Runs while the package is built, and by itself: `python service/pages/libraries/fetch.py`. Node comes as a wheel.
+Runs while the package is built, and by itself: `python service/pages/fetch.py`. Node comes as a wheel.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent / "libraries"
 DECLARED = ("package.json", "package-lock.json", ".npmrc")
 WANTED = {
     "htmx.min.js": "htmx.org/dist/htmx.min.js",

@@ -1,0 +1,49 @@
+"""A plan as a drawing: every GPU once, every replica to be found, what is missing marked."""
+
+from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.pages.fleet import MOST_DRAWN, anchors_of, colour_of, machines_of, routes_of
+from tests.service.deployments.diff.fleets import a_fleet, a_machine, a_replica
+from tests.service.deployments.holdings.test_comparison import a_holding
+
+
+def test_machines_are_drawn_in_the_order_of_the_plan_with_all_their_gpus() -> None:
+    plan = a_fleet(a_machine("a", gpus=2, count=2), a_machine("b"))
+    drawn = machines_of(plan)
+    assert [machine.rental.offer_id for machine in drawn] == ["a", "a", "b"]
+    for machine in drawn:
+        assert sum(piece.cards for piece in machine.pieces) + machine.idle == machine.rental.gpus
+    ids = {piece.replica.id for machine in drawn for piece in machine.pieces}
+    assert ids == {replica.id for replica in plan.replicas}
+
+
+def test_of_one_offer_as_many_are_marked_as_are_missing() -> None:
+    plan = a_fleet(a_machine("a", count=3), a_machine("b"))
+    missing: list[HoldingDocument] = [a_holding("a", count=2)]
+    assert [machine.is_missing for machine in machines_of(plan, missing)] == [False, True, True, False]
+
+
+def test_very_many_machines_that_run_alike_are_drawn_once_with_their_number() -> None:
+    count = MOST_DRAWN + 20
+    replicas = tuple(a_replica(f"chat-{i}", machine=i) for i in range(count))
+    plan = a_fleet(a_machine("a", count=count), replicas=replicas)
+    [group] = machines_of(plan)
+    assert group.count == count
+    assert len(group.alike) == count
+
+
+def test_places_on_the_page_are_safe_whatever_replicas_are_called() -> None:
+    plan = a_fleet(a_machine("a"), replicas=(a_replica('"><script>', machine=0),))
+    assert list(anchors_of(plan).values()) == ["replica-0"]
+
+
+def test_shares_of_a_route_are_shown_the_largest_first_and_add_up() -> None:
+    plan = a_fleet(a_machine("a", count=2))
+    for route in routes_of(plan):
+        shares = [share for _, _, share in route.shares]
+        assert shares == sorted(shares, reverse=True)
+        assert abs(sum(shares) - 1) < 1e-6
+
+
+def test_a_gpu_has_the_same_colour_everywhere_also_one_that_nobody_knows() -> None:
+    assert colour_of("h100-sxm") == colour_of("h100-sxm")
+    assert colour_of("my-own-gpu") in range(8)
