@@ -2,12 +2,13 @@
 
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.pages.fleet import MOST_DRAWN, anchors_of, colour_of, machines_of, routes_of
-from tests.service.deployments.diff.fleets import a_fleet, a_machine, a_replica
+from tests.service.deployments.diff.fleets import On, a_fleet, a_machine, a_replica
 from tests.service.deployments.holdings.test_comparison import a_holding
 
 
 def test_machines_are_drawn_in_the_order_of_the_plan_with_all_their_gpus() -> None:
-    plan = a_fleet(a_machine("a", gpus=2, count=2), a_machine("b"))
+    split = a_replica("split", On(machine=1, gpus=1), On(rental=1, gpus=2))
+    plan = a_fleet(a_machine("a", gpus=2, count=2), a_machine("b"), replicas=(a_replica("whole", On(gpus=2)), split))
     drawn = machines_of(plan)
     assert [machine.rental.offer_id for machine in drawn] == ["a", "a", "b"]
     for machine in drawn:
@@ -24,7 +25,7 @@ def test_of_one_offer_as_many_are_marked_as_are_missing() -> None:
 
 def test_very_many_machines_that_run_alike_are_drawn_once_with_their_number() -> None:
     count = MOST_DRAWN + 20
-    replicas = tuple(a_replica(f"chat-{i}", machine=i) for i in range(count))
+    replicas = tuple(a_replica(f"chat-{i}", On(machine=i)) for i in range(count))
     plan = a_fleet(a_machine("a", count=count), replicas=replicas)
     [group] = machines_of(plan)
     assert group.count == count
@@ -32,7 +33,7 @@ def test_very_many_machines_that_run_alike_are_drawn_once_with_their_number() ->
 
 
 def test_places_on_the_page_are_safe_whatever_replicas_are_called() -> None:
-    plan = a_fleet(a_machine("a"), replicas=(a_replica('"><script>', machine=0),))
+    plan = a_fleet(a_machine("a"), replicas=(a_replica('"><script>'),))
     assert list(anchors_of(plan).values()) == ["replica-0"]
 
 

@@ -1,6 +1,7 @@
 """Costs and traffic over time, asked of the service as callers do."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -73,7 +74,7 @@ def test_traffic_that_nobody_told_of_is_a_gap_and_not_nothing(service: Running) 
     assert model["items"][0]["seen_rps"] is None
     assert 0 < known[-1]["seen_rps"] <= 600 / 30
     begins = [datetime.fromisoformat(point["at"]) for point in model["items"]]
-    assert {b - a for a, b in zip(begins, begins[1:], strict=False)} == {timedelta(minutes=15)}
+    assert {b - a for a, b in pairwise(begins)} == {timedelta(minutes=15)}
 
 
 @pytest.mark.parametrize("path", ["/v1/costs", "/v1/deployments/seen/costs", "/v1/deployments/seen/traffic/history"])
