@@ -8,6 +8,7 @@ PIP_TOOLS := pip-tools==7.6.2
 ONCE := --quiet --disable-pip-version-check --no-compile
 SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
+PLAYWRIGHT := playwright==1.65.2
 # Random problems whose plans export-check has vLLM read.
 PROBLEMS ?= 20
 
@@ -17,7 +18,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo replanning-demo test test-all lint bench market-bench service-bench replanning-bench \
+.PHONY: help demo market-demo replanning-demo pages-demo ui-test pictures test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
 	sharing-bench hostile-bench histories \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
@@ -27,6 +28,7 @@ help:
 	@echo "make demo                  install into $(VENV) and plan the paper's case"
 	@echo "make market-demo           `sutler demo`: poll played clouds into a store and plan on it, no key, no network"
 	@echo "make replanning-demo       a plan that keeps itself true: a surge, a lost machine, played clouds, no key"
+	@echo "make pages-demo            the same as pages: open http://127.0.0.1:8400/ui, Ctrl-C ends it"
 	@echo "make test                  install and run the test suite (more pytest options: ARGS=...)"
 	@echo "make test-all              the same and what takes long: faults, long simulations, whole installations"
 	@echo "make lint                  ruff and mypy --strict"
@@ -51,6 +53,8 @@ help:
 	@echo "make docs                  the documentation as a site in build/docs (installs Sphinx into build/, 60 MB)"
 	@echo "make picture               record the terminal for README.md (needs node)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"
+	@echo "make ui-test               every page in Chromium, light and dark, wide and narrow (needs chromium; 5 minutes)"
+	@echo "make pictures              the pictures of the pages for README.md (needs chromium)"
 	@echo "make install               install only"
 	@echo "make readme                run the commands of README.md and put their output into it"
 	@echo "make lock                  pin the newest dependencies in requirements.lock"
@@ -62,6 +66,9 @@ demo: $(STAMP)
 
 market-demo: $(STAMP)
 	@$(BIN)/sutler demo
+
+pages-demo: $(STAMP)
+	@$(BIN)/sutler demo --pages
 
 replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
@@ -143,6 +150,16 @@ build/%-env: $(STAMP)
 	@$(PYTHON) -m venv --without-pip $@
 	@cd $@/lib/python3.*/site-packages && $(CURDIR)/$(BIN)/python -c \
 		'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' > of_sutler.pth
+
+# Real Chromium over all pages; needs it on the path (Debian: chromium), takes Playwright and axe-core into build/.
+ui-test: build/ui-env
+	@build/ui-env/bin/python -m pip install $(ONCE) '$(PLAYWRIGHT)'
+	@build/ui-env/bin/python -m pytest -q -p no:cacheprovider tests/ui $(ARGS)
+
+# The pictures of pages in README.md and docs/pages.md.
+pictures: build/ui-env
+	@build/ui-env/bin/python -m pip install $(ONCE) '$(PLAYWRIGHT)'
+	@build/ui-env/bin/python -m tests.ui.pictures
 
 # Warnings are errors: a link that leads nowhere is one.
 docs: build/docs-env

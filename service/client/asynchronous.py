@@ -20,6 +20,7 @@ from sutler.service.client.replies import Reply, checked
 from sutler.service.client.retries import MOST_RETRIES, Patience
 from sutler.service.client.synchronous import Client
 from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
@@ -175,6 +176,14 @@ class AsyncClient:
 
     def decisions(self, name: str) -> AsyncIterator[DecisionResource]:
         return self._all(lambda cursor: calls.decisions(name, cursor))
+
+    async def costs(self, name: str | None = None, **wanted: Any) -> CostsResource:
+        """What a deployment costs over time, or all of them; `wanted` as in the API: since, until, points."""
+        return await self._send(calls.costs(name, **wanted))
+
+    async def traffic_history(self, name: str, **wanted: Any) -> TrafficHistoryResource:
+        """What its models were asked over time; `wanted` as in the API: since, until, points."""
+        return await self._send(calls.traffic_history(name, **wanted))
 
     def offers(self, **wanted: Any) -> AsyncIterator[OfferDocument]:
         return self._all(lambda cursor: calls.offers(cursor, **wanted))

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from sutler.service.client.errors import RefusedError
 from sutler.service.client.replies import Reply, read
 from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
@@ -112,6 +113,14 @@ def deployments(cursor: str | None) -> Call[Page[DeploymentSummary]]:
 
 def offers(cursor: str | None, **wanted: Any) -> Call[Page[OfferDocument]]:
     return _page("/v1/offers", OfferDocument, cursor, **wanted)
+
+
+def costs(name: str | None, **wanted: Any) -> Call[CostsResource]:
+    return get("/v1/costs" if name is None else f"{deployment_path(name)}/costs", _of(CostsResource), params=wanted)
+
+
+def traffic_history(name: str, **wanted: Any) -> Call[TrafficHistoryResource]:
+    return get(f"{deployment_path(name)}/traffic/history", _of(TrafficHistoryResource), params=wanted)
 
 
 def outlook(**wanted: Any) -> Call[OutlookPage]:

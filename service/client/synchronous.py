@@ -18,6 +18,7 @@ from sutler.service.client.errors import ServiceError
 from sutler.service.client.replies import Reply, checked
 from sutler.service.client.retries import MOST_RETRIES, Patience
 from sutler.service.deployments.diff.schema import DiffDocument
+from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
@@ -208,6 +209,14 @@ class Client:
     def decisions(self, name: str) -> Iterator[DecisionResource]:
         """What was decided about the plan, the newest first."""
         return self._all(lambda cursor: calls.decisions(name, cursor))
+
+    def costs(self, name: str | None = None, **wanted: Any) -> CostsResource:
+        """What a deployment costs over time, or all of them; `wanted` as in the API: since, until, points."""
+        return self._send(calls.costs(name, **wanted))
+
+    def traffic_history(self, name: str, **wanted: Any) -> TrafficHistoryResource:
+        """What its models were asked over time; `wanted` as in the API: since, until, points."""
+        return self._send(calls.traffic_history(name, **wanted))
 
     def offers(self, **wanted: Any) -> Iterator[OfferDocument]:
         """What is for rent as stored; `wanted` as in the API: gpu, provider, region, contract, as_of and so on."""

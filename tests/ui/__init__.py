@@ -1,0 +1,1 @@
+"""The pages in a real browser: `make ui-test`. Skipped where Playwright or Chromium is missing."""
