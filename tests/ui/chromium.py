@@ -1,6 +1,5 @@
 """Chromium, and a page of it that notices whatever should not happen."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from sutler.service.pages.fetch import HERE as LIBRARIES
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build" / "ui"
 CHROMIUM: Final = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+ARGUMENTS: Final = ["--no-sandbox", "--font-render-hinting=none"]
 PATIENCE_MS: Final = 60_000.0
 RULES: Final = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
@@ -80,9 +80,7 @@ def browsing() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--font-render-hinting=none"]
-        )
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
             yield browser
         finally:
@@ -113,8 +111,3 @@ def a_tab(browser: Any, origin: str, *, width: int = 1280, scheme: str = "light"
         yield watched
     finally:
         context.close()
-
-
-def as_text(value: object) -> str:
-    """For messages of failed tests."""
-    return json.dumps(value, indent=1, default=str)

@@ -36,7 +36,10 @@ DEPLOYMENTS: Final = f"""
     SELECT md5('deployment' || i)::uuid, 'copy-' || i, d.problem, d.policy, md5('plan' || i)::uuid, 1
     FROM generate_series(1, {MANY}) i, deployment d WHERE d.name = 'chat'
 """
-HELD: Final = "UPDATE plan SET deployment_id = md5(replace(deployment_name, 'copy-', 'deployment'))::uuid WHERE deployment_name LIKE 'copy-%'"
+HELD: Final = """
+    UPDATE plan SET deployment_id = md5(replace(deployment_name, 'copy-', 'deployment'))::uuid
+    WHERE deployment_name LIKE 'copy-%'
+"""
 
 
 @dataclass
@@ -77,7 +80,7 @@ def scene(postgres: Server) -> Iterator[Scene]:
         environment.pop("SUTLER_PROVIDERS")
         environment.pop("SUTLER_FILE_PATH")
         open_url = opened.enter_context(playing(folder, environment, port=a_port()))
-        keys = {scope: made_key(environment, folder, scope) for scope in SCOPES}
+        keys: dict[str, str] = {scope: made_key(environment, folder, scope) for scope in SCOPES}
         apis = [
             opened.enter_context(serving(folder, environment, "--role", "api", "--require-key")) for _ in range(2)
         ]

@@ -22,12 +22,12 @@ def test_by_the_keyboard_alone(chromium: Any, scene: Scene) -> None:
         keys.press("Enter")
         page.wait_for_selector("h1:has-text('Deployments')")
         tab.tab_to("#q")
-        keys.type("chat")
+        keys.type("code")
         page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
         assert page.evaluate("document.activeElement.id") == "q"  # a renewal moves no focus
         tab.tab_to("tbody a")
         keys.press("Enter")
-        page.wait_for_selector("h1:has-text('chat')")
+        page.wait_for_selector("h1:has-text('code')")
         tab.tab_to(".timeline a")
         keys.press("Enter")
         page.wait_for_selector("text=What it changed")
@@ -112,7 +112,7 @@ def test_script_in_every_name_that_somebody_else_can_choose(chromium: Any, scene
     until(lambda: requests.get(ask, params={"wait_s": 30}, timeout=60).status_code == 200)
     with a_tab(chromium, scene.open_url) as tab:
         alerts: list[str] = []
-        tab.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+        tab.page.on("dialog", lambda dialog: alerts.append(dialog.message))
         for path in (
             *("/ui", "/ui/deployments/scripted", "/ui/deployments/scripted/revisions/1"),
             *("/ui/deployments/scripted/carry-out", "/ui/deployments/scripted/problem", "/ui/report/scripted"),

@@ -72,7 +72,7 @@ def test_a_page_is_well_formed_and_loads_nothing_from_elsewhere(browser: Browser
     assert [tag for tag, _ in page.found].count("h1") == 1
     labelled = set(page.values("label", "for"))
     for tag, attrs in page.found:
-        if tag in ("input", "select") and attrs.get("type") not in ("hidden", "checkbox"):
+        if tag in ("input", "select") and attrs.get("type") not in ("hidden", "checkbox") and "hidden" not in attrs:
             assert attrs.get("id") in labelled or attrs.get("aria-label"), attrs
     for target in [t for _, a in page.found for t in [a.get("aria-labelledby"), a.get("aria-describedby")] if t]:
         assert target in ids
