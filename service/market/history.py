@@ -60,14 +60,14 @@ SELECT at, {group}, gpus, offers, least, median FROM supply JOIN price USING (at
 OF_THESE_PROVIDERS: Final = "(CAST(:providers AS text[]) = '{}' OR p.name = ANY(:providers))"
 
 ROLLED_UP: Final = f"""
-SELECT h.hour, sum(h.samples) AS samples, coalesce(sum(m.gpus_mean), 0) AS gpus,
+SELECT g.gpu, h.hour, sum(h.samples) AS samples, coalesce(sum(m.gpus_mean), 0) AS gpus,
        min(m.least_usd_per_gpu_hour) AS least,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY m.median_usd_per_gpu_hour) AS median
-FROM polled_hour h JOIN provider p ON p.id = h.provider_id
+FROM polled_hour h JOIN provider p ON p.id = h.provider_id CROSS JOIN unnest(CAST(:gpus AS text[])) AS g(gpu)
 LEFT JOIN market_hour m
-       ON m.provider_id = h.provider_id AND m.hour = h.hour AND m.gpu = :gpu AND m.contract = :contract
+       ON m.provider_id = h.provider_id AND m.hour = h.hour AND m.gpu = g.gpu AND m.contract = :contract
 WHERE h.hour = ANY(:hours) AND {OF_THESE_PROVIDERS}
-GROUP BY h.hour
+GROUP BY g.gpu, h.hour
 """
 
 POLLED: Final = f"""
@@ -102,18 +102,46 @@ def price_history(
 
     What a provider said holds for `silence`; after that it is unknown.
     """
+    found = price_histories(
+        engine,
+        [gpu],
+        contract=contract,
+        since=since,
+        until=until,
+        points=points,
+        providers=providers,
+        silence=silence,
+    )
+    return found[gpu]
+
+
+def price_histories(
+    engine: Engine,
+    gpus: Sequence[str],
+    *,
+    contract: str,
+    since: datetime,
+    until: datetime,
+    points: int,
+    providers: Sequence[str] = (),
+    silence: timedelta = USUAL_SILENCE,
+) -> dict[str, list[HistoryPoint]]:
+    """Takes such samples of several GPUs, in little more time than of one. Raises DatabaseError."""
     step = (until - since) / max(1, points - 1)
     instants = [since + step * i for i in range(points)]
-    asked = {"gpu": gpu, "contract": contract, "providers": list(providers), "silence": silence}
+    asked = {"gpus": list(gpus), "contract": contract, "providers": list(providers), "silence": silence}
     with connected(engine) as connection:
         kept_since = kept_in_full_since(connection)
         old = [at for at in instants if kept_since is not None and at < kept_since]
         recent = {"instants": instants[len(old) :], **asked}
         hours = _hours(connection, old, asked)
-        supply = {row.at: row for row in connection.execute(_supply_of_one(), recent)}
+        supply = {(row.gpu, row.at): row for row in connection.execute(_supply_of_gpus(), recent)}
         polled = {row.at for row in connection.execute(text(POLLED), recent)}
-    rolled_up = [_point_of_hour(at, hours.get(_hour(at))) for at in old]
-    return rolled_up + [_point(at, supply.get(at), is_known=at in polled) for at in instants[len(old) :]]
+    return {
+        gpu: [_point_of_hour(at, hours.get((gpu, _hour(at)))) for at in old]
+        + [_point(at, supply.get((gpu, at)), is_known=at in polled) for at in instants[len(old) :]]
+        for gpu in gpus
+    }
 
 
 def kept_in_full_since(connection: Connection) -> datetime | None:
@@ -122,15 +150,17 @@ def kept_in_full_since(connection: Connection) -> datetime | None:
     return found
 
 
-def _supply_of_one() -> TextClause:
-    condition = f"""AND o.gpu = :gpu AND o.contract = :contract
+def _supply_of_gpus() -> TextClause:
+    condition = f"""AND o.gpu = ANY(:gpus) AND o.contract = :contract
         AND o.provider_id IN (SELECT p.id FROM provider p WHERE {OF_THESE_PROVIDERS})"""
     return text(SUPPLY.replace("{condition}", condition).replace("{group}", "gpu"))
 
 
-def _hours(connection: Connection, instants: list[datetime], asked: dict[str, Any]) -> dict[datetime, Any]:
+def _hours(
+    connection: Connection, instants: list[datetime], asked: dict[str, Any]
+) -> dict[tuple[str, datetime], Any]:
     hours = sorted({_hour(at) for at in instants})
-    return {row.hour: row for row in connection.execute(text(ROLLED_UP), {**asked, "hours": hours})}
+    return {(row.gpu, row.hour): row for row in connection.execute(text(ROLLED_UP), {**asked, "hours": hours})}
 
 
 def _hour(at: datetime) -> datetime:
