@@ -42,7 +42,7 @@ class HistoryResource(Resource):
     """The median."""
 
 
-class HistorySeries(BaseModel):
+class HistorySeries(Resource):
     """Samples of one GPU."""
 
     gpu: str
@@ -53,7 +53,7 @@ class HistorySeries(BaseModel):
     """By time, at the instants of all other series."""
 
 
-class HistoryPage(BaseModel):
+class HistoryPage(Resource):
     """Samples of the market over time."""
 
     items: list[HistoryResource]
