@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from sutler.service.auth.dependency import Reader
+from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
 from sutler.service.market.listing import ORDERS, listed
@@ -50,7 +51,7 @@ WORDS = PRINTABLE.replace("+$", "*$")  # or nothing, as a form sends it
 SEARCHED = "Words that all are part of its provider, id, GPU, region, contract, machine or site, in any case."
 SORTED = f"{', '.join(ORDERS)}; the largest first: `-gpus`. What is alike: the cheapest GPU-hour first."
 Length = Annotated[str, Query(min_length=2, max_length=20)]
-MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question to the store
+MOST_POINTS = 1_000  # of all GPUs; chosen: more than a plot shows; each point is a question to the store
 MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
 
 
@@ -128,6 +129,8 @@ def get_history(
     end = now if until is None else instant(until, field="until", now=now)
     wanted, names = contract_named(contract), provider_names(provider)
     slugs = list(dict.fromkeys(map(gpu_slug, gpu)))
+    if points * len(slugs) > MOST_POINTS:
+        raise DocumentError.of("points", f"at most {MOST_POINTS // len(slugs)} of {len(slugs)} GPUs", value=points)
     found = services.part(MarketService).histories(
         slugs, contract=wanted, since=begin, until=end, points=points, providers=names
     )

@@ -118,7 +118,7 @@ class MarketService:
         points: int,
         providers: Sequence[str] = (),
     ) -> dict[str, list[HistoryPoint]]:
-        """The same of several GPUs, in little more time than of one."""
+        """The same of several GPUs, in less time than one after the other."""
         if until <= since:
             raise DocumentError.of(
                 "until", f"must be after since, {since:%Y-%m-%dT%H:%M:%SZ}", value=f"{until:%FT%TZ}"

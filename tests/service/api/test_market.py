@@ -161,6 +161,17 @@ def test_the_history_of_one_gpu_is_what_it_was_and_several_come_as_series(market
         assert supply(series["items"]) == supply(alone["items"])
 
 
+def test_points_are_bounded_over_all_gpus(market: Running) -> None:
+    gpus = ["a40", "h100-sxm", "rtx-4090"]
+    answers = [market.get("/v1/offers/history", params={"gpu": gpus, "points": points}) for points in (333, 334)]
+    assert [answer.status_code for answer in answers] == [200, 422]
+    assert answers[1].json()["errors"][0] == {
+        "field": "points",
+        "value": "334",
+        "remedy": "at most 333 of 3 GPUs",
+    }
+
+
 def supply(items: list[dict[str, Any]]) -> list[Any]:
     return [item["gpus"] for item in items]
 
