@@ -3,7 +3,7 @@
 What is slow to import is imported when a command runs, so that --help is instant.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -66,18 +66,25 @@ def offers(
     as_of: Annotated[
         str | None, typer.Option(metavar="TIME", help="The market as of then: 2026-11-20T12:00:00Z, or 2h, 3d ago.")
     ] = None,
+    search: Annotated[
+        str, typer.Option(metavar="WORDS", help="All words are part of its provider, id, GPU, region or machine.")
+    ] = "",
+    sort: Annotated[
+        str, typer.Option(metavar="NAME", help="usd_per_hour, gpu, region, seen, ...; largest first: -usd_per_hour.")
+    ] = "usd_per_gpu_hour",
     list_prices: Annotated[
         bool, typer.Option("--list-prices", help="Also list prices with nothing known to be for rent.")
     ] = False,
     most: Annotated[int, typer.Option("--limit", help="Rows of the table at most; --json has all.")] = 40,
     as_json: Annotated[bool, prints("a market snapshot (`sutler schema market`)")] = False,
 ) -> None:
-    """List what is for rent, cheapest GPU-hour first, now or as of a past instant.
+    """List what is for rent, now or as of a past instant; cheapest GPU-hour first unless --sort says otherwise.
 
     Exit status: 0, 4 when no cloud has answered yet, 2 bad input.
     """
     from sutler.service.cli.views.market import offers_view, snapshot_record
     from sutler.service.main import opened_market
+    from sutler.service.market.listing import listed
     from sutler.service.market.selection import OfferFilter
 
     wanted = OfferFilter(
@@ -92,8 +99,9 @@ def offers(
     at = _instant(as_of, "--as-of")
     with opened_market() as service:
         found = service.read(as_of=at, providers=wanted.providers)
-    chosen = wanted.of_market(found)
-    show_or_json(offers_view(chosen, most=most), snapshot_record(chosen), as_json=as_json)
+    chosen = replace(found, offers=listed(found, wanted, words=search, order=sort).offers)
+    view = offers_view(chosen, most=most, cheapest_first=sort == "usd_per_gpu_hour")
+    show_or_json(view, snapshot_record(chosen), as_json=as_json)
     raise typer.Exit(Exit.PLANNED if found.last_seen else Exit.NO_MARKET_DATA)
 
 

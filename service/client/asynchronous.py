@@ -32,7 +32,13 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
-from sutler.service.market.resources import InterruptionsPage, OutlookPage
+from sutler.service.market.resources import (
+    HistoryPage,
+    InterruptionsPage,
+    OutlookPage,
+    PollResource,
+    ProviderResource,
+)
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
 
@@ -187,6 +193,15 @@ class AsyncClient:
 
     def offers(self, **wanted: Any) -> AsyncIterator[OfferDocument]:
         return self._all(lambda cursor: calls.offers(cursor, **wanted))
+
+    async def history(self, *gpus: str, **wanted: Any) -> HistoryPage:
+        return await self._send(calls.history(gpus, **wanted))
+
+    def providers(self) -> AsyncIterator[ProviderResource]:
+        return self._all(calls.providers)
+
+    def polls(self, name: str) -> AsyncIterator[PollResource]:
+        return self._all(lambda cursor: calls.polls(name, cursor))
 
     async def outlook(self, **wanted: Any) -> OutlookPage:
         """How likely offers are still there when you come; `wanted` as in the API: gpu, within and so on."""

@@ -21,7 +21,13 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.estimate import EstimateDocument
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.market.resources import InterruptionsPage, OutlookPage
+from sutler.service.market.resources import (
+    HistoryPage,
+    InterruptionsPage,
+    OutlookPage,
+    PollResource,
+    ProviderResource,
+)
 from sutler.service.plans.resources import PENDING, PlanJobResource, PlanSummary
 from sutler.service.studies.resources import StudyJobResource
 
@@ -121,6 +127,18 @@ def costs(name: str | None, **wanted: Any) -> Call[CostsResource]:
 
 def traffic_history(name: str, **wanted: Any) -> Call[TrafficHistoryResource]:
     return get(f"{deployment_path(name)}/traffic/history", _of(TrafficHistoryResource), params=wanted)
+
+
+def history(gpus: Sequence[str], **wanted: Any) -> Call[HistoryPage]:
+    return get("/v1/offers/history", _of(HistoryPage), params={"gpu": [*gpus], **wanted})
+
+
+def providers(cursor: str | None) -> Call[Page[ProviderResource]]:
+    return _page("/v1/providers", ProviderResource, cursor)
+
+
+def polls(name: str, cursor: str | None) -> Call[Page[PollResource]]:
+    return _page(f"/v1/providers/{quote(name, safe='')}/polls", PollResource, cursor)
 
 
 def outlook(**wanted: Any) -> Call[OutlookPage]:

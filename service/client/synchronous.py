@@ -30,7 +30,13 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.what_if import WhatIfDocument
 from sutler.service.library.problems import Given, about_plan, about_problem, inlined
-from sutler.service.market.resources import InterruptionsPage, OutlookPage
+from sutler.service.market.resources import (
+    HistoryPage,
+    InterruptionsPage,
+    OutlookPage,
+    PollResource,
+    ProviderResource,
+)
 from sutler.service.plans.resources import PlanJobResource, PlanSummary
 from sutler.service.simulation.schemas import SimulationResource
 
@@ -219,8 +225,21 @@ class Client:
         return self._send(calls.traffic_history(name, **wanted))
 
     def offers(self, **wanted: Any) -> Iterator[OfferDocument]:
-        """What is for rent as stored; `wanted` as in the API: gpu, provider, region, contract, as_of and so on."""
+        """What is for rent as stored; `wanted` as in the API: gpu, provider, region, contract, q, sort, as_of, ..."""
         return self._all(lambda cursor: calls.offers(cursor, **wanted))
+
+    def history(self, *gpus: str, **wanted: Any) -> HistoryPage:
+        """GPUs for rent and their price over time, of each in `series` where there are several; `wanted` as in the
+        API: contract, provider, since, until, points."""
+        return self._send(calls.history(gpus, **wanted))
+
+    def providers(self) -> Iterator[ProviderResource]:
+        """The clouds, each with its last poll."""
+        return self._all(calls.providers)
+
+    def polls(self, name: str) -> Iterator[PollResource]:
+        """The polls of a cloud, the newest first."""
+        return self._all(lambda cursor: calls.polls(name, cursor))
 
     def outlook(self, **wanted: Any) -> OutlookPage:
         """How likely offers are still there when you come; `wanted` as in the API: gpu, within and so on."""

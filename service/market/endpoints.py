@@ -3,19 +3,21 @@
 Reading a market makes thousands of documents: these endpoints run in threads, beside the event loop.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
 
 from sutler.service.auth.dependency import Reader
+from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
 from sutler.service.market.listing import ORDERS, listed
 from sutler.service.market.repository import ProviderReport
 from sutler.service.market.resources import (
+    HistoryPage,
     HistoryResource,
+    HistorySeries,
     InterruptionsPage,
     OffersPage,
     OutlookPage,
@@ -29,6 +31,7 @@ from sutler.service.market.selection import (
     gpu_slug,
     instant,
     provider_names,
+    utc_of,
 )
 from sutler.service.market.service import MarketService
 from sutler.service.translation.mapping import mapped
@@ -44,29 +47,12 @@ AsOf = Annotated[
     str | None,
     Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
 ]
+WORDS = PRINTABLE.replace("+$", "*$")  # or nothing, as a form sends it
+SEARCHED = "Words that all are part of its provider, id, GPU, region, contract, machine or site, in any case."
+SORTED = f"{', '.join(ORDERS)}; the largest first: `-gpus`. What is alike: the cheapest GPU-hour first."
 Length = Annotated[str, Query(min_length=2, max_length=20)]
-MOST_POINTS = 1_000  # chosen: more than a plot shows; each point is a question to the store
+MOST_POINTS = 1_000  # of all GPUs; chosen: more than a plot shows; each point is a question to the store
 MOST_OFFERS = 1_000  # of a page; chosen: large enough for scripts, small enough to be written at once
-
-
-class HistorySeries(BaseModel):
-    """Samples of one GPU."""
-
-    gpu: str
-    """Its slug."""
-    items: list[HistoryResource]
-    """By time."""
-
-
-class HistoryPage(Page[HistoryResource]):
-    """Samples of the market over time."""
-
-    gpu: str
-    """Slug of the GPU, the first that was asked for, whose samples are the `items`."""
-    contract: str
-    """The contract that was asked for."""
-    series: list[HistorySeries] = Field(default_factory=list)
-    """Where several GPUs were asked for: the samples of each."""
 
 
 @router.get("/offers", responses=responses(401, 403, 422, 429, 503))
@@ -80,10 +66,8 @@ def list_offers(
     max_usd_per_gpu_hour: Annotated[float | None, Query(gt=0, le=1e7, allow_inf_nan=False)] = None,
     max_age_s: Annotated[float | None, Query(gt=0, le=1e9, allow_inf_nan=False)] = None,
     list_prices: Annotated[bool, Query(description="Also prices with nothing known to be for rent.")] = False,
-    q: Annotated[str, Query(max_length=200, description="Words, all of which name the offer.")] = "",
-    sort: Annotated[str, Query(max_length=40, description=f"{', '.join(ORDERS)}; the largest first: `-gpus`.")] = (
-        "usd_per_gpu_hour"
-    ),
+    q: Annotated[str, Query(max_length=200, pattern=WORDS, description=SEARCHED)] = "",
+    sort: Annotated[str, Query(max_length=40, description=SORTED)] = "usd_per_gpu_hour",
     facets: Annotated[bool, Query(description="Also count offers by GPU, cloud, region and contract.")] = False,
     as_of: AsOf = None,
     limit: Annotated[int, Query(ge=1, le=MOST_OFFERS)] = 100,
@@ -115,13 +99,17 @@ def _where(cursor: str | None, at: datetime | None) -> tuple[datetime | None, in
     if cursor is None:
         return at, 0
     taken_at, position = decode_cursor(cursor, parts=2)
+    if not position.isdecimal() or int(position) > 10_000_000:
+        raise bad_cursor()
+    return _instant_in(taken_at), int(position)
+
+
+def _instant_in(text: str) -> datetime:
+    """Of a cursor. Raises BadParameterError."""
     try:
-        found = datetime.fromisoformat(taken_at), int(position)
+        return utc_of(text)
     except ValueError:
         raise bad_cursor() from None
-    if found[0].tzinfo is None or not 0 <= found[1] <= 10_000_000:
-        raise bad_cursor()
-    return found[0].astimezone(UTC), found[1]
 
 
 @router.get("/offers/history", responses=responses(401, 403, 422, 429, 503))
@@ -140,17 +128,18 @@ def get_history(
     begin = instant(since, field="since", now=now)
     end = now if until is None else instant(until, field="until", now=now)
     wanted, names = contract_named(contract), provider_names(provider)
+    slugs = list(dict.fromkeys(map(gpu_slug, gpu)))
+    if points * len(slugs) > MOST_POINTS:
+        raise DocumentError.of("points", f"at most {MOST_POINTS // len(slugs)} of {len(slugs)} GPUs", value=points)
+    found = services.part(MarketService).histories(
+        slugs, contract=wanted, since=begin, until=end, points=points, providers=names
+    )
     series = [
-        HistorySeries(gpu=slug, items=[mapped(HistoryResource, point) for point in found])
-        for slug in dict.fromkeys(map(gpu_slug, gpu))
-        for found in [
-            services.part(MarketService).history(
-                slug, contract=wanted, since=begin, until=end, points=points, providers=names
-            )
-        ]
+        HistorySeries(gpu=slug, contract=wanted, items=[mapped(HistoryResource, point) for point in found[slug]])
+        for slug in slugs
     ]
-    several = series if len(series) > 1 else []
-    return HistoryPage(gpu=series[0].gpu, contract=wanted, items=series[0].items, next=None, series=several)
+    first, several = series[0], series if len(series) > 1 else []
+    return HistoryPage(items=first.items, next=None, gpu=first.gpu, contract=wanted, series=several)
 
 
 @router.get("/offers/outlook", responses=responses(401, 403, 422, 429, 503))
@@ -198,26 +187,16 @@ def provider_resources(services: Services) -> list[ProviderResource]:
 def list_polls(
     services: Service,
     _reader: Reader,
-    name: Annotated[str, Path(max_length=100)],
+    name: Annotated[str, Path(min_length=1, max_length=100, pattern=PRINTABLE)],
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[PollResource]:
     """The polls of a cloud, the newest first: what was asked, and what came of it."""
-    before = None if cursor is None else _instant_in(cursor)
+    before = None if cursor is None else _instant_in(decode_cursor(cursor, parts=1)[0])
     found = services.part(MarketService).polls(name, limit=limit + 1, before=before)
+    # One instant is enough of a cursor: no two polls of a cloud take effect at the same one.
     following = encode_cursor(found[limit - 1].at.isoformat()) if len(found) > limit else None
     return Page(items=found[:limit], next=following)
-
-
-def _instant_in(cursor: str) -> datetime:
-    """Of the last poll of the page before; no two polls of a cloud take effect at the same instant."""
-    try:
-        found = datetime.fromisoformat(decode_cursor(cursor, parts=1)[0])
-    except ValueError:
-        raise bad_cursor() from None
-    if found.tzinfo is None:
-        raise bad_cursor()
-    return found
 
 
 def _provider(report: ProviderReport, now: datetime) -> ProviderResource:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sutler.service.documents.errors import DocumentError
@@ -10,6 +10,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.market.selection import OfferFilter, usd_per_gpu_hour
 from sutler.service.translation.stored_market import StoredMarket
 
+# What offers can be sorted by; None: it is not known of the offer, which then comes last either way.
 ORDERS: Final[Mapping[str, Callable[[OfferDocument], Any]]] = {
     "usd_per_gpu_hour": usd_per_gpu_hour,
     "usd_per_hour": lambda offer: offer.price_usd_per_hour,
@@ -17,13 +18,15 @@ ORDERS: Final[Mapping[str, Callable[[OfferDocument], Any]]] = {
     "gpus": lambda offer: offer.gpus,
     "available": lambda offer: offer.available,
     "provider": lambda offer: offer.provider,
-    "region": lambda offer: offer.region or "",
-    "reliability": lambda offer: offer.reliability_fraction or 0.0,
+    "region": lambda offer: offer.region and offer.region.upper(),
+    "reliability": lambda offer: offer.reliability_fraction,
+    "seen": lambda offer: offer.observed_at,
 }
+UNKNOWN_REGION: Final = "?"
 FACETS: Final[Mapping[str, Callable[[OfferDocument], str]]] = {
     "gpu": lambda offer: offer.gpu,
     "provider": lambda offer: offer.provider,
-    "region": lambda offer: (offer.region or "?").partition("-")[0],
+    "region": lambda offer: (offer.region or UNKNOWN_REGION).partition("-")[0].upper(),
     "contract": lambda offer: offer.contract,
 }
 _FIELDS: Final = {"gpu": "gpus", "provider": "providers", "region": "regions", "contract": "contracts"}
@@ -47,15 +50,17 @@ def listed(
     order: str = "usd_per_gpu_hour",
     facets: bool = False,
 ) -> Listing:
-    """Looks through a market. Raises DocumentError for an order that there is not."""
+    """Looks through a market, which for facets is to have the offers of all providers, those not wanted too.
+
+    What is alike in the order asked for is in that of prices, then of names. Raises DocumentError for an order that
+    there is not.
+    """
     by, is_descending = order_of(order)
     sought = words.lower().split()
-    found = [offer for offer in wanted.of_market(market).offers if _has(offer, sought)]
-    found.sort(key=ORDERS[by], reverse=is_descending)  # stable: what is alike stays in the order of prices
-    counts = {}
-    for name in FACETS if facets else ():
-        counts[name] = _counts(market, wanted, name, sought, found)
-    return Listing(tuple(found), counts)
+    named = replace(market, offers=tuple(offer for offer in market.offers if _has(offer, sought)))
+    found = wanted.of_market(named).offers
+    counts = {name: _counts(named, wanted, name, found) for name in (FACETS if facets else ())}
+    return Listing(_sorted(found, ORDERS[by], is_descending=is_descending), counts)
 
 
 def order_of(text: str) -> tuple[str, bool]:
@@ -66,15 +71,21 @@ def order_of(text: str) -> tuple[str, bool]:
     return name, text != name
 
 
+def _sorted(
+    offers: Sequence[OfferDocument], by: Callable[[OfferDocument], Any], *, is_descending: bool
+) -> tuple[OfferDocument, ...]:
+    known = [offer for offer in offers if by(offer) is not None]
+    unknown = [offer for offer in offers if by(offer) is None]
+    return (*sorted(known, key=by, reverse=is_descending), *unknown)  # stable, also where reversed
+
+
 def _counts(
-    market: StoredMarket, wanted: OfferFilter, facet: str, sought: Sequence[str], found: Sequence[OfferDocument]
+    named: StoredMarket, wanted: OfferFilter, facet: str, found: Iterable[OfferDocument]
 ) -> Mapping[str, int]:
     field = _FIELDS[facet]
-    others: Iterable[OfferDocument] = found
-    if getattr(wanted, field):
-        free = wanted.without(field)
-        others = (offer for offer in free.of_market(market).offers if _has(offer, sought))
-    return dict(Counter(map(FACETS[facet], others)).most_common(MOST_VALUES))
+    others = wanted.without(field).among(named) if getattr(wanted, field) else found
+    counts = Counter(map(FACETS[facet], others))
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_VALUES])
 
 
 def _has(offer: OfferDocument, sought: Sequence[str]) -> bool:

@@ -42,6 +42,32 @@ class HistoryResource(Resource):
     """The median."""
 
 
+class HistorySeries(Resource):
+    """Samples of one GPU."""
+
+    gpu: str
+    """Its slug."""
+    contract: str
+    """The contract that was asked for."""
+    items: list[HistoryResource]
+    """By time, at the instants of all other series."""
+
+
+class HistoryPage(Resource):
+    """Samples of the market over time."""
+
+    items: list[HistoryResource]
+    """Of the GPU that was asked for, or of the first of them; by time."""
+    next: str | None
+    """Null: there is no other page."""
+    gpu: str
+    """Its slug."""
+    contract: str
+    """The contract that was asked for."""
+    series: list[HistorySeries] = Field(default_factory=list)
+    """Where several GPUs were asked for: the samples of each, in that order, the first among them."""
+
+
 class ChanceResource(Resource):
     """The chance that an offer is still there after a time."""
 

@@ -1,7 +1,7 @@
 """What people ask of the market on the command line or in a query: which offers, since when."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -49,9 +49,12 @@ class OfferFilter:
 
     def of_market(self, market: StoredMarket) -> StoredMarket:
         """The wanted offers, the cheapest GPU-hour first."""
-        wanted = [offer for offer in market.offers if self._wants(offer, market.taken_at)]
-        wanted.sort(key=lambda offer: (usd_per_gpu_hour(offer), offer.key))
-        return replace(market, offers=tuple(wanted))
+        cheapest_first = sorted(self.among(market), key=lambda offer: (usd_per_gpu_hour(offer), offer.key))
+        return replace(market, offers=tuple(cheapest_first))
+
+    def among(self, market: StoredMarket) -> Iterator[OfferDocument]:
+        """The wanted offers, as they come."""
+        return (offer for offer in market.offers if self._wants(offer, market.taken_at))
 
     def without(self, field: str) -> "OfferFilter":
         """The same, but for one of its collections, which then wants all."""
@@ -63,6 +66,7 @@ class OfferFilter:
         return (
             (self.list_prices or offer.availability_basis != "list")
             and (not self.gpus or offer.gpu in self.gpus)
+            and (not self.providers or offer.provider in self.providers)
             and (not self.regions or in_regions(offer.region, self.regions))
             and (not self.contracts or offer.contract in self.contracts)
             and (self.most_usd_per_gpu_hour is None or usd_per_gpu_hour(offer) <= self.most_usd_per_gpu_hour)
@@ -118,16 +122,21 @@ def instant(text: str, *, field: str, now: datetime) -> datetime:
     """A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d, 1w. Raises DocumentError."""
     ago = _AGO.fullmatch(text.strip())
     try:
-        found = (
-            datetime.fromisoformat(text.strip())
-            if ago is None
-            else now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
-        )
+        found = utc_of(text.strip()) if ago is None else now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
         remedy = "must be a time with its zone, such as 2026-11-20T12:00:00Z, or how long ago: 30m, 2h, 3d"
-        raise DocumentError.of(field, remedy, value=text)
+        raise DocumentError.of(field, remedy, value=text) from None
     if found > now + CLOCK_TOLERANCE:
         raise DocumentError.of(field, f"is in the future: it is {now:%Y-%m-%dT%H:%M:%SZ} now", value=text)
-    return found.astimezone(UTC)
+    return found
+
+
+def utc_of(text: str) -> datetime:
+    """The time that RFC 3339 says. Raises ValueError, also where no zone is said or UTC has no such day."""
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except OverflowError:
+        pass
+    raise ValueError(text)

@@ -15,7 +15,7 @@ from sutler.service.db.engine import connected
 from sutler.service.db.errors import DatabaseError
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_history
+from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_histories
 from sutler.service.market.interruptions import interruptions_at
 from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
@@ -105,13 +105,27 @@ class MarketService:
         providers: Sequence[str] = (),
     ) -> list[HistoryPoint]:
         """Number and price of a GPU over time. Raises DocumentError where the end is not after the start."""
+        found = self.histories([gpu], contract=contract, since=since, until=until, points=points, providers=providers)
+        return found[gpu]
+
+    def histories(
+        self,
+        gpus: Sequence[str],
+        *,
+        contract: str,
+        since: datetime,
+        until: datetime,
+        points: int,
+        providers: Sequence[str] = (),
+    ) -> dict[str, list[HistoryPoint]]:
+        """The same of several GPUs, in less time than one after the other."""
         if until <= since:
             raise DocumentError.of(
                 "until", f"must be after since, {since:%Y-%m-%dT%H:%M:%SZ}", value=f"{until:%FT%TZ}"
             )
-        return price_history(
+        return price_histories(
             self.engine,
-            gpu,
+            gpus,
             contract=contract,
             since=since,
             until=until,

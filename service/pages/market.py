@@ -165,10 +165,7 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
     step = (until - since) / (POINTS - 1)
     rounded = until - timedelta(seconds=until.timestamp() % max(60.0, step.total_seconds() / 4))
     begin = rounded - (until - since)
-    return {
-        gpu: market.history(gpu, contract=contract, since=begin, until=rounded, points=POINTS)
-        for gpu in dict.fromkeys(gpus)
-    }
+    return market.histories(list(dict.fromkeys(gpus)), contract=contract, since=begin, until=rounded, points=POINTS)
 
 
 def chart(series: Series, field: str) -> Chart:

@@ -95,8 +95,8 @@ def snapshot_record(market: StoredMarket) -> dict[str, Any]:
     return {"schema": MARKET_SCHEMA, "taken_at": market.taken_at, "offers": offers}
 
 
-def offers_view(market: StoredMarket, *, most: int) -> Iterator[RenderableType]:
-    """The cheapest offers, and what the rest amounts to."""
+def offers_view(market: StoredMarket, *, most: int, cheapest_first: bool = True) -> Iterator[RenderableType]:
+    """The first offers, and what the rest amounts to."""
     if not market.offers:
         yield Text("No offers match." if market.last_seen else "No cloud has answered yet: run `sutler market poll`.")
         return
@@ -106,7 +106,9 @@ def offers_view(market: StoredMarket, *, most: int) -> Iterator[RenderableType]:
     for offer in market.offers[:most]:
         table.add_row(*_offer_cells(offer))
     yield table
-    yield Text(f"\n{_summary(market, most)}")
+    left_out = len(market.offers) > most
+    shown = f"{most} cheapest" if cheapest_first else f"first {most}"
+    yield Text(f"\n{_summary(market)}{f', the {shown} shown (--limit)' if left_out else ''}.")
 
 
 def _offer_cells(offer: OfferDocument) -> tuple[str, ...]:
@@ -132,13 +134,12 @@ def _gpus_words(offer: OfferDocument) -> str:
     return f"{'≥ ' if offer.availability_basis == 'lower_bound' else ''}{many}{gpus}"
 
 
-def _summary(market: StoredMarket, most: int) -> str:
+def _summary(market: StoredMarket) -> str:
     gpus = len({offer.gpu for offer in market.offers})
     oldest_s = max((market.taken_at - (o.observed_at or market.taken_at)).total_seconds() for o in market.offers)
-    shown = f", the {most} cheapest shown (--limit)" if len(market.offers) > most else ""
     when = f"{market.taken_at:%Y-%m-%d %H:%M:%S} UTC"
     seen = f"seen up to {age(max(0.0, oldest_s))} before"
-    return f"{len(market.offers):,} offers of {counted(gpus, 'GPU type')} as of {when}, {seen}{shown}."
+    return f"{len(market.offers):,} offers of {counted(gpus, 'GPU type')} as of {when}, {seen}"
 
 
 def history_view(gpu: str, contract: str, points: Sequence[HistoryPoint]) -> Iterator[RenderableType]:

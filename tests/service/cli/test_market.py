@@ -116,6 +116,17 @@ def test_offers_are_filtered_and_the_cheapest_come_first(cloud: FakeCloud) -> No
     assert offers("--contract", "reserved") == []
 
 
+def test_offers_are_sought_by_words_and_sorted(cloud: FakeCloud) -> None:
+    polled("vastai")
+    some = offers()[0]
+    assert some in offers("--search", f"VAST {some['offer_id']}")
+    assert offers("--search", "nowhere") == []
+    prices = [offer["price_usd_per_hour"] for offer in offers("--sort", "-usd_per_hour")]
+    assert prices == sorted(prices, reverse=True)
+    assert len(prices) == len(offers())
+    assert "the first 3 shown" in sutler("market", "offers", "--limit", "3", "--sort", "gpus").stdout
+
+
 def test_the_market_of_a_past_instant_is_what_it_was_then(cloud: FakeCloud) -> None:
     at = polled("vastai")[0]["at"]
     then = offers("--as-of", at)
@@ -162,6 +173,7 @@ def test_history_counts_gpus_and_shows_a_plot(cloud: FakeCloud) -> None:
         (["offers", "--as-of", "2026-11-20T12:00:00"], "must be a time with its zone"),
         (["offers", "--contract", "rented"], "must be on_demand, interruptible, reserved"),
         (["offers", "--gpu", "h1000"], "no such GPU"),
+        (["offers", "--sort", "price"], "sort: 'price': must be usd_per_gpu_hour, usd_per_hour"),
         (["history", "a40", "--since", "1h", "--until", "2h"], "must be after since"),
     ],
 )

@@ -166,6 +166,19 @@ def test_offers_are_read_while_a_plan_is_waited_for(service: Running) -> None:
     assert isinstance(offers, list)
 
 
+def test_the_market_is_listed_sorted_and_shown_over_time(client: Either) -> None:
+    until(lambda: [*client.polls("file")])
+    assert [one.offer_id for one in client.offers(sort="-usd_per_hour")] == ["acme/large", "acme/small"]
+    assert [one.offer_id for one in client.offers(q="RTX small")] == ["acme/small"]
+    several = client.history("h100-sxm", "rtx-4090", since="1h", points=2)
+    assert [series.gpu for series in several.series] == ["h100-sxm", "rtx-4090"]
+    assert client.history("rtx-4090", since="1h", points=2).series == []
+    assert [one.provider for one in client.providers()] == ["file"]
+    assert [one.outcome for one in client.polls("file")][-1] == "ok"
+    with pytest.raises(RefusedError, match="no cloud 'nobody'"):
+        [*client.polls("nobody")]
+
+
 def test_both_clients_have_the_same_methods() -> None:
     public = [name for name in vars(sutler.Client) if not name.startswith("_")]
     assert public == [name for name in vars(sutler.AsyncClient) if not name.startswith("_")]

@@ -111,7 +111,7 @@ class Store:
         """A new one each time, as after a restart: what it knows is in the store."""
         return Poller(
             self.engine,
-            {"north": CONFIG, "south": CONFIG},
+            dict.fromkeys(("north", "south", *PROVIDERS), CONFIG),
             self.poll_interval_s,
             self.paces,
             fetch=self.clouds.fetch,

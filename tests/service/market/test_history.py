@@ -2,10 +2,11 @@
 
 from datetime import datetime, timedelta
 
-from sutler.service.market.history import HistoryPoint, price_history
+from sutler.service.market.history import HistoryPoint, price_histories, price_history
 from tests.service.market.builders import NOON, SOUTH, Store, a_failure, an_answer, an_offer
 
 MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 HALF_HOUR_S = 1800.0
 
 
@@ -116,3 +117,30 @@ def test_providers_can_be_asked_for_by_name(store: Store) -> None:
     assert (both.gpus, both.offers, both.least_usd_per_gpu_hour) == (3.0, 2, 1.5)
     assert (south.gpus, south.offers, south.least_usd_per_gpu_hour) == (2.0, 1, 1.5)
     assert supply(history(store, minutes=1, points=1, providers=("east",))) == [None]
+
+
+def test_several_gpus_at_once_are_each_as_alone(store: Store) -> None:
+    store.poll(an_answer(an_offer("a", 2.0), an_offer("b", 1.0, gpu="a40", gpus=4)), after_s=0)
+    store.poll(an_answer(an_offer("a", 3.0)), after_s=HALF_HOUR_S)
+    store.poll(an_answer(an_offer("a", 3.0, gpu="a40")), after_s=0, cloud=SOUTH)
+    gpus = ("l40s", "h100-sxm", "a40")
+    for providers in ((), ("north",), ("south",)):
+        found = price_histories(
+            store.engine,
+            gpus,
+            contract="on_demand",
+            since=NOON - HOUR,
+            until=NOON + 3 * HOUR,
+            points=9,
+            providers=providers,
+        )
+        assert tuple(found) == gpus
+        for gpu in gpus:
+            alone = history(store, since=NOON - HOUR, minutes=240, points=9, gpu=gpu, providers=providers)
+            assert found[gpu] == alone
+    assert supply(history(store, since=NOON - HOUR, minutes=240, points=9, gpu="a40")) == [
+        *(None, None, 4.0, 1.0, 1.0, None, None, None, None)
+    ]
+    assert supply(history(store, since=NOON - HOUR, minutes=240, points=9, gpu="l40s")) == [
+        *(None, None, 0.0, 0.0, 0.0, None, None, None, None)
+    ]

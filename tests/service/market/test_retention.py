@@ -1,10 +1,11 @@
 """Old history becomes hours and goes; what is for rent, and what is younger, stays as it is."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from sutler.service.market.history import HistoryPoint, price_history
+from sutler.service.market.history import HistoryPoint, price_histories, price_history
 from sutler.service.market.retention import Pruned, prune
 from tests.postgres import Server
 from tests.service.market.builders import NOON, NORTH, Store, a_rejected_row, an_answer, an_offer
@@ -112,6 +113,23 @@ def test_history_reads_the_rolled_up_hours_where_the_offers_are_gone(store: Stor
         HistoryPoint(at[1], 2.5, None, 2.0, 2.0),
     ]
     assert [point.gpus for point in points(store, 1, -5)] == [8.0, None]
+
+
+def test_histories_of_several_gpus_read_the_hours_of_each(store: Store) -> None:
+    store.poll(an_answer(an_offer("a", 2.0), an_offer("b", 4.0, gpu="a40", gpus=2)), after_s=0)
+    store.poll(an_answer(an_offer("a", 2.0)), after_s=3600)
+    store.time.pass_s(2 * DAY_S)
+    pruned(store, days=0.5)
+    asked: dict[str, Any] = {"contract": "on_demand", "since": NOON, "until": NOON + HOUR, "points": 2}
+    found = price_histories(store.engine, ["h100-sxm", "a40", "l40s"], **asked)
+    assert {gpu: [point.gpus for point in points] for gpu, points in found.items()} == {
+        "h100-sxm": [1.0, 1.0],
+        "a40": [2.0, 0.0],
+        "l40s": [0.0, 0.0],
+    }
+    for gpu, points in found.items():
+        assert points == price_history(store.engine, gpu, **asked)
+        assert all(point.offers is None for point in points)  # from hours, not from offers
 
 
 def test_types_contracts_and_providers_are_rolled_up_apart(store: Store) -> None:
