@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from sutler.service.db.asynchronous import reading
@@ -17,10 +17,11 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.market.endpoints import provider_resources
 from sutler.service.market.history import HistoryPoint
 from sutler.service.market.listing import ORDERS, Listing, listed
-from sutler.service.market.selection import OfferFilter, instant, usd_per_gpu_hour
+from sutler.service.market.selection import OfferFilter, contract_named, gpu_slug, instant, usd_per_gpu_hour
 from sutler.service.market.service import MarketService
 from sutler.service.pages.charts import Chart, over_time
 from sutler.service.pages.fleet import colour_of
+from sutler.service.pages.parameters import PLAIN
 from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page
 from sutler.service.translation.stored_market import StoredMarket
@@ -32,7 +33,7 @@ MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen
 POINTS: Final = 49  # chosen: half an hour apart over a day
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
 DASHES: Final = ("solid", "dashed", "dotted")
-Choice = Annotated[str, Query(max_length=200)]
+Choice = Annotated[str, Query(max_length=200, pattern=PLAIN)]
 RANGES: Final = ("6h", "24h", "7d", "30d")
 
 
@@ -134,20 +135,22 @@ async def show_history(
     request: Request,
     services: Service,
     looking: Looking,
-    gpu: Annotated[list[str], Query(max_length=12)] = [],  # noqa: B006
+    gpu: Annotated[list[Annotated[str, Query(max_length=200, pattern=PLAIN)]], Query(max_length=12)] = [],  # noqa: B006
     contract: Choice = "",
     since: Choice = "24h",
 ) -> Response:
     """Price and supply over time, as charts and as tables."""
     now = services.now()
     begin = instant(since, field="since", now=now)
-    series = await asyncio.to_thread(_history, services, gpu, contract or "on_demand", begin, now)
+    gpus = list(dict.fromkeys(map(gpu_slug, gpu)))
+    wanted = contract_named(contract or "on_demand")
+    series = await asyncio.to_thread(_history, services, gpus, wanted, begin, now)
     return rendered(
         request,
         "history.html",
         session=looking,
-        gpus=gpu,
-        contract=contract or "on_demand",
+        gpus=gpus,
+        contract=wanted,
         since=since,
         ranges={choice: with_query(request, since=choice) for choice in RANGES},
         charts=[
@@ -165,7 +168,7 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
     step = (until - since) / (POINTS - 1)
     rounded = until - timedelta(seconds=until.timestamp() % max(60.0, step.total_seconds() / 4))
     begin = rounded - (until - since)
-    return market.histories(list(dict.fromkeys(gpus)), contract=contract, since=begin, until=rounded, points=POINTS)
+    return market.histories(gpus, contract=contract, since=begin, until=rounded, points=POINTS)
 
 
 def chart(series: Series, field: str) -> Chart:
@@ -215,7 +218,12 @@ def _cell(value: Any) -> Any:
 
 
 @router.get("/clouds/{name}")
-async def show_polls(request: Request, services: Service, looking: Looking, name: str) -> Response:
+async def show_polls(
+    request: Request,
+    services: Service,
+    looking: Looking,
+    name: Annotated[str, Path(max_length=100, pattern=PLAIN)],
+) -> Response:
     """How the polls of a cloud went."""
     found = await asyncio.to_thread(services.part(MarketService).polls, name, limit=100)
     return rendered(request, "polls.html", session=looking, name=name, polls=found)

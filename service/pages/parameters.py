@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.fields import PRINTABLE
 
 MOST: Final = 1e7
+PLAIN: Final = PRINTABLE.removesuffix("+$") + "*$"
+"""A text of printable characters, or none."""
 
 
 def number_of(given: Mapping[str, str], name: str, *, least: float | None = None) -> float | None:

@@ -70,7 +70,7 @@ async def show_what_if(
         base = next((one for one in listed if one.deployment.name == name), None)
     found = await study_of(services, WHAT_IF, study)
     given = {key: request.query_params.get(key, "") for key in SETTINGS}
-    response = rendered(
+    return rendered(
         request,
         "what_if.html",
         session=looking,
@@ -87,8 +87,6 @@ async def show_what_if(
         chart=chart_of(base, found.answer) if base and found and found.answer else None,
         give_way=list(give_way(request, found.answer)) if found and found.answer else (),
     )
-    response.headers["HX-Push-Url"] = str(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
-    return response
 
 
 @router.post("")

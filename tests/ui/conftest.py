@@ -124,10 +124,7 @@ def in_turn(urls: list[str]) -> Iterator[str]:
                 asking, _ = listening.accept()
             except OSError:
                 return
-            with suppress(OSError):
-                answering = socket.create_connection(("127.0.0.1", next(ports)))
-                for pair in ((asking, answering), (answering, asking)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
+            threading.Thread(target=relay, args=(asking, next(ports)), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:
@@ -136,10 +133,18 @@ def in_turn(urls: list[str]) -> Iterator[str]:
         listening.close()
 
 
+def relay(asking: socket.socket, port: int) -> None:
+    """Both ways, until both ends have had enough."""
+    with asking, suppress(OSError), socket.create_connection(("127.0.0.1", port)) as answering:
+        back = threading.Thread(target=pump, args=(answering, asking), daemon=True)
+        back.start()
+        pump(asking, answering)
+        back.join()
+
+
 def pump(here: socket.socket, there: socket.socket) -> None:
     with suppress(OSError):
         while data := here.recv(65_536):
             there.sendall(data)
-    for each in (here, there):
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):
+        there.shutdown(socket.SHUT_WR)

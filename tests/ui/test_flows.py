@@ -52,7 +52,7 @@ def test_by_the_keyboard_alone(chromium: Any, scene: Scene) -> None:
         page.wait_for_selector("#key")
         tab.open("/ui")
         assert "/ui/sign-in" in page.url
-        assert tab.said == []
+        assert [one for one in tab.said if "Clear-Site-Data" not in one] == []
 
 
 def test_a_filter_finds_offers_while_it_is_typed_and_stays_in_the_address(chromium: Any, scene: Scene) -> None:
