@@ -188,7 +188,7 @@ accuracy: check-data $(STAMP)
 install: $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/package-lock.json | check-python
-	@echo "Installing into $(VENV) with $(PYTHON) (about 930 MB; a minute or two the first time)"
+	@echo "Installing into $(VENV) with $(PYTHON) (about 1.2 GB; a minute or two the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .

@@ -88,10 +88,12 @@ def browsing() -> Iterator[Any]:
 
 
 @contextmanager
-def a_tab(browser: Any, origin: str, *, width: int = 1280, scheme: str = "light", **others: Any) -> Iterator[Watched]:
+def a_tab(
+    browser: Any, origin: str, *, width: int = 1280, height: int = 900, scheme: str = "light"
+) -> Iterator[Watched]:
     """A tab with cookies of its own."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", **others
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
