@@ -18,7 +18,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done),python3)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo market-demo replanning-demo pages-demo ui-test pictures test test-all lint bench market-bench service-bench replanning-bench \
+.PHONY: help demo market-demo replanning-demo pages-demo ui-test pictures pages-bench test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
 	sharing-bench hostile-bench histories \
 	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
@@ -42,6 +42,7 @@ help:
 	@echo "make robust-bench          what plans that are surer at low rates cost: writes docs/robust.md"
 	@echo "make sharing-bench         what deployments cost that share a market which is too small (30 minutes)"
 	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (3 minutes)"
+	@echo "make pages-bench           how quick the pages are, in Chromium and for the service (needs chromium; 4 minutes)"
 	@echo "make histories             2,000 histories of a service whose database, processes and callers misbehave (an hour)"
 	@echo "make survival-bench        what surviving losses costs in time and money, and whether it holds when simulated"
 	@echo "make simulation-bench      how fast a plan is simulated (needs the Azure traces)"
@@ -160,6 +161,10 @@ ui-test: build/ui-env
 pictures: build/ui-env
 	@build/ui-env/bin/python -m pip install $(ONCE) '$(PLAYWRIGHT)'
 	@build/ui-env/bin/python -m tests.ui.pictures
+
+pages-bench: build/ui-env
+	@build/ui-env/bin/python -m pip install $(ONCE) '$(PLAYWRIGHT)'
+	@build/ui-env/bin/python -m benchmarks.pages $(ARGS)
 
 # Warnings are errors: a link that leads nowhere is one.
 docs: build/docs-env

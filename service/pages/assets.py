@@ -40,7 +40,8 @@ class Asset:
 
 
 @cache
-def _asset(name: str) -> Asset:
+def asset(name: str) -> Asset:
+    """One of the FILES, which is there."""
     path, media_type = FILES[name]
     raw = path.read_bytes()
     return Asset(sha256(raw).hexdigest()[:16], media_type, raw, gzip.compress(raw, mtime=0))
@@ -48,18 +49,18 @@ def _asset(name: str) -> Asset:
 
 def url_of(name: str) -> str | None:
     """Where browsers find it; None where the build did not fetch it."""
-    return f"/ui/assets/{_asset(name).digest}/{name}" if FILES[name][0].exists() else None
+    return f"/ui/assets/{asset(name).digest}/{name}" if FILES[name][0].exists() else None
 
 
 @router.get("/assets/{digest}/{name}", name="asset")
 def get_asset(request: Request, digest: str, name: str) -> Response:
     """A file, as long as it is the one that the page meant."""
-    if name not in FILES or not FILES[name][0].exists() or _asset(name).digest != digest:
+    if name not in FILES or not FILES[name][0].exists() or asset(name).digest != digest:
         raise NotFoundError("there is no such file: load the page again")
-    asset = _asset(name)
+    found = asset(name)
     headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(
-            asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.media_type
+            found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media_type
         )
-    return Response(asset.raw, headers=headers, media_type=asset.media_type)
+    return Response(found.raw, headers=headers, media_type=found.media_type)

@@ -65,6 +65,13 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def scene(postgres: Server) -> Iterator[Scene]:
+    with a_scene(postgres) as found:
+        yield found
+
+
+@contextmanager
+def a_scene(postgres: Server) -> Iterator[Scene]:
+    """Three deployments on a played market of over 2,000 offers."""
     postgres.run("CREATE DATABASE ui")
     cloud = FakeCloud(Market(seed=1, machines=MACHINES))
     cloud.start()
@@ -91,6 +98,10 @@ def scene(postgres: Server) -> Iterator[Scene]:
 @pytest.fixture(scope="session")
 def crowded(scene: Scene) -> Scene:
     """The same with 200 more deployments."""
+    return crowd(scene)
+
+
+def crowd(scene: Scene) -> Scene:
     scene.postgres.run(COPIES, DEPLOYMENTS, HELD, database="ui")
     return scene
 
