@@ -1,12 +1,16 @@
 """`sutler init` and `sutler demo`: the first commands that somebody types."""
 
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
 from sutler.service.cli.app import app
@@ -14,6 +18,7 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.documents.yaml_loader import load_yaml
 from tests.service.builders import a_snapshot, an_offer
+from tests.service.running import PATIENCE_S, ROOT, until
 
 ANSWERS = {"--model": "Llama 3.1 8b", "--traffic": "5 1000 300", "--latency": "2, .05", "--budget": "0"}
 
@@ -109,3 +114,26 @@ def test_the_demo_plans_on_played_clouds_and_leaves_nothing_behind(tmp_path: Pat
     assert re.search(r"^[\d.]+ \$/h carries the load$", done.stdout, re.MULTILINE)
     assert "sutler init" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    said = tmp_path / "said.txt"
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    command = [sys.executable, "-m", "sutler", "demo", "--pages", "--port", str(port)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=stderr, stdin=subprocess.DEVNULL)
+    try:
+        until(lambda: "Open http" in said.read_text() or process.poll() is not None)
+        assert process.poll() is None, said.read_text()
+        page = requests.get(f"http://127.0.0.1:{port}/", timeout=60)
+        assert page.url.endswith("/ui")
+        assert all(name in page.text for name in ("chat", "code", "no-money"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    assert "stopped" in said.read_text()
+    assert [path for path in tmp_path.iterdir() if path != said] == []
