@@ -1,6 +1,7 @@
 """Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -25,7 +26,6 @@ _OF_PLAN: Final[tuple[Any, ...]] = (
     PlanRow.finished_at,
     PlanRow.objective,
     PlanRow.relative_gap,
-    cast(PlanRow.document, JSON)["rentals"],
 )
 _OF_WATCH: Final[tuple[Any, ...]] = (WatchRow.state, WatchRow.looked_at, WatchRow.holdings)
 _PENDING: Final = aliased(PlanRow)
@@ -78,6 +78,22 @@ class CurrentRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Rented:
+    """Machines of one offer that a plan rents."""
+
+    provider: str
+    offer_id: str
+    contract: str
+    gpu: str
+    gpus: int
+    count: int
+
+
+_rentals: Final[OrderedDict[UUID, tuple[Rented, ...]]] = OrderedDict()
+MOST_REMEMBERED: Final = 5_000  # chosen: plans whose rentals are remembered, a few kB each
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A deployment as in lists: the plan that holds with its `rentals`, the status of one that is being made, what
     the last look found, and what was reported as rented; None for what there is not yet."""
@@ -87,7 +103,7 @@ class Listed:
     plan: CurrentPlanResource | None
     objective: str | None
     relative_gap: float | None
-    rentals: list[dict[str, Any]] | None
+    rentals: tuple[Rented, ...]
     state: dict[str, Any] | None
     looked_at: datetime | None
     holdings: list[dict[str, Any]] | None
@@ -136,15 +152,36 @@ async def page(connection: AsyncConnection, *, limit: int, after: str | None = N
     )
     if after is not None:
         wanted = wanted.where(DeploymentRow.name > after)
-    rows = (await connection.execute(wanted)).all()
-    return [_listed(tuple(row)) for row in rows]
-
-
-def _listed(row: tuple[Any, ...]) -> Listed:
+    rows = [tuple(row) for row in await connection.execute(wanted)]
     mine = len(_COLUMNS)
-    pending, plan_id, revision, status, cost, issued_at, *others = row[mine:]
+    rentals = await _rentals_of(connection, [row[mine + 1] for row in rows if row[mine + 1] is not None])
+    return [_listed(row[:mine], row[mine:], rentals) for row in rows]
+
+
+def _listed(mine: tuple[Any, ...], others: tuple[Any, ...], rentals: Mapping[UUID, tuple[Rented, ...]]) -> Listed:
+    pending, plan_id, revision, status, cost, issued_at, objective, gap, state, looked_at, holdings = others
     plan = CurrentPlanResource.of(plan_id, revision, status, cost, issued_at) if plan_id else None
-    return Listed(Deployment(*row[:mine]), pending, plan, *others)
+    rented = rentals.get(plan_id, ())
+    return Listed(Deployment(*mine), pending, plan, objective, gap, rented, state, looked_at, holdings)
+
+
+async def _rentals_of(connection: AsyncConnection, plan_ids: Sequence[UUID]) -> Mapping[UUID, tuple[Rented, ...]]:
+    """What plans rent. A plan never changes, and to look into its document takes a while: this process remembers."""
+    unknown = [plan_id for plan_id in plan_ids if plan_id not in _rentals]
+    if unknown:
+        wanted = select(PlanRow.id, cast(PlanRow.document, JSON)["rentals"]).where(PlanRow.id.in_(unknown))
+        for plan_id, rentals in await connection.execute(wanted):
+            _rentals[plan_id] = tuple(
+                Rented(**{name: one[name] for name in Rented.__slots__}) for one in rentals or ()
+            )
+    found = {plan_id: _rentals[plan_id] for plan_id in plan_ids if plan_id in _rentals}
+    while len(_rentals) > MOST_REMEMBERED:
+        _rentals.popitem(last=False)
+    return found
+
+
+def _rented(rental: Mapping[str, Any]) -> Rented:
+    return Rented(**{name: rental[name] for name in Rented.__slots__})
 
 
 async def change(

@@ -119,9 +119,8 @@ def _watch_summary(listed: Listed, held: Sequence[HoldingDocument] | None, now: 
     carried_out = None
     if plan is not None and plan.status in SERVES:
         planned: Counter[MachineKey] = Counter()
-        for rental in listed.rentals or ():
-            provider, offer_id, contract = rental["provider"], rental["offer_id"], rental["contract"]
-            planned[provider, offer_id, contract, rental["gpu"], rental["gpus"]] += rental["count"]
+        for one in listed.rentals:
+            planned[one.provider, one.offer_id, one.contract, one.gpu, one.gpus] += one.count
         patience_s = deployments.policy_of(listed.deployment).carry_out_s
         carried_out = carry_out(
             planned, held, revision=plan.revision, issued_at=plan.issued_at, patience_s=patience_s, now=now

@@ -85,7 +85,7 @@ def list_offers(
     )
     at = None if as_of is None else instant(as_of, field="as_of", now=services.now())
     at, position = _where(cursor, at)
-    market = services.part(MarketService).read(as_of=at, providers=() if facets else wanted.providers)
+    market = services.part(MarketService).looked_through(as_of=at)
     found = listed(market, wanted, words=q, order=sort, facets=facets)
     total, kept = len(found.offers), found.offers[position : position + limit]
     following = position + len(kept)

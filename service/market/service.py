@@ -17,6 +17,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.market.history import USUAL_SILENCE, HistoryPoint, price_histories
 from sutler.service.market.interruptions import interruptions_at
+from sutler.service.market.kept import KeptMarket
 from sutler.service.market.outlook import Outlook, OutlookCache
 from sutler.service.market.polling import Poller
 from sutler.service.market.repository import PollReport, ProviderReport, polls_of, provider_reports
@@ -43,6 +44,7 @@ class MarketService:
     poller: Poller
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     learnt: OutlookCache = field(default_factory=OutlookCache)
+    kept: KeptMarket = field(default_factory=KeptMarket)
 
     def providers(self, names: Sequence[str] = ()) -> list[Provider]:
         """The clouds of these names, or those that are set up. Raises DocumentError for an unknown name."""
@@ -77,6 +79,13 @@ class MarketService:
     def read(self, *, as_of: datetime | None = None, providers: Sequence[str] = ()) -> StoredMarket:
         """The market now or at a past instant. Raises DatabaseError."""
         return read_market(self.engine, now=self.now(), as_of=as_of, providers=providers)
+
+    def looked_through(self, *, as_of: datetime | None = None) -> StoredMarket:
+        """The same for who looks through its offers: read anew only where a cloud has been polled since.
+
+        Raises DatabaseError.
+        """
+        return self.read(as_of=as_of) if as_of is not None else self.kept.get(self.engine, self.now(), self.read)
 
     def stored(self) -> StoredMarket:
         return self.read()

@@ -100,7 +100,7 @@ def _listed(
     services: Services, wanted: OfferFilter, words: str, order: str, as_of: str
 ) -> tuple[StoredMarket, Listing]:
     at = instant(as_of, field="as_of", now=services.now()) if as_of else None
-    market = services.part(MarketService).read(as_of=at)
+    market = services.part(MarketService).looked_through(as_of=at)
     return market, listed(market, wanted, words=words, order=order, facets=True)
 
 
@@ -120,8 +120,8 @@ async def rented_by(services: Services) -> Mapping[tuple[str, str, str], Sequenc
         every = await repository.page(connection, limit=1_000)
     found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for one in every:
-        for rental in one.rentals or ():
-            found[rental["provider"], rental["offer_id"], rental["contract"]].append(one.deployment.name)
+        for rental in one.rentals:
+            found[rental.provider, rental.offer_id, rental.contract].append(one.deployment.name)
     return {key: tuple(dict.fromkeys(names)) for key, names in found.items()}
 
 

@@ -198,8 +198,8 @@ def columns_of(base: Listed, answer: WhatIfDocument) -> list[Column]:
     columns = []
     if base.plan is not None:
         gpus: Counter[str] = Counter()
-        for rental in base.rentals or ():
-            gpus[rental["gpu"]] += rental["gpus"] * rental["count"]
+        for rental in base.rentals:
+            gpus[rental.gpu] += rental.gpus * rental.count
         watched = (base.state or {}).get("load_multiple")
         figures = (base.plan.cost_usd_per_hour, None, None, base.relative_gap, watched, None)
         columns.append(Column(f"revision {base.plan.revision}, which holds", base.plan.status, *figures, gpus))
