@@ -9,10 +9,13 @@ from fastapi.responses import Response
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository
+from sutler.service.deployments.history import service as history
+from sutler.service.deployments.history.endpoints import stretch
 from sutler.service.deployments.schemas import DeploymentSummary
 from sutler.service.deployments.showing import summary
 from sutler.service.operation.health import readiness
-from sutler.service.pages.rendering import rendered
+from sutler.service.pages.charts import cost_chart
+from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page
 from sutler.service.plans.resources import SERVES
 from sutler.service.web.state import Service, Services
@@ -20,6 +23,7 @@ from sutler.service.wording.words import counted
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 MOST_SHOWN: Final = 1_000  # chosen: more rows than anybody reads; a filter finds the others
+RANGES: Final = ("1d", "7d", "30d")
 Shown = Literal["all", "needs you", "calm"]
 
 
@@ -81,6 +85,25 @@ async def show_overview(
         q=q,
         show=show,
         checks=await readiness(services),
+    )
+
+
+@router.get("/costs")
+async def show_costs(
+    request: Request, services: Service, looking: Looking, since: Annotated[str, Query(max_length=40)] = "7d"
+) -> Response:
+    """What all deployments cost over time, and the plans that changed it."""
+    begin, end = stretch(services, since, None)
+    async with reading(services.engine) as connection:
+        paid = await history.costs(connection, since=begin, until=end, points=169)
+    return rendered(
+        request,
+        "costs.html",
+        session=looking,
+        paid=paid,
+        chart=cost_chart(paid),
+        since=since,
+        ranges={choice: with_query(request, since=choice) for choice in RANGES},
     )
 
 

@@ -22,6 +22,8 @@ async def go_to_the_pages() -> Response:
 @_rest.get("/{path:path}")
 async def there_is_no_such_page(request: Request, _looking: Looking, path: str) -> Response:
     """Whatever else is asked for under `/ui`."""
+    if not path:
+        return RedirectResponse("/ui", HTTPStatus.SEE_OTHER)
     raise NotFoundError(f"there is no page {path!r}: the links above lead to all of them")
 
 

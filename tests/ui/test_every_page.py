@@ -15,6 +15,7 @@ PAGES: Final = {
     "deployment": "/ui/deployments/chat",
     "deployment-throughput": "/ui/deployments/code",
     "deployment-infeasible": "/ui/deployments/no-money",
+    "costs": "/ui/costs?since=1d",
     "carry-out": "/ui/deployments/chat/carry-out",
     "revision": "/ui/deployments/chat/revisions/1",
     "problem": "/ui/deployments/chat/problem",

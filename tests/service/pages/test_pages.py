@@ -26,7 +26,7 @@ PAGES: Final = (
     *("/ui/market/history", "/ui/market/clouds/file", "/ui/what-if", "/ui/what-if?deployment=chat&budget=3&load=2"),
     *("/ui/simulation", "/ui/report", "/ui/report/chat", "/ui/report/chat?revision=1", "/ui/deployments/chat"),
     *("/ui/deployments/chat/carry-out", "/ui/deployments/chat/revisions/1", "/ui/deployments/chat/problem"),
-    *("/ui/deployments/chat/history?since=7d", "/ui/deployments/chat?done=replanning"),
+    *("/ui/deployments/chat/history?since=7d", "/ui/deployments/chat?done=replanning", "/ui/costs"),
 )
 WRONG: Final = {
     "/ui/nowhere": 404,
@@ -50,6 +50,7 @@ WRONG: Final = {
     "/ui/what-if?deployment=chat&budget=-1": 422,
     "/ui/what-if?study=00000000-0000-0000-0000-000000000000": 404,
     "/ui/report/nobody": 404,
+    "/ui/costs?since=never": 422,
     "/ui/report/chat?revision=99": 404,
 }
 WITH_A_FORM: Final = (
