@@ -18,7 +18,8 @@ BUILD: Final = ROOT / "build" / "ui"
 CHROMIUM: Final = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 ARGUMENTS: Final = ["--no-sandbox", "--font-render-hinting=none"]
 PATIENCE_MS: Final = 60_000.0
-RULES: Final = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+RULES: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+OF_LOOKS: Final = ["color-contrast", "target-size", "scrollable-region-focusable"]
 
 
 @dataclass
@@ -43,10 +44,11 @@ class Watched:
             timeout=PATIENCE_MS,
         )
 
-    def violations(self) -> list[str]:
-        """What axe-core finds, a line each."""
+    def violations(self, *, of_looks: bool = False) -> list[str]:
+        """What axe-core finds, a line each; `of_looks`: only what colours and widths bring about."""
         self.page.evaluate(axe())
-        found = self.page.evaluate("(rules) => axe.run(document, rules)", {"runOnly": RULES["runOnly"]})
+        rules = OF_LOOKS if of_looks else RULES
+        found = self.page.evaluate("(rules) => axe.run(document, {runOnly: rules})", rules)
         return [
             f"{one['id']}: {node['html'][:150]} ({node.get('failureSummary', '')[:200]})"
             for one in found["violations"]
