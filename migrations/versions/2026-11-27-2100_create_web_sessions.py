@@ -1,6 +1,6 @@
 """create web sessions
 
-Who has signed in with a key to look at pages.
+Who has signed in with a key to look at pages. And an index that finds what was said of one deployment.
 """
 
 import sqlalchemy as sa
@@ -26,7 +26,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_web_session")),
     )
     op.create_index("ix_web_session_ends_at", "web_session", ["ends_at"], unique=False)
+    op.create_index("ix_audit_target", "audit", ["target", "id"], unique=False)
 
 
 def downgrade() -> None:
+    op.drop_index("ix_audit_target", table_name="audit")
     op.drop_table("web_session")

@@ -71,6 +71,8 @@ class AuditRow(Base):
     request_id: Mapped[str | None]
     detail: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
+    __table_args__ = (Index("ix_audit_target", "target", "id"),)
+
 
 class DeploymentRow(Base):
     """A standing problem, its keys in the order given. `version` counts its changes.

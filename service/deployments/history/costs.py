@@ -16,10 +16,13 @@ class Spell:
     usd_per_hour: float
 
 
-def spells(changes: Sequence[tuple[datetime, float]], ended_at: datetime | None = None) -> list[Spell]:
-    """Each amount holds until the next; `changes` by time, `ended_at` is when there was no more of it."""
+def spells(changes: Sequence[tuple[datetime, float | None]], ended_at: datetime | None = None) -> list[Spell]:
+    """Each amount holds until the next; None: there is none meanwhile.
+
+    `changes` by time, `ended_at` is when there was no more of it."""
     ends = [*(at for at, _ in changes[1:]), ended_at]
-    return [Spell(at, end, usd) for (at, usd), end in zip(changes, ends, strict=False) if end is None or at < end]
+    each = ((at, end, usd) for (at, usd), end in zip(changes, ends, strict=False) if end is None or at < end)
+    return [Spell(at, end, usd) for at, end, usd in each if usd is not None]
 
 
 class Sum:
@@ -51,6 +54,6 @@ class Sum:
 
 
 def instants(since: datetime, until: datetime, points: int) -> list[datetime]:
-    """So many at equal distances, both ends included."""
-    step: timedelta = (until - since) / max(1, points - 1)
-    return [since + step * i for i in range(points)]
+    """So many, two at least, at equal distances, both ends included."""
+    whole: timedelta = until - since
+    return [since + whole * i / (points - 1) for i in range(points)]

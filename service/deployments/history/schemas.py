@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from pydantic import Field
+
 from sutler.service.web.resource import Resource
 
 
@@ -16,6 +18,8 @@ class CostResource(Resource):
     """USD per hour of what was reported as rented; null: no deployment had reported anything by then."""
     deployments: int
     """Deployments that had a plan."""
+    reported_deployments: int
+    """Deployments that had reported what is rented: what the others held is not in `held_usd_per_hour`."""
 
 
 class CostStepResource(Resource):
@@ -36,7 +40,8 @@ class CostStepResource(Resource):
 class CostsResource(Resource):
     """What deployments cost over a stretch of time.
 
-    Of deployments that were deleted, plans and reports count until then.
+    Of deployments that were deleted, plans and reports count until then. What was held and never reported is not
+    known, nor since when it was: a report counts from when it came.
     """
 
     deployment: str | None
@@ -63,7 +68,13 @@ class ModelTrafficPoint(Resource):
     seen_rps: float | None
     """Requests per second that were told of, over the parts that somebody told of; null: nobody told of any."""
     planned_rps: float | None
-    """Requests per second that the plan was for that held at its begin; null: there was none."""
+    """Requests per second that the plan was for that held at its begin; null: there was none, or no rates were
+    stated. Of a model that sleeps: what it wakes to."""
+    latencies: dict[str, float] = Field(
+        default={},
+        description="What engines that are read told of, for eight days. In seconds, the largest of all readings:"
+        " the quantile of all requests is at most that. And shares of the requests that kept limits.",
+    )
 
 
 class ModelTrafficHistory(Resource):

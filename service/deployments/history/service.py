@@ -1,10 +1,12 @@
 """Costs and traffic over time, put together from the store."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil, fsum
-from typing import Any, Final
+from typing import Final, TypeVar
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,11 +22,9 @@ from sutler.service.deployments.history.schemas import (
     TrafficHistoryResource,
 )
 from sutler.service.deployments.repository import Deployment
-from sutler.service.deployments.traffic.planned import stated_rps
 from sutler.service.deployments.traffic.season import QUARTER, quarter_of
-from sutler.service.documents.problem_parts import ModelDocument
-from sutler.service.documents.validation import validate
 
+T = TypeVar("T")
 MOST_STEPS: Final = 200
 
 
@@ -33,24 +33,22 @@ async def costs(
 ) -> CostsResource:
     """Of all deployments, or of those that ever had this name."""
     plans = await repository.held_plans(connection, since=since, until=until, name=name)
-    told = await repository.reports(connection, since=since, until=until, name=name)
-    deleted = await repository.deletions(connection)
-    planned = Sum(_planned(plans, deleted))
-    held_spells = [spell for of, changes in told.items() for spell in _told(changes, deleted.get(of, ()))]
-    held = Sum(held_spells)
+    reports = await repository.reports(connection, since=since, until=until, name=name)
+    planned = Sum(planned_spells(plans, await repository.deletions(connection, name)))
+    held = Sum(reports)
     return CostsResource(
         deployment=name,
         since=since,
         until=until,
         planned_usd=planned.usd(since, until),
-        held_usd=held.usd(since, until) if held_spells else None,
+        held_usd=held.usd(since, until) if reports else None,
         items=[_at(instant, planned, held) for instant in instants(since, until, points)],
         steps=[
             CostStepResource(
                 at=one.at,
                 deployment=one.deployment,
                 revision=one.revision,
-                usd_per_hour=one.usd_per_hour,
+                usd_per_hour=one.usd_per_hour or 0.0,
                 reason=one.reason,
             )
             for one in plans
@@ -67,33 +65,25 @@ def _at(instant: datetime, planned: Sum, held: Sum) -> CostResource:
         planned_usd_per_hour=usd,
         held_usd_per_hour=held_usd if reported else None,
         deployments=deployments,
+        reported_deployments=reported,
     )
 
 
-def _planned(plans: Sequence[HeldPlan], deleted: Mapping[str, Sequence[datetime]]) -> list[Spell]:
-    """Plans hold until the next of their deployment, or until it is deleted."""
-    of: dict[Any, list[HeldPlan]] = defaultdict(list)
+def planned_spells(plans: Sequence[HeldPlan], deleted: Mapping[str, Sequence[datetime]]) -> list[Spell]:
+    """Plans hold until the next of their deployment, or until it is deleted; one that came too late never did.
+
+    `deleted`: by name, when deployments of that name were."""
+    of: dict[tuple[UUID | str, datetime | None], list[HeldPlan]] = defaultdict(list)
     for plan in plans:
-        end = _first_after(plan.at, deleted.get(plan.deployment, ())) if plan.deployment_id is None else None
-        of[plan.deployment_id or (plan.deployment, end)].append(plan)
+        end = None if plan.deployment_id else _deleted_at(plan, deleted.get(plan.deployment, ()))
+        of[plan.deployment_id or plan.deployment, end].append(plan)
     return [
-        spell
-        for key, mine in of.items()
-        for spell in spells([(one.at, one.usd_per_hour) for one in mine], key[1] if isinstance(key, tuple) else None)
+        spell for (_, end), mine in of.items() for spell in spells([(one.at, one.usd_per_hour) for one in mine], end)
     ]
 
 
-def _told(changes: Sequence[tuple[datetime, float]], deleted: Sequence[datetime]) -> list[Spell]:
-    """Reports hold until the next, or until their deployment is deleted."""
-    found = []
-    for spell in spells(changes):
-        ends = [end for end in (spell.ended_at, _first_after(spell.began_at, deleted)) if end is not None]
-        found.append(Spell(spell.began_at, min(ends, default=None), spell.usd_per_hour))
-    return found
-
-
-def _first_after(at: datetime, ends: Sequence[datetime]) -> datetime | None:
-    return next((end for end in ends if end > at), None)
+def _deleted_at(plan: HeldPlan, deleted: Sequence[datetime]) -> datetime:
+    return next((at for at in deleted if at > plan.at), plan.at)
 
 
 async def traffic_history(
@@ -109,11 +99,13 @@ async def traffic_history(
     begin = quarter_of(since.astimezone(UTC))
     quarters = max(1, ceil((until - begin) / QUARTER))
     step = QUARTER * ceil(quarters / points)
-    asked = {"since": begin, "until": until}
-    seen = await repository.seen_rps(connection, deployment.id, **asked, now=now)
-    planned = _planned_rps(await repository.planned_models(connection, deployment.id, **asked))
     begins = [begin + step * i for i in range(ceil((until - begin) / step))]
     names = [model["name"] for model in deployment.problem["models"]]
+    asked = {"since": begin, "until": until}
+    seen = await repository.seen_rps(connection, deployment.id, **asked, now=now)
+    means = {name: means_by_step(known, begin, step) for name, known in seen.items()}
+    planned = await repository.planned_rps(connection, deployment.id, **asked)
+    latencies = await repository.latencies(connection, deployment.id, models=names, **asked, step=step)
     return TrafficHistoryResource(
         deployment=deployment.name,
         since=begin,
@@ -123,9 +115,12 @@ async def traffic_history(
                 model=name,
                 items=[
                     ModelTrafficPoint(
-                        at=at, seen_rps=_mean(seen.get(name, {}), at, step), planned_rps=_held(planned, at, name)
+                        at=at,
+                        seen_rps=means.get(name, {}).get(place),
+                        planned_rps=rates_at(planned, at).get(name),
+                        latencies=latencies.get((name, place), {}),
                     )
-                    for at in begins
+                    for place, at in enumerate(begins)
                 ],
             )
             for name in names
@@ -133,21 +128,15 @@ async def traffic_history(
     )
 
 
-def _mean(known: Mapping[datetime, float], at: datetime, step: timedelta) -> float | None:
-    """Over the quarters that are known."""
-    found = [known[at + QUARTER * i] for i in range(step // QUARTER) if at + QUARTER * i in known]
-    return fsum(found) / len(found) if found else None
+def means_by_step(known: Mapping[datetime, float], begin: datetime, step: timedelta) -> dict[int, float]:
+    """By number of the step, the mean over its quarters that are known; steps without any are not there."""
+    of: dict[int, list[float]] = defaultdict(list)
+    for at, rps in known.items():
+        of[(at - begin) // step].append(rps)
+    return {place: fsum(rates) / len(rates) for place, rates in of.items()}
 
 
-def _planned_rps(
-    plans: Sequence[tuple[datetime, list[Mapping[str, Any]]]],
-) -> list[tuple[datetime, dict[str, float]]]:
-    return [
-        (at, {model["name"]: stated_rps(validate(ModelDocument, model)) for model in models}) for at, models in plans
-    ]
-
-
-def _held(plans: Sequence[tuple[datetime, dict[str, float]]], at: datetime, model: str) -> float | None:
-    """What the plan that held then was for."""
-    held = [rates for began_at, rates in plans if began_at <= at]
-    return held[-1].get(model) if held else None
+def rates_at(plans: Sequence[tuple[datetime, Mapping[str, T]]], at: datetime) -> Mapping[str, T]:
+    """What the plan was for that held then, by model; nothing before the first."""
+    place = bisect_right(plans, at, key=lambda plan: plan[0])
+    return plans[place - 1][1] if place else {}

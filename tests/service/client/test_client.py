@@ -110,6 +110,11 @@ def test_a_deployment_is_made_read_carried_out_and_changed(client: Either, name:
     assert client.wake(name, "chat").models == ("chat",)
     assert [*client.decisions(name)]
     assert client.traffic(name).models
+    [model] = client.traffic_history(name, since="1h", points=2).models
+    assert model.model == "chat"
+    assert 1 <= len(model.items) <= 2
+    assert [step.revision for step in client.costs(name, since="1h").steps] == [1, 2]
+    assert client.costs(since="1h", points=2).items[-1].deployments >= 1
     bucket = {"input_tokens": 500, "output_tokens": 250, "requests": 10}
     seen = {"model": "chat", "observed_at": datetime.now(UTC).isoformat(), "window_s": 60, "buckets": [bucket]}
     assert [client.observe(name, seen).duplicate for _ in range(2)] == [False, True]

@@ -98,6 +98,12 @@ def test_a_stretch_that_cannot_be_meant_is_refused(
     assert field in str(answer.json()["errors"])
 
 
+@pytest.mark.parametrize("path", ["costs", "traffic/history"])
+def test_what_is_no_deployment_has_no_history(service: Running, path: str) -> None:
+    answer = service.get(f"/v1/deployments/nobody/{path}")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:sutler:problem:not-found")
+
+
 def test_lines_of_deployments_say_what_runs_and_what_it_needs(service: Running) -> None:
     plan = a_deployment(service, "listed")
     pages = service.get("/v1/deployments", params={"limit": 200}).json()["items"]
