@@ -1,6 +1,5 @@
 """Deployments as the API shows them: put together from the store, one or in lists."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,8 +23,8 @@ from sutler.service.deployments.schemas import (
     PendingPlanResource,
 )
 from sutler.service.deployments.watch_schema import WatchResource, WatchSummary
-from sutler.service.documents.plan import PlanDocument
 from sutler.service.plans import repository as plan_repository
+from sutler.service.plans.parsed import parsed
 from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.resources import SERVES
 
@@ -71,7 +70,7 @@ async def _watch(
         or held.status not in SERVES
     ):
         return found
-    plan = await asyncio.to_thread(PlanDocument.model_validate_json, held.document)
+    plan = await parsed(held.id, held.document)
     carried_out = carry_out(
         counted(rented_by(plan)),
         (await holdings.reported(connection, deployment.id)).holdings,

@@ -35,6 +35,7 @@ from sutler.service.pages.fleet import machines_of, routes_of
 from sutler.service.pages.forms import Fields
 from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.plans.parsed import parsed
 from sutler.service.plans.plan_responses import page_of
 from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.resources import SERVES, PlanSummary
@@ -94,7 +95,7 @@ async def _newest(connection: AsyncConnection, deployment: Deployment) -> PlanRe
 async def _document(record: PlanRecord | None, shown: DeploymentResource) -> PlanDocument | None:
     if record is None or record.document is None:
         return None
-    return await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    return await parsed(record.id, record.document)
 
 
 async def _to_do(services: Services, shown: DeploymentResource, *, serves: bool) -> DiffDocument | None:
@@ -192,7 +193,7 @@ async def _carry_out_page(
         record = await _newest(connection, deployment)
     if record is None or record.document is None or held.revision is None:
         raise ConflictError(f"{name} has no plan that serves, so there is nothing to carry out: replan it")
-    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    plan = await parsed(record.id, record.document)
     return rendered(request, "carry_out.html", session=looking, name=name, plan=plan, holdings=held)
 
 
@@ -217,7 +218,7 @@ async def show_revision(
         decided = await decisions.decisions(connection, deployment.id, limit=200, before=None)
     if record.document is None:
         raise NotFoundError(f"revision {revision} of {name} is {record.status}: it has no plan to show")
-    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    plan = await parsed(record.id, record.document)
     diff = None
     if plan.status in SERVES:
         text = await diff_of(services, name, revision)

@@ -24,6 +24,7 @@ from sutler.service.documents.validation import validate
 from sutler.service.pages.asking import asked
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.plans.parsed import parsed
 from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.resources import SERVES
 from sutler.service.studies.service import COMPARISON, first_answer
@@ -62,7 +63,7 @@ async def show_report(
     study = await first_answer(
         services, COMPARISON, question_of(record), since=record.finished_at or record.created_at
     )
-    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document or "")
+    plan = await parsed(record.id, record.document or "")
     comparison = None
     if study is not None and study.document is not None:
         comparison = await asyncio.to_thread(ComparisonDocument.model_validate_json, study.document)

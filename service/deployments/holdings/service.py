@@ -1,6 +1,5 @@
 """Reports of what is rented: checked, stored with their audit entry, compared with the plan that holds."""
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 from typing import Final
@@ -36,6 +35,7 @@ from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.market.settled import last_places
+from sutler.service.plans.parsed import parsed
 from sutler.service.plans.resources import SERVES
 from sutler.service.web.caller import Caller
 from sutler.service.web.errors import ConflictError, NotYetError
@@ -201,7 +201,7 @@ async def _plan(current: CurrentRow | None) -> PlanDocument | None:
     """The plan that holds, if it serves; else everything would look unplanned, and be given back."""
     if current is None or current.status not in SERVES:
         return None
-    return await asyncio.to_thread(PlanDocument.model_validate_json, current.document)
+    return await parsed(current.plan_id, current.document)
 
 
 def _usd_per_hour(holdings: tuple[HoldingDocument, ...]) -> float:
