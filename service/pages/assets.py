@@ -26,7 +26,7 @@ FILES: Final = {
 FETCH: Final = f"python {HERE / 'fetch.py'}"
 """The command that brings the libraries into a checkout that was not built."""
 FOREVER: Final = "public, max-age=31536000, immutable"
-router = APIRouter(include_in_schema=False)
+router = APIRouter(prefix="/ui", include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from sutler.service.plans.resources import SERVES, PlanSummary
 from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.state import Service, Services
 
-router = APIRouter(prefix="/deployments", route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui/deployments", route_class=Page, include_in_schema=False)
 LISTED: Final = 30  # chosen: of revisions and decisions; the API has all
 MOST_CHARTS: Final = 8
 RANGES: Final = ("6h", "1d", "7d", "30d")

@@ -27,7 +27,7 @@ from sutler.service.pages.route import Looking, Page
 from sutler.service.translation.stored_market import StoredMarket
 from sutler.service.web.state import Service, Services
 
-router = APIRouter(prefix="/market", route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui/market", route_class=Page, include_in_schema=False)
 ROWS: Final = 200  # of a page of the table
 MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen any
 POINTS: Final = 49  # chosen: half an hour apart over a day

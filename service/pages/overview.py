@@ -21,7 +21,7 @@ from sutler.service.plans.resources import SERVES
 from sutler.service.web.state import Service, Services
 from sutler.service.wording.words import counted
 
-router = APIRouter(route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui", route_class=Page, include_in_schema=False)
 MOST_SHOWN: Final = 1_000  # chosen: more rows than anybody reads; a filter finds the others
 RANGES: Final = ("1d", "7d", "30d")
 Shown = Literal["all", "needs you", "calm"]

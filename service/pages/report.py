@@ -32,7 +32,7 @@ from sutler.service.web.errors import ConflictError
 from sutler.service.web.state import Service
 from sutler.service.wording.words import percent, price
 
-router = APIRouter(prefix="/report", route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui/report", route_class=Page, include_in_schema=False)
 HOURS_PER_MONTH: Final = 730.0
 ONE_TYPE: Final = "homogeneous/*"  # rivals that rent one type of GPU
 COSTS_OVER: Final = timedelta(days=30)

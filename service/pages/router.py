@@ -10,7 +10,7 @@ from sutler.service.pages.route import Looking, Page
 from sutler.service.web.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
-_rest = APIRouter(route_class=Page, include_in_schema=False)
+_rest = APIRouter(prefix="/ui", route_class=Page, include_in_schema=False)
 
 
 @router.get("/")
@@ -29,4 +29,4 @@ async def there_is_no_such_page(request: Request, _looking: Looking, path: str) 
 
 PAGES = (assets, signing_in, overview, deployment, market, what_if, simulation, report)
 for each in (*(page.router for page in PAGES), _rest):
-    router.include_router(each, prefix="/ui")
+    router.include_router(each)

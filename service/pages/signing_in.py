@@ -25,7 +25,7 @@ from sutler.service.web.problem import problem_of
 from sutler.service.web.request_id import request_id_of
 from sutler.service.web.state import Service
 
-router = APIRouter(route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui", route_class=Page, include_in_schema=False)
 HOME = "/ui"
 LONGEST_PATH = 2_000
 Next = Annotated[str, Query(max_length=LONGEST_PATH)]

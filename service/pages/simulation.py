@@ -22,7 +22,7 @@ from sutler.service.simulation.schemas import METRIC_WORDS, SimulationResource
 from sutler.service.studies.service import SIMULATION
 from sutler.service.web.state import Service
 
-router = APIRouter(prefix="/simulation", route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
 Words = Annotated[str, Query(max_length=300)]
 SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "scheduling", "lose")
 ROUTINGS: Final = ("round_robin", "random", "least_loaded")

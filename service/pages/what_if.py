@@ -29,7 +29,7 @@ from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.studies.service import WHAT_IF
 from sutler.service.web.state import Service
 
-router = APIRouter(prefix="/what-if", route_class=Page, include_in_schema=False)
+router = APIRouter(prefix="/ui/what-if", route_class=Page, include_in_schema=False)
 Words = Annotated[str, Query(max_length=300)]
 PRECISIONS: Final = ("bf16", "fp8", "fp4", "int4")
 FRONTIER: Final = (0.5, 0.75, 1.5, 2.0)  # multiples of the budget, or of the load where that is given
