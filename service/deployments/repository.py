@@ -180,10 +180,6 @@ async def _rentals_of(connection: AsyncConnection, plan_ids: Sequence[UUID]) -> 
     return found
 
 
-def _rented(rental: Mapping[str, Any]) -> Rented:
-    return Rented(**{name: rental[name] for name in Rented.__slots__})
-
-
 async def change(
     connection: AsyncConnection,
     deployment: Deployment,
