@@ -1,5 +1,6 @@
 """Costs and traffic over time, put together from the store."""
 
+import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,21 @@ async def costs(
     """Of all deployments, or of those that ever had this name."""
     plans = await repository.held_plans(connection, since=since, until=until, name=name)
     reports = await repository.reports(connection, since=since, until=until, name=name)
-    planned = Sum(planned_spells(plans, await repository.deletions(connection, name)))
-    held = Sum(reports)
+    spells_planned = planned_spells(plans, await repository.deletions(connection, name))
+    return await asyncio.to_thread(_costs, plans, spells_planned, reports, name, since, until, points)
+
+
+def _costs(
+    plans: Sequence[HeldPlan],
+    spells_planned: Sequence[Spell],
+    reports: Sequence[Spell],
+    name: str | None,
+    since: datetime,
+    until: datetime,
+    points: int,
+) -> CostsResource:
+    """Off the event loop, since plans and reports may be many."""
+    planned, held = Sum(spells_planned), Sum(reports)
     return CostsResource(
         deployment=name,
         since=since,
