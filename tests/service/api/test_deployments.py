@@ -256,3 +256,4 @@ def test_what_can_be_read_can_be_asked_for_without_its_body(service: Running, na
         assert (answer.status_code, answer.content) == (200, b"")
     refused = service.ask("PATCH", f"/v1/deployments/{name}")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "DELETE, GET, PUT")
+    assert service.ask("OPTIONS", f"/v1/deployments/{name}/wake").headers["Allow"] == "POST"
