@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -24,6 +25,7 @@ CHAT: Final[dict[str, Any]] = {
     ],
     "solver": {"time_limit_s": 10},
 }
+_numbers = count(1)
 NO_VALUE: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
     | {"rect", "line", "path"}
@@ -85,8 +87,14 @@ SignIn = Callable[[str], Browser]
 
 
 @pytest.fixture(scope="package")
-def paged(postgres: Server) -> Iterator[Guarded]:
-    with guarding(postgres, "paged") as guarded:
+def paged_database() -> str:
+    """A name that no other database of this process has: the package may be entered twice."""
+    return f"paged_{next(_numbers)}"
+
+
+@pytest.fixture(scope="package")
+def paged(postgres: Server, paged_database: str) -> Iterator[Guarded]:
+    with guarding(postgres, paged_database) as guarded:
         answer = guarded.ask("plan", "PUT", "/v1/deployments/chat", json={"problem": CHAT})
         assert answer.status_code == 201, answer.text
         wait = {"wait_s": LONGEST_WAIT_S}

@@ -134,9 +134,11 @@ def ended(browser: Browser) -> bool:
 
 
 @pytest.mark.slow
-def test_a_revoked_key_ends_its_sessions_and_processes_know_each_others(postgres: Server, paged: Guarded) -> None:
+def test_a_revoked_key_ends_its_sessions_and_processes_know_each_others(
+    postgres: Server, paged: Guarded, paged_database: str
+) -> None:
     with a_folder() as folder:
-        environment = settings(folder, SUTLER_DATABASE_URL=postgres.url("paged"))
+        environment = settings(folder, SUTLER_DATABASE_URL=postgres.url(paged_database))
         key = made_key(environment, folder, "read")
         with serving(folder, environment, "--role", "api", "--require-key") as second:
             browser = Browser(paged.running.url, requests.Session())
