@@ -65,6 +65,14 @@ def traffic_chart(model: ModelTrafficHistory) -> Chart:
     )
 
 
+def latency_chart(model: ModelTrafficHistory) -> Chart | None:
+    """The 90th percentiles that engines told of, in seconds; None where none did."""
+    names = sorted({name for point in model.items for name in point.latencies if name.endswith("_p90_s")})
+    if not names:
+        return None
+    return over_time({name: [(point.at, point.latencies.get(name)) for point in model.items] for name in names})
+
+
 def cost_chart(costs: CostsResource) -> Chart:
     """What plans cost, and what was held; plans change it in steps."""
     return over_time(

@@ -30,7 +30,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem_parts import SloDocument
 from sutler.service.export import FORMATS, Exported, ExportFormat, exported
-from sutler.service.pages.charts import cost_chart, traffic_chart
+from sutler.service.pages.charts import cost_chart, latency_chart, traffic_chart
 from sutler.service.pages.fleet import machines_of, routes_of
 from sutler.service.pages.forms import Fields
 from sutler.service.pages.rendering import rendered, with_query
@@ -164,6 +164,8 @@ async def show_history(
         )
         paid = await history.costs(connection, since=begin, until=end, points=97, name=name)
     charts = [(f"Requests/s of {model.model}", *traffic_chart(model)) for model in seen.models[:MOST_CHARTS]]
+    latencies = [(model.model, latency_chart(model)) for model in seen.models[:MOST_CHARTS]]
+    charts += [(f"Latencies of {name}, s, at most", *found) for name, found in latencies if found is not None]
     charts.append(("$/h", *cost_chart(paid)))
     ranges = {choice: with_query(request, since=choice) for choice in RANGES}
     return rendered(
