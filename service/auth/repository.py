@@ -116,8 +116,11 @@ async def note_use(connection: AsyncConnection, key_id: str) -> None:
     )
 
 
-async def add_session(connection: AsyncConnection, key_id: str, token_sha256: bytes) -> None:
-    """Begins a session of the key."""
+async def add_session(connection: AsyncConnection, key_id: str, token_sha256: bytes, *, most: int) -> None:
+    """Begins a session of the key, which has `most` at a time: the oldest end."""
+    mine = select(WebSessionRow.token_sha256).where(WebSessionRow.key_id == key_id)
+    old = mine.order_by(WebSessionRow.created_at.desc()).offset(most - 1)
+    await connection.execute(delete(WebSessionRow).where(WebSessionRow.token_sha256.in_(old)))
     ends_at = func.now() + literal(LONGEST_SESSION)
     values = {"token_sha256": token_sha256, "key_id": key_id, "ends_at": ends_at}
     await connection.execute(insert(WebSessionRow).values(values))

@@ -5,6 +5,7 @@ at a sign-out, and where the key is revoked. A session ends 12 hours after it be
 and with its key. Where no key is needed there is nobody to sign in; a cookie then only ties forms to a browser.
 """
 
+import asyncio
 import hmac
 import logging
 import secrets
@@ -17,7 +18,13 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sutler.service.auth import audit, repository
-from sutler.service.auth.authenticator import MOST_REMEMBERED, REMEMBERED_S, Authenticator
+from sutler.service.auth.authenticator import (
+    LOOKUPS_AT_ONCE,
+    MOST_REMEMBERED,
+    REFUSAL_REMEMBERED_S,
+    REMEMBERED_S,
+    Authenticator,
+)
 from sutler.service.auth.limits import Limits
 from sutler.service.auth.memory import ShortMemory
 from sutler.service.auth.repository import USE_NOTED_EVERY
@@ -29,6 +36,8 @@ from sutler.service.web.errors import NotAuthenticatedError
 
 FAILURES_PER_MINUTE: Final = 10  # chosen: of one address; who has a good key is let in whatever others have tried
 TOKEN_BYTES: Final = 32
+MOST_SESSIONS: Final = 100  # chosen: of a key; the oldest ends where another begins
+ENDED: Final = "the session has ended: sign in again"
 logger = logging.getLogger("sutler.auth")
 
 
@@ -64,6 +73,8 @@ class Sessions:
         self._authenticator, self._monotonic = authenticator, monotonic
         self._known: ShortMemory[bytes, Principal] = ShortMemory(most=MOST_REMEMBERED)
         self._noted: ShortMemory[bytes, bool] = ShortMemory(most=MOST_REMEMBERED)
+        self._refused: ShortMemory[bytes, bool] = ShortMemory(most=MOST_REMEMBERED)
+        self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         told = f"more than {FAILURES_PER_MINUTE} wrong keys came from this address within a minute: wait a little"
         self._failures = Limits(FAILURES_PER_MINUTE / 60, most=FAILURES_PER_MINUTE, told=told)
         self._heard = 0
@@ -72,7 +83,8 @@ class Sessions:
     async def begin(self, key: str, *, address: str, request_id: str | None) -> Session:
         """Signs in with a key; `address` is where from.
 
-        Raises NotAuthenticatedError for a key that is not good, TooManyRequestsError after many of them.
+        Raises NotAuthenticatedError for a key that is not good, TooManyRequestsError after many of them, and where
+        this key has changed too much of late.
         """
         try:
             principal = await self._authenticator.principal(f"Bearer {key.strip()}")
@@ -80,16 +92,20 @@ class Sessions:
             logger.warning("a sign-in from %s was refused", address)
             self._failures.take(address, now_s=self._monotonic())
             raise NotAuthenticatedError(error.detail.removeprefix("Authorization: ")) from None
+        self._authenticator.check(principal, reads=False)
         session = Session(principal, secrets.token_urlsafe(TOKEN_BYTES))
         caller = Caller(principal, request_id)
         async with begun(self._changes) as connection:
-            await repository.add_session(connection, _key_id(principal), _digest(session.token))
+            await self._authenticator.count_change(connection, principal)
+            await repository.add_session(connection, _key_id(principal), _digest(session.token), most=MOST_SESSIONS)
             await audit.note(connection, caller, "session.begin", principal.actor)
         return session
 
     async def found(self, token: str) -> Session:
         """The session of a browser that shows this. Raises NotAuthenticatedError, DatabaseError."""
         digest, now_s = _digest(token), self._monotonic()
+        if self._refused.get(digest, now_s=now_s):
+            raise NotAuthenticatedError(ENDED)
         principal = self._known.get(digest, now_s=now_s) if self._notices.connected else None
         if principal is None:
             principal = await self._looked_up(digest, now_s)
@@ -108,11 +124,13 @@ class Sessions:
         self._known.clear()
 
     async def _looked_up(self, digest: bytes, now_s: float) -> Principal:
-        heard = self._heard
-        async with reading(self._engine) as connection:
-            stored = await repository.find_session(connection, digest)
+        async with self._lookups:
+            heard = self._heard
+            async with reading(self._engine) as connection:
+                stored = await repository.find_session(connection, digest)
         if stored is None:
-            raise NotAuthenticatedError("the session has ended: sign in again")
+            self._refused.keep(digest, True, until_s=self._monotonic() + REFUSAL_REMEMBERED_S)
+            raise NotAuthenticatedError(ENDED)
         principal = Principal(f"key/{stored.key_id}", stored.scope, stored.weight)
         if heard == self._heard:
             self._known.keep(digest, principal, until_s=now_s + min(REMEMBERED_S, stored.lives_s))

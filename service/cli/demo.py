@@ -4,6 +4,7 @@ The clouds are played in this process, as `sutler dev fake-cloud` plays them; ev
 typed against real ones. The store is a private PostgreSQL in a temporary folder that goes with the demo.
 """
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.settings import for_a_child
 
 PROBLEM: Final = problem_text("llama-3.1-8b", [5.0, 1000.0, 300.0], [2.0, 0.05], 0.0, None)
+# Whatever the shell is set up for: the demo touches no database and no service but its own.
+NOBODYS: Final = dict.fromkeys(("SUTLER_DATABASE_URL", "SUTLER_PROVIDERS", "SUTLER_REQUIRE_KEY", "SUTLER_HOSTS"), "")
 LOOK_S: Final = 1.0  # a Ctrl-C that comes just before a sleep begins is seen only when it ends
 STEPS: Final = ("market poll", "market offers --gpu h100-sxm --limit 8", "plan problem.yaml")
 
@@ -46,7 +49,7 @@ def demo(
         with tempfile.TemporaryDirectory(prefix="sutler-") as name:
             folder = Path(name)
             (folder / "problem.yaml").write_text(PROBLEM, encoding="utf-8")
-            played = {**settings_of(cloud), "SUTLER_DATA_DIR": str(folder / "data")}
+            played = {**settings_of(cloud), **NOBODYS, "SUTLER_DATA_DIR": str(folder / "data")}
             say(f"Clouds are played at {cloud.base_url}; nothing is rented.")
             if pages:
                 _show_pages(folder, played, port)
@@ -68,6 +71,7 @@ def _show_pages(folder: Path, played: dict[str, str], port: int) -> None:
     """Until Ctrl-C, which is how this is meant to end."""
     from sutler.service.cli.pages_demo import DEPLOYMENTS, playing
 
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it, and all that it has started
     say(f"Starting a service, polling, planning {len(DEPLOYMENTS)} deployments: some 20 seconds ...")
     try:
         with playing(folder, {**played, "SUTLER_POLL_INTERVAL_S": "30"}, port=port) as url:

@@ -73,6 +73,8 @@ def playing(folder: Path, environment: dict[str, str], *arguments: str, port: in
         )
     try:
         with Client(url, environment.get("SUTLER_KEY"), retries=0) as client:
+            # Only what this process has announced is asked: at the port somebody else's service may answer.
+            _until(lambda: f"answers on {url}" in _said(folder), process, folder)
             _until(lambda: _is_polled(client), process, folder)
             furnish(client)
             _until(lambda: all(one.plan for one in client.deployments()), process, folder)
@@ -80,7 +82,11 @@ def playing(folder: Path, environment: dict[str, str], *arguments: str, port: in
         yield url
     finally:
         process.terminate()
-        process.wait()
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def furnish(client: Client) -> None:
@@ -112,8 +118,12 @@ def _is_polled(client: Client) -> bool:
 def _until(look: Any, process: "subprocess.Popen[bytes]", folder: Path) -> None:
     """Waits for a state. Raises TimeoutError with what the service said."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while not look():
-        if process.poll() is not None or time.monotonic() > give_up_at:
-            said = (folder / "serve.log").read_text(encoding="utf-8", errors="replace")[-2_000:]
-            raise TimeoutError(f"the service is not there after {PATIENCE_S:g} s; it said:\n{said}")
+    while process.poll() is None and time.monotonic() < give_up_at:
+        if look():
+            return
         time.sleep(0.2)
+    raise TimeoutError(f"the service of the demo is not there; it said:\n{_said(folder)[-2_000:]}")
+
+
+def _said(folder: Path) -> str:
+    return (folder / "serve.log").read_text(encoding="utf-8", errors="replace")

@@ -90,6 +90,7 @@ class Rented:
 
 
 _rentals: Final[OrderedDict[UUID, tuple[Rented, ...]]] = OrderedDict()
+PAGE: Final = 1_000
 MOST_REMEMBERED: Final = 5_000  # chosen: plans whose rentals are remembered, a few kB each
 
 
@@ -163,6 +164,16 @@ def _listed(mine: tuple[Any, ...], others: tuple[Any, ...], rentals: Mapping[UUI
     plan = CurrentPlanResource.of(plan_id, revision, status, cost, issued_at) if plan_id else None
     rented = rentals.get(plan_id, ())
     return Listed(Deployment(*mine), pending, plan, objective, gap, rented, state, looked_at, holdings)
+
+
+async def every(connection: AsyncConnection) -> list[Listed]:
+    """All deployments in the order of their names."""
+    found: list[Listed] = []
+    while more := await page(connection, limit=PAGE, after=found[-1].deployment.name if found else None):
+        found += more
+        if len(more) < PAGE:
+            break
+    return found
 
 
 async def _rentals_of(connection: AsyncConnection, plan_ids: Sequence[UUID]) -> Mapping[UUID, tuple[Rented, ...]]:

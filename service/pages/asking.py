@@ -32,13 +32,12 @@ async def asked(
     request: Request, services: Services, kind: PlanKind[Any, Any], question: Any, acting: Acting, *, instead_of: str
 ) -> UUID:
     """Asks, and returns under which id the answer will be. `instead_of`: of a question that is given up for it."""
+    ticket = Ticket(acting.caller.principal.actor, None, f"POST {request.url.path}", b"")
+    found: UUID = (await ask(services, kind, question, Asker(acting.caller, ticket, is_async=True))).id
     earlier = id_of(instead_of)
-    if earlier is not None:
+    if earlier not in (None, found):
         with suppress(ConflictError, NotFoundError):  # it is answered, or gone
             await cancel(services, kind, earlier, caller=acting.caller)
-    ticket = Ticket(acting.caller.principal.actor, None, f"POST {request.url.path}", b"")
-    record = await ask(services, kind, question, Asker(acting.caller, ticket, is_async=True))
-    found: UUID = record.id
     return found
 
 

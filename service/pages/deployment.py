@@ -195,6 +195,8 @@ async def _carry_out_page(
         record = await _newest(connection, deployment)
     if record is None or record.document is None or held.revision is None:
         raise ConflictError(f"{name} has no plan that serves, so there is nothing to carry out: replan it")
+    if record.revision != held.revision:
+        raise ConflictError(f"revision {record.revision} of {name} has just come: load the page again")
     plan = await parsed(record.id, record.document)
     return rendered(request, "carry_out.html", session=looking, name=name, plan=plan, holdings=held)
 

@@ -5,7 +5,7 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -30,6 +30,7 @@ from sutler.service.web.state import Service, Services
 router = APIRouter(prefix="/ui/market", route_class=Page, include_in_schema=False)
 ROWS: Final = 200  # of a page of the table
 MOST_LINES: Final = 4  # chosen: GPUs that a chart shows where nobody has chosen any
+EARLIEST: Final = datetime(2020, 1, 1, tzinfo=UTC)  # before there was anything to read
 POINTS: Final = 49  # chosen: half an hour apart over a day
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
 DASHES: Final = ("solid", "dashed", "dotted")
@@ -117,7 +118,7 @@ def _orders(request: Request, sort: str) -> Mapping[str, tuple[str, str]]:
 async def rented_by(services: Services) -> Mapping[tuple[str, str, str], Sequence[str]]:
     """By offer: the deployments whose plans rent it."""
     async with reading(services.engine) as connection:
-        every = await repository.page(connection, limit=1_000)
+        every = await repository.every(connection)
     found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for one in every:
         for rental in one.rentals:
@@ -167,7 +168,7 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
     market = services.part(MarketService)
     step = (until - since) / (POINTS - 1)
     rounded = until - timedelta(seconds=until.timestamp() % max(60.0, step.total_seconds() / 4))
-    begin = rounded - (until - since)
+    begin = max(since, EARLIEST)
     return market.histories(gpus, contract=contract, since=begin, until=rounded, points=POINTS)
 
 
@@ -214,7 +215,8 @@ def _csv(offers: Sequence[OfferDocument]) -> str:
 
 def _cell(value: Any) -> Any:
     """Names are clouds' own: what a spreadsheet would take for a formula is marked as text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    is_formula = isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@"))
+    return f"'{value}" if is_formula else value
 
 
 @router.get("/clouds/{name}")

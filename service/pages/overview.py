@@ -76,7 +76,8 @@ async def show_overview(
         request,
         "overview.html",
         session=looking,
-        rows=shown,
+        rows=shown[:MOST_SHOWN],
+        found=len(shown),
         total=len(rows),
         needs=sorted((need for row in rows for need in row.needs), key=lambda need: (need.rank, need.deployment)),
         planned_usd=sum(one.plan.cost_usd_per_hour or 0.0 for one in found if one.plan),
@@ -110,7 +111,7 @@ async def show_costs(
 async def all_of(services: Services) -> list[DeploymentSummary]:
     """Every deployment, by name."""
     async with reading(services.engine) as connection:
-        listed = await repository.page(connection, limit=MOST_SHOWN)
+        listed = await repository.every(connection)
     return [summary(one, services.now()) for one in listed]
 
 

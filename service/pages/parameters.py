@@ -1,14 +1,24 @@
 """Numbers that people type into a form or an address."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from sutler.service.deployments.schemas import NAME_PATTERN
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
 
 MOST: Final = 1e7
 PLAIN: Final = PRINTABLE.removesuffix("+$") + "*$"
 """A text of printable characters, or none."""
+
+
+def name_in(given: Mapping[str, str], field: str) -> str:
+    """The name of a deployment. Raises DocumentError for what is none."""
+    name = given.get(field, "")
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise DocumentError.of(field, "is no name of a deployment: choose one", value=name[:60])
+    return name
 
 
 def number_of(given: Mapping[str, str], name: str, *, least: float | None = None) -> float | None:

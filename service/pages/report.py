@@ -44,7 +44,7 @@ Revision = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 async def choose(request: Request, services: Service, looking: Looking) -> Response:
     """Which deployment it is to be about."""
     async with reading(services.engine) as connection:
-        listed = await repository.page(connection, limit=1_000)
+        listed = await repository.every(connection)
     serving = [one for one in listed if one.plan and one.plan.status in SERVES]
     return rendered(request, "reports.html", session=looking, listed=serving)
 

@@ -71,7 +71,7 @@ def told(request: Request, problem: ProblemDetail) -> Response:
 
 def to_sign_in(request: Request) -> Response:
     """Leads to the sign-in, from where it goes on to this page."""
-    here = request.url.path if request.method != "GET" else f"{request.url.path}?{request.url.query}".rstrip("?")
+    here = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/ui"
     there = f"{SIGN_IN}?next={quote(here)}"
     if request.headers.get("hx-request") == "true":
         return Response(status_code=HTTPStatus.OK, headers={"HX-Redirect": there, "Cache-Control": "no-store"})
@@ -154,14 +154,18 @@ def is_of_this_page(request: Request) -> bool:
 
 def shown_token(request: Request) -> str | None:
     """What the browser shows of a session."""
-    return request.cookies.get(ELSEWHERE) or request.cookies.get(ON_LOOPBACK)
+    return request.cookies.get(_cookie_at(request))
+
+
+def _cookie_at(request: Request) -> str:
+    """Its name at this host: beyond this machine the one that no other host can have planted."""
+    return ON_LOOPBACK if request.url.hostname in LOOPBACK else ELSEWHERE
 
 
 def keep(response: Response, request: Request, session: Session) -> None:
     """Has the browser keep the session: over TLS, or on this machine."""
-    on_loopback = request.url.hostname in LOOPBACK
-    name = ON_LOOPBACK if on_loopback else ELSEWHERE
-    response.set_cookie(name, session.token, path="/", secure=not on_loopback, httponly=True, samesite="lax")
+    name = _cookie_at(request)
+    response.set_cookie(name, session.token, path="/", secure=name == ELSEWHERE, httponly=True, samesite="lax")
 
 
 def forget(response: Response) -> None:

@@ -14,7 +14,7 @@ from sutler.service.documents.studies import SimulationQuestion
 from sutler.service.documents.validation import validate
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.parameters import number_of
+from sutler.service.pages.parameters import PLAIN, name_in, number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.resources import SERVES
@@ -23,7 +23,7 @@ from sutler.service.studies.service import SIMULATION
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
-Words = Annotated[str, Query(max_length=300)]
+Words = Annotated[str, Query(max_length=300, pattern=PLAIN)]
 SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "scheduling", "lose")
 ROUTINGS: Final = ("round_robin", "random", "least_loaded")
 SCHEDULINGS: Final = ("chunked", "prefill_first")
@@ -42,7 +42,7 @@ async def show_simulation(
 ) -> Response:
     """The page."""
     async with reading(services.engine) as connection:
-        listed = await repository.page(connection, limit=1_000)
+        listed = await repository.every(connection)
     names = [one.deployment.name for one in listed if one.plan and one.plan.status in SERVES]
     found, other = await study_of(services, SIMULATION, study), await study_of(services, SIMULATION, beside)
     runs = [(title, one.answer) for title, one in (("this run", found), ("the other", other)) if one and one.answer]
@@ -65,7 +65,7 @@ async def show_simulation(
 @router.post("")
 async def ask_simulation(request: Request, services: Service, acting: Planning, fields: Fields) -> Response:
     """Asks, in place of what this page asked before."""
-    name = fields.get("deployment", "")
+    name = name_in(fields, "deployment")
     wanted: dict[str, Any] = {"deployment": name}
     for key in ("load_multiple", "duration_s"):
         if (number := number_of(fields, key)) is not None:

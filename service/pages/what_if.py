@@ -23,14 +23,14 @@ from sutler.service.market.selection import CONTRACTS
 from sutler.service.market.service import MarketService
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.parameters import number_of
+from sutler.service.pages.parameters import PLAIN, name_in, number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.studies.service import WHAT_IF
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/what-if", route_class=Page, include_in_schema=False)
-Words = Annotated[str, Query(max_length=300)]
+Words = Annotated[str, Query(max_length=300, pattern=PLAIN)]
 PRECISIONS: Final = ("bf16", "fp8", "fp4", "int4")
 FRONTIER: Final = (0.5, 0.75, 1.5, 2.0)  # multiples of the budget, or of the load where that is given
 SETTINGS: Final = (
@@ -60,7 +60,7 @@ async def show_what_if(
 ) -> Response:
     """The page: its address holds what was changed, and where the answer is."""
     async with reading(services.engine) as connection:
-        listed = await repository.page(connection, limit=1_000)
+        listed = await repository.every(connection)
     names = [one.deployment.name for one in listed]
     name = deployment or (names[0] if names else "")
     base = None
@@ -92,7 +92,7 @@ async def show_what_if(
 @router.post("")
 async def ask_what_if(request: Request, services: Service, acting: Planning, fields: Fields) -> Response:
     """Asks, in place of what this page asked before."""
-    name = fields.get("deployment", "")
+    name = name_in(fields, "deployment")
     async with reading(services.engine) as connection:
         problem = (await deployments.found(connection, name)).problem
     variants = variants_of(problem, fields)

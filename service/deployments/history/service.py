@@ -62,11 +62,11 @@ def _costs(
                 at=one.at,
                 deployment=one.deployment,
                 revision=one.revision,
-                usd_per_hour=one.usd_per_hour or 0.0,
+                usd_per_hour=one.usd_per_hour,
                 reason=one.reason,
             )
             for one in plans
-            if one.at >= since
+            if one.at >= since and one.usd_per_hour is not None
         ][-MOST_STEPS:],
     )
 

@@ -62,11 +62,14 @@ function pause(why) {
   note.hidden = false;
 }
 document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
+  if (ctx.sourceElement?.id !== "live") return;
   const status = ctx.response?.status ?? 0;
   if (status >= 400) return pause(status === 429 ? "too many requests" : `the service answers ${status}`);
   renewed = new Date();
   document.getElementById("paused").hidden = true;
 });
-document.addEventListener("htmx:error", () => pause("the service does not answer"));
+document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
+  if (!ctx || ctx.sourceElement?.id === "live") pause("the service does not answer");
+});
 document.addEventListener("htmx:after:swap", () => { drawAll(); tellAges(); });
 document.addEventListener("DOMContentLoaded", () => { drawAll(); tellAges(); setInterval(tellAges, 5000); });

@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -137,3 +139,25 @@ def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(tmp_
         assert process.wait(PATIENCE_S) == 0
     assert "stopped" in said.read_text()
     assert list(tmp_path.glob("sutler-*")) == []
+
+
+@pytest.mark.slow
+def test_the_demo_leaves_a_service_alone_that_has_its_port(tmp_path: Path) -> None:
+    """And the database that the shell is set up for."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as somebody:
+        asked: list[object] = []
+        somebody.process_request = lambda request, address: asked.append(address)  # type: ignore[method-assign,assignment]
+        thread = Thread(target=somebody.serve_forever)
+        thread.start()
+        command = [sys.executable, "-m", "sutler", "demo", "--pages", "--port", str(somebody.server_port)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SUTLER_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x",
+        }
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        somebody.shutdown()
+        thread.join()
+    assert done.returncode == 2, done.stderr
+    assert "cannot listen" in done.stderr
+    assert asked == []

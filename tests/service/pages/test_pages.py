@@ -51,6 +51,8 @@ WRONG: Final = {
     "/ui/what-if?study=00000000-0000-0000-0000-000000000000": 404,
     "/ui/report/nobody": 404,
     "/ui/costs?since=never": 422,
+    "/ui/what-if?deployment=%00": 422,
+    "/ui/simulation?deployment=%00": 422,
     "/ui/report/chat?revision=99": 404,
 }
 WITH_A_FORM: Final = (
@@ -166,6 +168,8 @@ def test_a_question_is_asked_and_answered_on_the_page(signed_in: SignIn) -> None
     assert "load=2" in asked.url
     assert "study=" in asked.url
     browser.post("/ui/simulation", {**token, "duration_s": "20", "load_multiple": "1"})
+    for name in ("\0", "", "../chat", "Nobody"):
+        assert browser.post("/ui/what-if", {**token, "deployment": name}).status_code == 422
     wrong = browser.post("/ui/what-if", {**token, "budget": "nothing"})
     assert (wrong.status_code, "above 0" in wrong.text) == (422, True)
 

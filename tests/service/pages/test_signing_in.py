@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import requests
 
+from sutler.service.auth.sessions import MOST_SESSIONS
 from sutler.service.pages.signing_in import HOME, _own
 from tests.postgres import Server, a_folder
 from tests.service.api.conftest import Guarded
@@ -127,6 +128,34 @@ def test_a_form_is_taken_from_its_own_page_and_from_nowhere_else(
     assert [answer.status_code for answer in refused] == [403] * 7 + [415 if scope == "plan" else 403]
     own = browser.session.post(f"{browser.url}{path}", data=good, headers={"Origin": browser.url}, timeout=60)
     assert own.status_code == (200 if scope == "plan" else 403)
+
+
+def test_a_form_whose_session_has_ended_leads_to_the_sign_in_and_not_to_a_form(paged: Guarded) -> None:
+    stranger = Browser(paged.running.url, requests.Session())
+    for path in ("/ui/deployments/chat/replan", "/ui/sign-out"):
+        answer = stranger.post(path, {"form_token": "x"}, allow_redirects=False)
+        assert answer.headers["Location"] == "/ui/sign-in?next=/ui"
+
+
+def test_a_cookie_that_another_host_can_have_planted_counts_on_this_machine_alone(
+    paged: Guarded, signed_in: SignIn
+) -> None:
+    token = signed_in("read").session.cookies[COOKIE]
+    planted = {"Host": "sutler.example", "Cookie": f"{COOKIE}={token}"}
+    own = {"Host": "sutler.example", "Cookie": f"__Host-{COOKIE}={token}"}
+    statuses = [
+        requests.get(f"{paged.running.url}/ui", headers=headers, allow_redirects=False, timeout=60).status_code
+        for headers in (planted, own)
+    ]
+    assert statuses == [303, 200]
+
+
+@pytest.mark.slow
+def test_a_key_has_so_many_sessions_and_the_oldest_end(paged: Guarded, signed_in: SignIn) -> None:
+    first = signed_in("read")
+    newest = [signed_in("read") for _ in range(MOST_SESSIONS)][-1]
+    assert newest.get("/ui", allow_redirects=False).status_code == 200
+    until(partial(ended, first))
 
 
 def ended(browser: Browser) -> bool:
