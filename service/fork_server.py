@@ -176,10 +176,14 @@ class ForkedProcess:
 def asked(asking: socket.socket, request: Request | None, sockets: Sequence[socket.socket]) -> socket.socket:
     """The control of what was asked for: a process, or (None) whether anybody is there."""
     control, far_control = socket.socketpair()
-    with far_control:
-        socket.send_fds(asking, [b"?"], [far_control.fileno()])
-    socket.send_fds(control, [pickle.dumps(request)], [passed.fileno() for passed in sockets])
-    control.setblocking(False)
+    try:
+        with far_control:
+            socket.send_fds(asking, [b"?"], [far_control.fileno()])
+        socket.send_fds(control, [pickle.dumps(request)], [passed.fileno() for passed in sockets])
+        control.setblocking(False)
+    except BaseException:
+        control.close()  # the server has died
+        raise
     return control
 
 
