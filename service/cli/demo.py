@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from types import FrameType
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -71,7 +72,7 @@ def _show_pages(folder: Path, played: dict[str, str], port: int) -> None:
     """Until Ctrl-C, which is how this is meant to end."""
     from sutler.service.cli.pages_demo import DEPLOYMENTS, playing
 
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it, and all that it has started
+    signal.signal(signal.SIGTERM, _end)
     say(f"Starting a service, polling, planning {len(DEPLOYMENTS)} deployments: some 20 seconds ...")
     try:
         with playing(folder, {**played, "SUTLER_POLL_INTERVAL_S": "30"}, port=port) as url:
@@ -83,3 +84,8 @@ def _show_pages(folder: Path, played: dict[str, str], port: int) -> None:
     except KeyboardInterrupt:
         interrupts.heed()
         say("stopped")
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Ends the demo as Ctrl-C does, with all that it has started."""
+    raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 import requests
 from typer.testing import CliRunner
@@ -119,7 +120,10 @@ def test_the_demo_plans_on_played_clouds_and_leaves_nothing_behind(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
     said = tmp_path / "said.txt"
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -135,9 +139,11 @@ def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(tmp_
         assert page.url.endswith("/ui")
         assert all(name in page.text for name in ("chat", "code", "no-money"))
     finally:
-        process.send_signal(signal.SIGINT)
+        serve = [child for child in psutil.Process(process.pid).children(recursive=True) if child.is_running()]
+        process.send_signal(stop)
         assert process.wait(PATIENCE_S) == 0
     assert "stopped" in said.read_text()
+    assert [child for child in serve if child.is_running()] == []
     assert list(tmp_path.glob("sutler-*")) == []
 
 
