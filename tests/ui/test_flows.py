@@ -23,7 +23,7 @@ def test_by_the_keyboard_alone(chromium: Any, scene: Scene) -> None:
         page.wait_for_selector("h1:has-text('Deployments')")
         tab.tab_to("#q")
         keys.type("code")
-        page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+        page.wait_for_function("() => document.querySelectorAll('section:has(#all) tbody tr').length === 1")
         assert page.evaluate("document.activeElement.id") == "q"  # a renewal moves no focus
         tab.tab_to("tbody a")
         keys.press("Enter")
