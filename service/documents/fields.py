@@ -16,6 +16,7 @@ from sutler.service.errors import FieldProblem
 
 # No control characters and no invisible direction marks: names end up in terminals, logs and file names.
 PRINTABLE: Final = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+$"
+PRINTABLE_OR_NONE: Final = PRINTABLE.removesuffix("+$") + "*$"  # as a form sends a field that nobody has filled in
 
 
 class Document(BaseModel):

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.fields import PRINTABLE
+from sutler.service.documents.fields import PRINTABLE, PRINTABLE_OR_NONE
 from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
 from sutler.service.market.listing import ORDERS, listed
 from sutler.service.market.repository import ProviderReport
@@ -47,7 +47,6 @@ AsOf = Annotated[
     str | None,
     Query(max_length=40, description="A time in RFC 3339, or how long ago: 90s, 30m, 2h, 3d; unset: now."),
 ]
-WORDS = PRINTABLE.replace("+$", "*$")  # or nothing, as a form sends it
 SEARCHED = "Words that all are part of its provider, id, GPU, region, contract, machine or site, in any case."
 SORTED = f"{', '.join(ORDERS)}; the largest first: `-gpus`. What is alike: the cheapest GPU-hour first."
 Length = Annotated[str, Query(min_length=2, max_length=20)]
@@ -66,7 +65,7 @@ def list_offers(
     max_usd_per_gpu_hour: Annotated[float | None, Query(gt=0, le=1e7, allow_inf_nan=False)] = None,
     max_age_s: Annotated[float | None, Query(gt=0, le=1e9, allow_inf_nan=False)] = None,
     list_prices: Annotated[bool, Query(description="Also prices with nothing known to be for rent.")] = False,
-    q: Annotated[str, Query(max_length=200, pattern=WORDS, description=SEARCHED)] = "",
+    q: Annotated[str, Query(max_length=200, pattern=PRINTABLE_OR_NONE, description=SEARCHED)] = "",
     sort: Annotated[str, Query(max_length=40, description=SORTED)] = "usd_per_gpu_hour",
     facets: Annotated[bool, Query(description="Also count offers by GPU, cloud, region and contract.")] = False,
     as_of: AsOf = None,

@@ -17,7 +17,6 @@ from sutler.service.deployments.diff.service import diff_of
 from sutler.service.deployments.history import service as history
 from sutler.service.deployments.history.endpoints import stretch
 from sutler.service.deployments.holdings import service as holdings
-from sutler.service.deployments.holdings.schemas import HoldingsResource
 from sutler.service.deployments.parameters import Name, Revision
 from sutler.service.deployments.replanning import repository as decisions
 from sutler.service.deployments.repository import Deployment
@@ -29,7 +28,7 @@ from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem_parts import SloDocument
-from sutler.service.export import FORMATS, Exported, ExportFormat, exported
+from sutler.service.export import FORMATS, ExportFormat, exported
 from sutler.service.pages.charts import cost_chart, latency_chart, traffic_chart
 from sutler.service.pages.fleet import machines_of, routes_of
 from sutler.service.pages.forms import Fields
@@ -37,7 +36,7 @@ from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.parsed import parsed
 from sutler.service.plans.plan_responses import page_of
-from sutler.service.plans.repository import PLANS, PlanRecord
+from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import SERVES, PlanSummary
 from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.state import Service, Services
@@ -57,12 +56,11 @@ async def show_deployment(
     async with reading(services.engine) as connection:
         deployment = await deployments.found(connection, name)
         shown = await resource(connection, deployment, services.now())
-        newest = await _newest(connection, deployment)
+        plan = await _plan_of(connection, deployment)
         listed = await PLANS.page(connection, limit=LISTED, deployment_id=deployment.id)
         decided = await decisions.decisions(connection, deployment.id, limit=LISTED, before=None)
         seen = await traffic.traffic(connection, deployment, now=services.now())
     held = await holdings.shown(services, name)
-    plan = await _document(newest, shown)
     serves = plan is not None and plan.status in SERVES
     diff = await _to_do(services, shown, serves=serves)
     return rendered(
@@ -84,18 +82,10 @@ async def show_deployment(
     )
 
 
-async def _newest(connection: AsyncConnection, deployment: Deployment) -> PlanRecord | None:
-    """The plan that holds, or, where none does, the newest one."""
-    if deployment.plan_id is not None:
-        return await PLANS.find(connection, deployment.plan_id)
-    found = await PLANS.page(connection, limit=1, deployment_id=deployment.id)
-    return found[0] if found else None
-
-
-async def _document(record: PlanRecord | None, shown: DeploymentResource) -> PlanDocument | None:
-    if record is None or record.document is None:
-        return None
-    return await parsed(record.id, record.document)
+async def _plan_of(connection: AsyncConnection, deployment: Deployment) -> PlanDocument | None:
+    """The plan that holds; None before there is one."""
+    record = None if deployment.plan_id is None else await PLANS.find(connection, deployment.plan_id)
+    return None if record is None or record.document is None else await parsed(record.id, record.document)
 
 
 async def _to_do(services: Services, shown: DeploymentResource, *, serves: bool) -> DiffDocument | None:
@@ -184,20 +174,12 @@ async def replan(services: Service, acting: Planning, name: Name) -> Response:
 async def show_carry_out(request: Request, services: Service, looking: Looking, name: Name) -> Response:
     """What would be stored as rented, before it is."""
     held = await holdings.shown(services, name)
-    return await _carry_out_page(request, services, looking, name, held)
-
-
-async def _carry_out_page(
-    request: Request, services: Services, looking: Looking, name: str, held: HoldingsResource
-) -> Response:
     async with reading(services.engine) as connection:
-        deployment = await deployments.found(connection, name)
-        record = await _newest(connection, deployment)
-    if record is None or record.document is None or held.revision is None:
+        plan = await _plan_of(connection, await deployments.found(connection, name))
+    if plan is None or held.revision is None:
         raise ConflictError(f"{name} has no plan that serves, so there is nothing to carry out: replan it")
-    if record.revision != held.revision:
-        raise ConflictError(f"revision {record.revision} of {name} has just come: load the page again")
-    plan = await parsed(record.id, record.document)
+    if plan.revision != held.revision:
+        raise ConflictError(f"revision {plan.revision} of {name} has just come: load the page again")
     return rendered(request, "carry_out.html", session=looking, name=name, plan=plan, holdings=held)
 
 
@@ -251,12 +233,9 @@ async def get_file(services: Service, _looking: Looking, name: Name, revision: R
         raise NotFoundError(f"there is no {file!r} of revision {revision}: plan, diff, {', '.join(FORMATS)}")
     if file == "plan":
         return _download(record.document, "application/json", f"{name}-{revision}.json")
-    made = await asyncio.to_thread(_exported, record.document, cast(ExportFormat, file))
+    plan = await parsed(record.id, record.document)
+    made = await asyncio.to_thread(exported, plan, cast(ExportFormat, file))
     return _download(made.content, made.media_type, made.filename)
-
-
-def _exported(document: str, format: ExportFormat) -> Exported:
-    return exported(PlanDocument.model_validate_json(document), format)
 
 
 def _download(text: str, media_type: str, filename: str) -> Response:

@@ -5,14 +5,16 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository
+from sutler.service.documents.fields import PRINTABLE_OR_NONE
 from sutler.service.documents.market import OfferDocument
 from sutler.service.market.endpoints import provider_resources
 from sutler.service.market.history import HistoryPoint
@@ -21,7 +23,6 @@ from sutler.service.market.selection import OfferFilter, contract_named, gpu_slu
 from sutler.service.market.service import MarketService
 from sutler.service.pages.charts import Chart, over_time
 from sutler.service.pages.fleet import colour_of
-from sutler.service.pages.parameters import PLAIN
 from sutler.service.pages.rendering import rendered, with_query
 from sutler.service.pages.route import Looking, Page
 from sutler.service.translation.stored_market import StoredMarket
@@ -34,8 +35,37 @@ EARLIEST: Final = datetime(2020, 1, 1, tzinfo=UTC)  # before there was anything 
 POINTS: Final = 49  # chosen: half an hour apart over a day
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b3a600", "#7f7f7f")
 DASHES: Final = ("solid", "dashed", "dotted")
-Choice = Annotated[str, Query(max_length=200, pattern=PLAIN)]
+Choice = Annotated[str, Query(max_length=200, pattern=PRINTABLE_OR_NONE)]
 RANGES: Final = ("6h", "24h", "7d", "30d")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What of the market is asked for, as the page's address says it."""
+
+    q: Choice = ""
+    gpu: Choice = ""
+    provider: Choice = ""
+    region: Choice = ""
+    contract: Choice = ""
+    sort: Choice = "usd_per_gpu_hour"
+    list_prices: bool = False
+    as_of: Choice = ""
+
+    def listed(self, services: Services) -> tuple[StoredMarket, Listing]:
+        """The market then, and what is wanted of it. Raises DocumentError, UnknownNameError."""
+        wanted = OfferFilter(
+            gpus=[self.gpu] if self.gpu else [],
+            providers=[self.provider] if self.provider else [],
+            regions=[self.region] if self.region else [],
+            contracts=[self.contract] if self.contract else [],
+            most_usd_per_gpu_hour=None,
+            max_age_s=None,
+            list_prices=self.list_prices,
+        )
+        at = instant(self.as_of, field="as_of", now=services.now()) if self.as_of else None
+        market = services.part(MarketService).looked_through(as_of=at)
+        return market, listed(market, wanted, words=self.q, order=self.sort, facets=True)
 
 
 @router.get("")
@@ -43,21 +73,12 @@ async def show_market(
     request: Request,
     services: Service,
     looking: Looking,
-    q: Choice = "",
-    gpu: Choice = "",
-    provider: Choice = "",
-    region: Choice = "",
-    contract: Choice = "",
-    sort: Choice = "usd_per_gpu_hour",
-    list_prices: bool = False,
-    as_of: Choice = "",
+    sought: Annotated[Sought, Depends()],
     begin: Annotated[int, Query(alias="from", ge=0, le=10_000_000)] = 0,
 ) -> Response:
     """The page, 200 offers of it at a time."""
-    wanted = _filter(gpu, provider, region, contract, list_prices=list_prices)
-    market, found = await asyncio.to_thread(_listed, services, wanted, q, sort, as_of)
+    market, found = await asyncio.to_thread(sought.listed, services)
     providers = await asyncio.to_thread(provider_resources, services)
-    chosen = {"gpu": gpu, "provider": provider, "region": region, "contract": contract}
     rows, total = found.offers[begin : begin + ROWS], len(found.offers)
     return rendered(
         request,
@@ -69,40 +90,16 @@ async def show_market(
         everything=len(market.offers),
         taken_at=market.taken_at,
         facets=found.facets,
-        chosen=chosen,
-        q=q,
-        sort=sort,
-        orders=_orders(request, sort),
-        as_of=as_of,
-        list_prices=list_prices,
+        sought=sought,
+        orders=_orders(request, sought.sort),
         per_gpu={offer.key: usd_per_gpu_hour(offer) for offer in rows},
         rented_by=await rented_by(services),
         providers=providers,
         before=with_query(request, **{"from": str(max(0, begin - ROWS)) if begin > ROWS else None}),
         after=with_query(request, **{"from": str(begin + ROWS)}) if begin + ROWS < total else None,
         csv=with_query(request, **{"from": None}).replace("/ui/market", "/ui/market/offers.csv", 1),
-        lines=lines_for(found, gpu),
+        lines=lines_for(found, sought.gpu),
     )
-
-
-def _filter(gpu: str, provider: str, region: str, contract: str, *, list_prices: bool) -> OfferFilter:
-    return OfferFilter(
-        gpus=[gpu] if gpu else [],
-        providers=[provider] if provider else [],
-        regions=[region] if region else [],
-        contracts=[contract] if contract else [],
-        most_usd_per_gpu_hour=None,
-        max_age_s=None,
-        list_prices=list_prices,
-    )
-
-
-def _listed(
-    services: Services, wanted: OfferFilter, words: str, order: str, as_of: str
-) -> tuple[StoredMarket, Listing]:
-    at = instant(as_of, field="as_of", now=services.now()) if as_of else None
-    market = services.part(MarketService).looked_through(as_of=at)
-    return market, listed(market, wanted, words=words, order=order, facets=True)
 
 
 def _orders(request: Request, sort: str) -> Mapping[str, tuple[str, str]]:
@@ -136,7 +133,7 @@ async def show_history(
     request: Request,
     services: Service,
     looking: Looking,
-    gpu: Annotated[list[Annotated[str, Query(max_length=200, pattern=PLAIN)]], Query(max_length=12)] = [],  # noqa: B006
+    gpu: Annotated[list[Annotated[str, Query(max_length=200, pattern=PRINTABLE_OR_NONE)]], Query(max_length=12)] = [],  # noqa: B006
     contract: Choice = "",
     since: Choice = "24h",
 ) -> Response:
@@ -184,21 +181,9 @@ def chart(series: Series, field: str) -> Chart:
 
 
 @router.get("/offers.csv")
-async def get_csv(
-    services: Service,
-    _looking: Looking,
-    q: Choice = "",
-    gpu: Choice = "",
-    provider: Choice = "",
-    region: Choice = "",
-    contract: Choice = "",
-    sort: Choice = "usd_per_gpu_hour",
-    list_prices: bool = False,
-    as_of: Choice = "",
-) -> Response:
+async def get_csv(services: Service, _looking: Looking, sought: Annotated[Sought, Depends()]) -> Response:
     """All offers that the page would show, as a table for other programs."""
-    wanted = _filter(gpu, provider, region, contract, list_prices=list_prices)
-    _, found = await asyncio.to_thread(_listed, services, wanted, q, sort, as_of)
+    _, found = await asyncio.to_thread(sought.listed, services)
     text = await asyncio.to_thread(_csv, found.offers)
     headers = {"Content-Disposition": 'attachment; filename="offers.csv"', "Cache-Control": "no-store"}
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
@@ -224,7 +209,7 @@ async def show_polls(
     request: Request,
     services: Service,
     looking: Looking,
-    name: Annotated[str, Path(max_length=100, pattern=PLAIN)],
+    name: Annotated[str, Path(max_length=100, pattern=PRINTABLE_OR_NONE)],
 ) -> Response:
     """How the polls of a cloud went."""
     found = await asyncio.to_thread(services.part(MarketService).polls, name, limit=100)

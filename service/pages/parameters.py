@@ -6,11 +6,8 @@ from typing import Final
 
 from sutler.service.deployments.schemas import NAME_PATTERN
 from sutler.service.documents.errors import DocumentError
-from sutler.service.documents.fields import PRINTABLE
 
 MOST: Final = 1e7
-PLAIN: Final = PRINTABLE.removesuffix("+$") + "*$"
-"""A text of printable characters, or none."""
 
 
 def name_in(given: Mapping[str, str], field: str) -> str:

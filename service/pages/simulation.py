@@ -10,11 +10,13 @@ from fastapi.responses import RedirectResponse, Response
 
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import repository
+from sutler.service.documents.fields import PRINTABLE_OR_NONE
 from sutler.service.documents.studies import SimulationQuestion
 from sutler.service.documents.validation import validate
 from sutler.service.pages.asking import asked, study_of
+from sutler.service.pages.charts import COLOURS
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.parameters import PLAIN, name_in, number_of
+from sutler.service.pages.parameters import name_in, number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.resources import SERVES
@@ -23,12 +25,11 @@ from sutler.service.studies.service import SIMULATION
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
-Words = Annotated[str, Query(max_length=300, pattern=PLAIN)]
+Words = Annotated[str, Query(max_length=300, pattern=PRINTABLE_OR_NONE)]
 SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "scheduling", "lose")
 ROUTINGS: Final = ("round_robin", "random", "least_loaded")
 SCHEDULINGS: Final = ("chunked", "prefill_first")
 USUAL: Final = {"load_multiple": "1", "duration_s": "300", "seed": "0"}
-WIDEST: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 @router.get("")
@@ -118,7 +119,7 @@ def _option(curves: Sequence[Curve], limits: Sequence[float]) -> dict[str, Any]:
     marks = {"silent": True, "symbol": "none", "data": [{"xAxis": limit_s} for limit_s in limits]}
     return {
         "aria": {"enabled": False},
-        "color": list(WIDEST),
+        "color": list(COLOURS),
         "tooltip": {"trigger": "item", "renderMode": "richText"},
         "legend": {"top": 0, "type": "scroll"},
         "grid": {"left": 45, "right": 20, "top": 36, "bottom": 40},

@@ -15,6 +15,7 @@ from sutler.service.deployments import repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.repository import Listed
 from sutler.service.documents.changes import Changes
+from sutler.service.documents.fields import PRINTABLE_OR_NONE
 from sutler.service.documents.problem import LOADS
 from sutler.service.documents.studies import WhatIfQuestion
 from sutler.service.documents.validation import validate
@@ -23,14 +24,14 @@ from sutler.service.market.selection import CONTRACTS
 from sutler.service.market.service import MarketService
 from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
-from sutler.service.pages.parameters import PLAIN, name_in, number_of
+from sutler.service.pages.parameters import name_in, number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.studies.service import WHAT_IF
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/what-if", route_class=Page, include_in_schema=False)
-Words = Annotated[str, Query(max_length=300, pattern=PLAIN)]
+Words = Annotated[str, Query(max_length=300, pattern=PRINTABLE_OR_NONE)]
 PRECISIONS: Final = ("bf16", "fp8", "fp4", "int4")
 FRONTIER: Final = (0.5, 0.75, 1.5, 2.0)  # multiples of the budget, or of the load where that is given
 SETTINGS: Final = (

@@ -82,7 +82,7 @@ def test_a_forged_form_of_another_site_changes_nothing(chromium: Any, scene: Sce
         tab.page.goto("http://evil.example/")
         with tab.page.expect_navigation():
             tab.page.click("#go")
-        assert "sign-in" in tab.page.url or "another site" in tab.page.content() or "no session" in tab.page.content()
+        assert "another site" in tab.page.content()
         assert audit(scene) == before
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.service.running import LONGEST_WAIT_S, Running, finished
+from tests.service.running import LONGEST_WAIT_S, Running
 
 PROBLEM: Final[dict[str, Any]] = {
     "objective": {"kind": "min_cost"},
@@ -102,22 +102,3 @@ def test_a_stretch_that_cannot_be_meant_is_refused(
 def test_what_is_no_deployment_has_no_history(service: Running, path: str) -> None:
     answer = service.get(f"/v1/deployments/nobody/{path}")
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:sutler:problem:not-found")
-
-
-def test_lines_of_deployments_say_what_runs_and_what_it_needs(service: Running) -> None:
-    plan = a_deployment(service, "listed")
-    pages = service.get("/v1/deployments", params={"limit": 200}).json()["items"]
-    [line] = [one for one in pages if one["name"] == "listed"]
-    whole = service.get("/v1/deployments/listed").json()
-    assert line["models"] == ["chat"]
-    assert line["objective"] == "min_cost"
-    assert line["relative_gap"] == plan["objective"]["relative_gap"]
-    assert line["held_usd_per_hour"] is None
-    assert line["plan"] == whole["plan"]
-    service.post("/v1/deployments/listed/holdings/ack")
-    finished(service, whole["plan"]["url"])
-    pages = service.get("/v1/deployments", params={"limit": 200}).json()["items"]
-    [line] = [one for one in pages if one["name"] == "listed"]
-    assert line["held_usd_per_hour"] == pytest.approx(plan["cost_usd_per_hour"])
-    if line["watch"] is not None:
-        assert line["watch"]["carry_out"]["state"] == "met"
