@@ -165,7 +165,7 @@ def _history(services: Services, gpus: Sequence[str], contract: str, since: date
     market = services.part(MarketService)
     step = (until - since) / (POINTS - 1)
     rounded = until - timedelta(seconds=until.timestamp() % max(60.0, step.total_seconds() / 4))
-    begin = max(since, EARLIEST)
+    begin = rounded - min(until - since, rounded - EARLIEST)
     return market.histories(gpus, contract=contract, since=begin, until=rounded, points=POINTS)
 
 

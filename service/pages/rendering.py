@@ -28,8 +28,8 @@ NAVIGATION: Final = (
     ("Report", "/ui/report"),
 )
 FILTERS: Final = (
-    *("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit", "age"),
-    *("constraint_words", "unit_words", "place", "counted", "moment"),
+    *("number", "price", "percent", "fleet", "layout", "machine", "contract_words", "objective_unit"),
+    *("constraint_words", "unit_words", "place", "counted"),
 )
 SENTENCES: Final = ("achievement", "market_words", "money", "optimum", "proof", "solve")
 THEMES: Final = ("auto", "light", "dark")
@@ -45,7 +45,6 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=["jinja2.ext.do"],
     )
     for name in FILTERS:
         made.filters[name] = getattr(words, name)

@@ -36,6 +36,12 @@ router = APIRouter(prefix="/ui/report", route_class=Page, include_in_schema=Fals
 HOURS_PER_MONTH: Final = 730.0
 ONE_TYPE: Final = "homogeneous/*"  # rivals that rent one type of GPU
 COSTS_OVER: Final = timedelta(days=30)
+INSTEAD: Final = {
+    "max_throughput": "as much served for the same money",
+    "min_power": "fewer watts for the same load",
+    "min_makespan": "sooner done for the same money",
+}
+"""What a ratio is of, where nothing is saved in money."""
 LISTED: Final = 6  # of decisions; the page is one sheet
 Revision = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
@@ -67,7 +73,6 @@ async def show_report(
     comparison = None
     if study is not None and study.document is not None:
         comparison = await asyncio.to_thread(ComparisonDocument.model_validate_json, study.document)
-    best = best_of_one_type(comparison) if comparison else None
     return rendered(
         request,
         "report.html",
@@ -77,9 +82,9 @@ async def show_report(
         plan=plan,
         study=study,
         comparison=comparison,
-        best=best,
         fleets=by_worth(comparison) if comparison else (),
-        saved=saved_by(plan, comparison, best),
+        saved=saved_by(comparison) if comparison else None,
+        instead=INSTEAD.get(plan.objective.kind, ""),
         risks=list(risks_of(plan)),
         gpus=gpus_of(plan),
         paid=paid,
@@ -120,27 +125,28 @@ def question_of(record: PlanRecord) -> ComparisonQuestion:
 def by_worth(comparison: ComparisonDocument) -> list[ComparedStrategy]:
     """Sutler and its rivals, the best first; those without a plan last."""
     first, *rivals = comparison.strategies
-    return [first, *sorted(rivals, key=lambda one: (one.ratio_to_sutler is None, one.ratio_to_sutler))]
+    return [first, *sorted(rivals, key=lambda one: (one.ratio_to_sutler is None, one.ratio_to_sutler or 0.0))]
 
 
-def best_of_one_type(comparison: ComparisonDocument) -> ComparedStrategy | None:
-    """The best fleet of one type of GPU that the market has."""
-    rivals = [one for one in comparison.strategies[1:] if one.ratio_to_sutler is not None and not one.own_market]
-    return min(rivals, key=lambda one: one.ratio_to_sutler or 0.0, default=None)
+def saved_by(comparison: ComparisonDocument) -> dict[str, Any] | None:
+    """What sutler's plan saves against the best fleet of one type that the market has; None where there is none.
 
-
-def saved_by(
-    plan: PlanDocument, comparison: ComparisonDocument | None, best: ComparedStrategy | None
-) -> dict[str, Any] | None:
-    """What the plan saves against it: money where both carry the same load, else a multiple of what is served."""
-    if comparison is None or best is None or best.objective is None or best.objective.value is None:
-        return None
+    Money where both carry the same load, else how many times better it is. `proven_usd_per_hour`: against no fleet of
+    one type is less saved; None where one of them is not bounded.
+    """
+    rivals = [one for one in by_worth(comparison)[1:] if not one.own_market]
+    best = next((one for one in rivals if one.ratio_to_sutler is not None), None)
     ours = comparison.strategies[0].objective
-    if ours is None or ours.value is None:
+    if best is None or best.objective is None or best.objective.value is None or ours is None or ours.value is None:
         return None
-    saved = best.objective.value - ours.value if plan.objective.kind == "min_cost" else None
-    proven = best.objective.bound - ours.value if saved is not None and best.objective.bound is not None else None
-    return {"usd_per_hour": saved, "proven_usd_per_hour": proven, "ratio": best.ratio_to_sutler}
+    saved = proven = None
+    if comparison.objective == "min_cost":
+        saved = best.objective.value - ours.value
+        open_ones = [one for one in rivals if one.status in ("optimal", "feasible", "unknown")]
+        bounds = [one.objective.bound if one.objective else None for one in open_ones]
+        known = [bound for bound in bounds if bound is not None]
+        proven = max(0.0, min(known) - ours.value) if len(known) == len(bounds) else None
+    return {"best": best, "usd_per_hour": saved, "proven_usd_per_hour": proven, "ratio": best.ratio_to_sutler}
 
 
 def gpus_of(plan: PlanDocument) -> Counter[str]:

@@ -23,6 +23,7 @@ PAGES: Final = (
         "/ui/market?q=acme&sort=-gpus&contract=on_demand",
     ),
     *("/ui/market?gpu=h100-sxm&from=200", "/ui/market?as_of=1h", "/ui/market/history?gpu=h100-sxm&since=6h"),
+    *("/ui/market/history?gpu=h100-sxm&since=10s", "/ui/market/history?gpu=l40s&since=0001-06-01T00:00:00Z"),
     *("/ui/market/history", "/ui/market/clouds/file", "/ui/what-if", "/ui/what-if?deployment=chat&budget=3&load=2"),
     *("/ui/simulation", "/ui/report", "/ui/report/chat", "/ui/report/chat?revision=1", "/ui/deployments/chat"),
     *("/ui/deployments/chat/carry-out", "/ui/deployments/chat/revisions/1", "/ui/deployments/chat/problem"),
