@@ -144,6 +144,35 @@ Index("ix_plan_deployment_id", PlanRow.deployment_id, PlanRow.created_at.desc())
 Index("ix_plan_status", PlanRow.status)
 
 
+class CostRow(Base):
+    """What a deployment cost from one instant to another, the same all the time; `ended_at` NULL: it still does.
+
+    By `plan_id`, a plan that held; NULL: by what was reported as rented. `deployment_id` NULL: it was deleted.
+    """
+
+    __tablename__ = "cost"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    deployment_id: Mapped[UUID | None] = mapped_column(ForeignKey("deployment.id", ondelete="SET NULL"))
+    deployment_name: Mapped[str]
+    plan_id: Mapped[UUID | None] = mapped_column(ForeignKey("plan.id", ondelete="CASCADE"))
+    began_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    usd_per_hour: Mapped[float]
+
+
+Index("ix_cost_ended_at", CostRow.ended_at)
+Index("ix_cost_deployment_name", CostRow.deployment_name, CostRow.ended_at)
+Index("ix_cost_began_at", CostRow.began_at, postgresql_where=CostRow.plan_id.is_not(None))
+Index(
+    "uq_cost_open",
+    CostRow.deployment_id,
+    text("(plan_id IS NULL)"),
+    unique=True,
+    postgresql_where=CostRow.ended_at.is_(None),
+)
+
+
 class OfflinePlanRow(AskedPlan, Base):
     """A plan of an offline application.
 

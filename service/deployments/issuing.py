@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.notices import deployment_topic, notify
 from sutler.service.db.queue import Queue
-from sutler.service.deployments import repository
+from sutler.service.deployments import costs, repository
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.holdings import repository as holdings
 from sutler.service.deployments.holdings.comparison import held_by
@@ -46,6 +46,8 @@ async def issue(
     serves = plan.status in SERVES
     holds = serves or gives_up or not await _has_serving(connection, deployment)
     await repository.set_current(connection, deployment, revision=plan.revision, plan_id=plan.id if holds else None)
+    if holds:
+        await costs.plan_holds(connection, deployment, plan.id, plan.cost_usd_per_hour if serves else None)
     await announce(
         connection,
         queue,

@@ -12,7 +12,7 @@ from sutler.service.auth import audit
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.notices import deployment_topic, notify, plan_topic
 from sutler.service.db.queue import Queue
-from sutler.service.deployments import repository
+from sutler.service.deployments import costs, repository
 from sutler.service.deployments.current import CurrentPlans
 from sutler.service.deployments.repository import CurrentRow, Deployment
 from sutler.service.deployments.schemas import DeploymentDocument, PolicyDocument, WokenResource
@@ -91,6 +91,7 @@ async def delete(services: Services, name: str, caller: Caller, *, if_match: str
         deployment = await found(connection, name, lock=True)
         check_unchanged(deployment, if_match)
         await _supersede(services, connection, deployment, "the deployment was deleted")
+        await costs.ends(connection, deployment)
         await repository.remove(connection, deployment, services.now())
         await audit.note(connection, caller, "deployment.delete", deployment.target)
         await notify(connection, deployment_topic(name))

@@ -1,8 +1,8 @@
-"""Plans that held, reports of what is rented, and traffic by quarters of an hour, from the store."""
+"""What deployments cost, and traffic by quarters of an hour, from the store."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -10,36 +10,40 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.deployments.history.costs import Spell
+from sutler.service.deployments.history.schemas import CostStepResource
 from sutler.service.deployments.traffic.season import QUARTER
 from sutler.service.plans.resources import SERVES
 
-TARGET: Final = "deployment/"  # what the audit log calls deployments begins so
-# Of each deployment: the plan that held when the time begins, and those that came to hold in it.
-_HELD: Final = text("""
-    SELECT deployment_id, deployment_name, revision, finished_at,
-           CASE WHEN status = ANY(CAST(:serves AS text[])) THEN coalesce(cost_usd_per_hour, 0) END, reason FROM (
-        SELECT p.*, lead(finished_at) OVER (PARTITION BY coalesce(deployment_id::text, deployment_name)
-                                            ORDER BY finished_at, revision) AS next_at
-        FROM plan p
-        WHERE deployment_name IS NOT NULL AND revision IS NOT NULL
-          AND (status = ANY(CAST(:serves AS text[])) OR id IN (SELECT plan_id FROM deployment))
-          AND finished_at < :until AND (CAST(:name AS text) IS NULL OR deployment_name = :name)
-    ) held
-    WHERE next_at IS NULL OR next_at > :since ORDER BY finished_at, revision
+Levels = list[tuple[float, int]]
+Changes = dict[int, tuple[float, int]]
+_IN_TIME: Final = """
+    began_at <= :until AND (ended_at > :since OR ended_at IS NULL)
+    AND (CAST(:name AS text) IS NULL OR deployment_name = :name)
+"""
+_PAID: Final = text(f"""
+    SELECT plan_id IS NOT NULL AS is_planned, sum(usd_per_hour * extract(epoch FROM
+        least(ended_at, :until) - greatest(began_at, :since))::float8 / 3600) AS usd
+    FROM cost WHERE {_IN_TIME} GROUP BY 1
 """)
-# Of what is said of one deployment, ids tell the order: times are those at which transactions began.
-_REPORTS: Final = text("""
-    SELECT at, next_at, coalesce((detail ->> 'usd_per_hour')::float8, 0) FROM (
-        SELECT a.*, lead(at) OVER (PARTITION BY target ORDER BY id) AS next_at FROM audit a
-        WHERE action IN ('deployment.holdings', 'deployment.ack', 'deployment.delete') AND at < :until
-          AND (CAST(:target AS text) IS NULL OR target = :target)
-    ) told
-    WHERE action <> 'deployment.delete' AND (next_at IS NULL OR next_at > greatest(at, :since))
+# Each begins with the first point at or after its begin, and ends in the same way.
+_CHANGES: Final = text(f"""
+    WITH known AS (SELECT * FROM cost WHERE {_IN_TIME})
+    SELECT is_planned, ceil(after_s * (:points - 1) / extract(epoch FROM :until - :since))::int AS place,
+           sum(usd_per_hour) AS usd_per_hour, sum(more)::int AS more
+    FROM (
+        SELECT plan_id IS NOT NULL AS is_planned, extract(epoch FROM greatest(began_at, :since) - :since) AS after_s,
+               usd_per_hour, 1 AS more FROM known
+        UNION ALL
+        SELECT plan_id IS NOT NULL, extract(epoch FROM ended_at - :since), -usd_per_hour, -1 FROM known
+        WHERE ended_at <= :until
+    ) change
+    GROUP BY 1, 2 ORDER BY 2
 """)
-_DELETIONS: Final = text("""
-    SELECT at, target FROM audit
-    WHERE action = 'deployment.delete' AND (CAST(:target AS text) IS NULL OR target = :target) ORDER BY at
+_STEPS: Final = text("""
+    SELECT c.began_at AS at, c.deployment_name AS deployment, p.revision, c.usd_per_hour, p.reason
+    FROM cost c JOIN plan p ON p.id = c.plan_id
+    WHERE c.began_at >= :since AND c.began_at <= :until AND (CAST(:name AS text) IS NULL OR c.deployment_name = :name)
+    ORDER BY c.began_at DESC, c.id DESC LIMIT :most
 """)
 # A source that tells of more than there was, as sliding windows do, counts in part. Sources that tell of less than a
 # quarter may have told of the same time or one after the other: this is never more than there was.
@@ -75,45 +79,44 @@ _PLANNED: Final = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlan:
-    """A plan that held from `at` on; `deployment_id` None: its deployment was deleted.
+class Asked:
+    """A stretch of time, how many points of it, and the deployments' name; None: all deployments."""
 
-    `usd_per_hour` None: it serves nothing, and holds all the same, since machines were given up. That is known of
-    what holds now; where another has come since, what held before counts until then.
-    """
-
-    deployment_id: UUID | None
-    deployment: str
-    revision: int
-    at: datetime
-    usd_per_hour: float | None
-    reason: str | None
+    since: datetime
+    until: datetime
+    points: int
+    name: str | None
 
 
-async def held_plans(
-    connection: AsyncConnection, *, since: datetime, until: datetime, name: str | None
-) -> list[HeldPlan]:
-    """By time; of all deployments, or of those that ever had this name."""
-    rows = await connection.execute(_HELD, {"since": since, "until": until, "name": name, "serves": sorted(SERVES)})
-    return [HeldPlan(*row) for row in rows]
+async def paid_usd(connection: AsyncConnection, asked: Asked) -> tuple[float | None, float | None]:
+    """USD over the whole time by the plans that held, and by the reports; None where there was none."""
+    found = {row.is_planned: row.usd for row in await connection.execute(_PAID, asdict(asked))}
+    return found.get(True), found.get(False)
 
 
-async def reports(connection: AsyncConnection, *, since: datetime, until: datetime, name: str | None) -> list[Spell]:
-    """What was said to be rented, of one deployment or of all: until the next report, or until it was deleted."""
-    rows = await connection.execute(_REPORTS, {"since": since, "until": until, "target": _target(name)})
-    return [Spell(*row) for row in rows]
+async def levels(connection: AsyncConnection, asked: Asked) -> tuple[Levels, Levels]:
+    """At each point USD per hour and of how many deployments: by the plans that hold, and by the reports."""
+    changes: tuple[Changes, Changes] = {}, {}
+    for row in await connection.execute(_CHANGES, asdict(asked)):
+        changes[not row.is_planned][row.place] = row.usd_per_hour, row.more
+    planned, held = (_added_up(each, asked.points) for each in changes)
+    return planned, held
 
 
-async def deletions(connection: AsyncConnection, name: str | None) -> dict[str, list[datetime]]:
-    """By name: when a deployment of that name was deleted."""
-    found: dict[str, list[datetime]] = defaultdict(list)
-    for row in await connection.execute(_DELETIONS, {"target": _target(name)}):
-        found[row.target.removeprefix(TARGET)].append(row.at)
+def _added_up(changes: Changes, points: int) -> Levels:
+    usd, count, found = 0.0, 0, []
+    for place in range(points):
+        more_usd, more = changes.get(place, (0.0, 0))
+        count += more
+        usd = usd + more_usd if count else 0.0  # what rounding leaves of nothing is nothing
+        found.append((usd, count))
     return found
 
 
-def _target(name: str | None) -> str | None:
-    return None if name is None else f"{TARGET}{name}"
+async def steps(connection: AsyncConnection, asked: Asked, *, most: int) -> list[CostStepResource]:
+    """Plans that came to hold meanwhile, the newest so many, by time."""
+    rows = [*await connection.execute(_STEPS, {**asdict(asked), "most": most})]
+    return [CostStepResource.model_validate(row, from_attributes=True) for row in reversed(rows)]
 
 
 async def seen_rps(

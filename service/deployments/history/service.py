@@ -1,23 +1,19 @@
 """Costs and traffic over time, put together from the store."""
 
-import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil, fsum
 from typing import Final, TypeVar
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.history import repository
-from sutler.service.deployments.history.costs import Spell, Sum, instants, spells
-from sutler.service.deployments.history.repository import HeldPlan
+from sutler.service.deployments.history.repository import Asked
 from sutler.service.deployments.history.schemas import (
     CostResource,
     CostsResource,
-    CostStepResource,
     ModelTrafficHistory,
     ModelTrafficPoint,
     TrafficHistoryResource,
@@ -32,72 +28,28 @@ MOST_STEPS: Final = 200
 async def costs(
     connection: AsyncConnection, *, since: datetime, until: datetime, points: int, name: str | None = None
 ) -> CostsResource:
-    """Of all deployments, or of those that ever had this name."""
-    plans = await repository.held_plans(connection, since=since, until=until, name=name)
-    reports = await repository.reports(connection, since=since, until=until, name=name)
-    spells_planned = planned_spells(plans, await repository.deletions(connection, name))
-    return await asyncio.to_thread(_costs, plans, spells_planned, reports, name, since, until, points)
-
-
-def _costs(
-    plans: Sequence[HeldPlan],
-    spells_planned: Sequence[Spell],
-    reports: Sequence[Spell],
-    name: str | None,
-    since: datetime,
-    until: datetime,
-    points: int,
-) -> CostsResource:
-    """Off the event loop, since plans and reports may be many."""
-    planned, held = Sum(spells_planned), Sum(reports)
+    """Of all deployments, or of those that ever had this name; `points` are two at least."""
+    asked = Asked(since, until, points, name)
+    planned_usd, held_usd = await repository.paid_usd(connection, asked)
+    planned, held = await repository.levels(connection, asked)
     return CostsResource(
         deployment=name,
         since=since,
         until=until,
-        planned_usd=planned.usd(since, until),
-        held_usd=held.usd(since, until) if reports else None,
-        items=[_at(instant, planned, held) for instant in instants(since, until, points)],
-        steps=[
-            CostStepResource(
-                at=one.at,
-                deployment=one.deployment,
-                revision=one.revision,
-                usd_per_hour=one.usd_per_hour,
-                reason=one.reason,
+        planned_usd=planned_usd or 0.0,
+        held_usd=held_usd,
+        items=[
+            CostResource(
+                at=since + (until - since) * i / (points - 1),
+                planned_usd_per_hour=planned[i][0],
+                held_usd_per_hour=held[i][0] if held[i][1] else None,
+                deployments=planned[i][1],
+                reported_deployments=held[i][1],
             )
-            for one in plans
-            if one.at >= since and one.usd_per_hour is not None
-        ][-MOST_STEPS:],
+            for i in range(points)
+        ],
+        steps=await repository.steps(connection, asked, most=MOST_STEPS),
     )
-
-
-def _at(instant: datetime, planned: Sum, held: Sum) -> CostResource:
-    usd, deployments = planned.at(instant)
-    held_usd, reported = held.at(instant)
-    return CostResource(
-        at=instant,
-        planned_usd_per_hour=usd,
-        held_usd_per_hour=held_usd if reported else None,
-        deployments=deployments,
-        reported_deployments=reported,
-    )
-
-
-def planned_spells(plans: Sequence[HeldPlan], deleted: Mapping[str, Sequence[datetime]]) -> list[Spell]:
-    """Plans hold until the next of their deployment, or until it is deleted; one that came too late never did.
-
-    `deleted`: by name, when deployments of that name were."""
-    of: dict[tuple[UUID | str, datetime | None], list[HeldPlan]] = defaultdict(list)
-    for plan in plans:
-        end = None if plan.deployment_id else _deleted_at(plan, deleted.get(plan.deployment, ()))
-        of[plan.deployment_id or plan.deployment, end].append(plan)
-    return [
-        spell for (_, end), mine in of.items() for spell in spells([(one.at, one.usd_per_hour) for one in mine], end)
-    ]
-
-
-def _deleted_at(plan: HeldPlan, deleted: Sequence[datetime]) -> datetime:
-    return next((at for at in deleted if at > plan.at), plan.at)
 
 
 async def traffic_history(

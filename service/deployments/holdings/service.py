@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import reading
+from sutler.service.deployments import costs
 from sutler.service.deployments import repository as deployment_repository
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.holdings import lives_repository, repository
@@ -138,10 +139,13 @@ async def _store(
     await repository.put(connection, deployment.id, holdings, now)
     ended = ends(before, holdings, () if plan is None else rented_by(plan), now)
     await lives_repository.note(connection, deployment.id, begun=begun, ended=ended, places=places, now=now)
+    usd_per_hour = _usd_per_hour(holdings)
+    if earlier.holdings is None or usd_per_hour != _usd_per_hour(before):
+        await costs.reported(connection, deployment, usd_per_hour)
     detail: dict[str, object] = {
         "machines": sum(holding.count for holding in holdings),
         "lost": sum(holding.count for holding in lost),
-        "usd_per_hour": _usd_per_hour(holdings),
+        "usd_per_hour": usd_per_hour,
         **({} if revision is None else {"revision": revision}),
     }
     action = "deployment.holdings" if revision is None else "deployment.ack"

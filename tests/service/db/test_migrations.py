@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any
 from uuid import uuid4
@@ -226,6 +226,78 @@ def test_what_stands_orders_for_the_traffic_that_is_there_as_before(new_database
             connection.execute(text("UPDATE deployment SET policy = :policy"), {"policy": new})
         downgrade(engine, "0009")
         assert found(engine, policies) == [('{"automatic": false}',)]
+
+
+def test_what_deployments_cost_is_put_together_from_plans_and_reports(new_database: StoreSettings) -> None:
+    """chat was deleted at 2 and made again at 4; of two statements at once, that of the smaller id came first."""
+    stands, given_up = uuid4(), uuid4()
+    plans = [
+        (None, "chat", 1, 0, "optimal", 4.0),
+        (None, "chat", 2, 1, "infeasible", 0.0),
+        (None, "chat", 3, 1.5, "feasible", 5.0),
+        (None, "chat", 4, 9, "optimal", 7.0),  # stored when the second had gone too, by a clock that is late
+        (stands, "docs", 1, 4, "optimal", 8.0),
+        (stands, "docs", 2, 5, "feasible", 9.0),
+        (given_up, "idle", 1, 4, "optimal", 3.0),
+        (given_up, "idle", 2, 6, "infeasible", 0.0),
+    ]
+    told = [
+        ("holdings", "chat", 0.5, 5.0),
+        ("delete", "chat", 2, None),
+        ("ack", "docs", 4.5, 8.5),
+        ("replan", "docs", 4.75, None),
+        ("holdings", "docs", 5, 9.5),
+        ("holdings", "late", 2, 1.0),
+        ("delete", "late", 1.999, None),
+    ]
+    with opened(new_database) as engine:
+        upgrade(engine)
+        downgrade(engine, "0013")
+        with engine.begin() as connection:
+            for id_, name in ((stands, "docs"), (given_up, "idle")):
+                connection.execute(
+                    text("INSERT INTO deployment (id, name, problem, policy) VALUES (:id, :name, '{}', '{}')"),
+                    {"id": id_, "name": name},
+                )
+            for of, name, revision, hour, status, usd in plans:
+                values = {"id": uuid4(), "of": of, "name": name, "revision": revision, "at": noon(hour)}
+                connection.execute(
+                    text("""
+                    INSERT INTO plan (id, deployment_id, deployment_name, revision, finished_at, status,
+                                      cost_usd_per_hour, problem, objective, created_by)
+                    VALUES (:id, :of, :name, :revision, :at, :status, :usd, '{}', 'min_cost', 'me')"""),
+                    {**values, "status": status, "usd": usd},
+                )
+            last = "SELECT id FROM plan WHERE deployment_id = d.id ORDER BY revision DESC LIMIT 1"
+            connection.execute(text(f"UPDATE deployment d SET plan_id = ({last})"))
+            for action, name, hour, rented in told:
+                values = {"at": noon(hour), "action": f"deployment.{action}", "target": f"deployment/{name}"}
+                connection.execute(
+                    text("""
+                    INSERT INTO audit (at, actor, action, target, detail)
+                    VALUES (:at, 'me', :action, :target, CAST(:detail AS jsonb))"""),
+                    {**values, "detail": json.dumps({} if rented is None else {"usd_per_hour": rented})},
+                )
+        upgrade(engine)
+        columns = "deployment_name, deployment_id, began_at, ended_at, usd_per_hour"
+        of_plans = found(engine, f"SELECT {columns} FROM cost WHERE plan_id IS NOT NULL ORDER BY began_at, 1")
+        assert of_plans == [
+            ("chat", None, noon(0), noon(1.5), 4.0),
+            ("chat", None, noon(1.5), noon(2), 5.0),
+            ("docs", stands, noon(4), noon(5), 8.0),
+            ("idle", given_up, noon(4), noon(6), 3.0),
+            ("docs", stands, noon(5), None, 9.0),
+        ]
+        assert found(engine, f"SELECT {columns} FROM cost WHERE plan_id IS NULL ORDER BY began_at") == [
+            ("chat", None, noon(0.5), noon(2), 5.0),
+            ("docs", None, noon(4.5), noon(5), 8.5),
+            ("docs", stands, noon(5), None, 9.5),
+        ]
+
+
+def noon(hour: float) -> datetime:
+    """So many hours after it."""
+    return datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(hours=hour)
 
 
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:

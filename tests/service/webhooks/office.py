@@ -170,6 +170,10 @@ class Office:
         with transaction(self._sync) as connection:
             connection.execute(text(statement), values)
 
+    def rows(self, question: str, **values: Any) -> list[Any]:
+        with self._sync.connect() as connection:
+            return [*connection.execute(text(question), values)]
+
     def audit(self) -> list[tuple[Any, ...]]:
         with connected(self._sync) as connection:
             rows = connection.execute(text("SELECT actor, action, target, detail FROM audit ORDER BY id")).all()

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from random import Random
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -10,16 +12,19 @@ import pytest
 from sqlalchemy import event, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sutler.service.db.api_tables import AuditRow, DeploymentRow, PlanRow
+from sutler.service.db.api_tables import CostRow, DeploymentRow, PlanRow
 from sutler.service.db.watch_tables import ObservationRow, TrafficQuarterRow
+from sutler.service.deployments import costs as notes
 from sutler.service.deployments import repository
 from sutler.service.deployments.history import service as history
 from sutler.service.deployments.history.schemas import CostsResource, ModelTrafficPoint
 from sutler.service.deployments.traffic.season import QUARTER
+from tests.looped import for_each
 from tests.service.webhooks.api import Api
 
 NOON: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
+Lasting = tuple[float, float | None, float]
 RATES: Final = {"question": 20.0, "document": 2.0}
 
 
@@ -41,29 +46,36 @@ def models(*names: str, **rates: float | None) -> dict[str, Any]:
     }
 
 
-def deployed(
-    api: Api, name: str, *plans: tuple[float, float, str], problem: dict[str, Any] | None = None, stands: bool = True
-) -> UUID:
-    """Its plans: hours after noon, USD per hour, status; the last one holds. `stands` False: it was deleted."""
+def deployed(api: Api, name: str, *plans: tuple[float, float, str], problem: dict[str, Any] | None = None) -> UUID:
+    """Its plans: hours after noon, USD per hour, status."""
     id_, problem = uuid4(), problem or models()
+    put(api, DeploymentRow, {"id": id_, "name": name, "problem": problem, "policy": {}})
     rows = [
         {"id": uuid4(), "status": status, "objective": "min_cost", "created_by": "x", "problem": problem}
-        | {"deployment_id": id_ if stands else None, "deployment_name": name, "revision": number, "reason": f"{usd}"}
+        | {"deployment_id": id_, "deployment_name": name, "revision": number, "reason": f"{usd}"}
         | {"finished_at": NOON + hour * HOUR, "cost_usd_per_hour": usd}
         for number, (hour, usd, status) in enumerate(plans, 1)
     ]
-    if stands:
-        held = rows[-1]["id"] if rows else None
-        put(api, DeploymentRow, {"id": id_, "name": name, "problem": problem, "policy": {}, "plan_id": held})
     if rows:
         put(api, PlanRow, *rows)
     return id_
 
 
-def told(api: Api, action: str, name: str, hour: float, usd: float | None = None) -> None:
-    detail = {} if usd is None else {"machines": 1, "usd_per_hour": usd}
-    row = {"at": NOON + hour * HOUR, "actor": "x", "action": f"deployment.{action}", "target": f"deployment/{name}"}
-    put(api, AuditRow, {**row, "detail": detail})
+def planned(api: Api, name: str, *spells: Lasting) -> None:
+    """With a plan each: hours after noon from when until when, None while it still holds, and USD per hour."""
+    id_ = deployed(api, name, *((begin, usd, "optimal") for begin, _, usd in spells))
+    ids = api.office.rows("SELECT id FROM plan WHERE deployment_id = :id ORDER BY revision", id=id_)
+    put(api, CostRow, *(cost(name, *spell, plan_id=row.id) for row, spell in zip(ids, spells, strict=True)))
+
+
+def reported(api: Api, name: str, *spells: Lasting) -> None:
+    put(api, CostRow, *(cost(name, *spell) for spell in spells))
+
+
+def cost(name: str, begin: float, end: float | None, usd: float, plan_id: UUID | None = None) -> dict[str, Any]:
+    ended_at = None if end is None else NOON + end * HOUR
+    times = {"began_at": NOON + begin * HOUR, "ended_at": ended_at}
+    return {"deployment_name": name, "plan_id": plan_id, "usd_per_hour": usd, **times}
 
 
 def costs(api: Api, since: float, until: float, points: int, name: str | None = None) -> CostsResource:
@@ -79,11 +91,10 @@ def over_hours(found: CostsResource) -> list[tuple[float, float | None, int, int
 
 
 def test_costs_are_those_of_the_plans_that_held_and_of_what_was_reported(api: Api) -> None:
-    deployed(api, "chat", (0, 4.0, "optimal"), (1, 9.0, "infeasible"), (2, 6.0, "feasible"))
-    deployed(api, "docs", (1, 10.0, "optimal"))
-    told(api, "ack", "chat", 1, 3.0)
-    told(api, "holdings", "docs", 3, 11.0)
-    told(api, "replan", "docs", 3.5)
+    planned(api, "chat", (0, 2, 4.0), (2, None, 6.0))
+    planned(api, "docs", (1, None, 10.0))
+    reported(api, "chat", (1, None, 3.0))
+    reported(api, "docs", (3, None, 11.0))
     found = costs(api, -1, 4, 6)
     assert over_hours(found) == [
         (0.0, None, 0, 0),
@@ -95,40 +106,77 @@ def test_costs_are_those_of_the_plans_that_held_and_of_what_was_reported(api: Ap
     ]
     assert (found.planned_usd, found.held_usd) == (4 + 14 + 16 + 16, 3 + 3 + 14)
     steps = [(step.deployment, step.revision, step.usd_per_hour, step.reason) for step in found.steps]
-    assert steps == [("chat", 1, 4.0, "4.0"), ("docs", 1, 10.0, "10.0"), ("chat", 3, 6.0, "6.0")]
+    assert steps == [("chat", 1, 4.0, "4.0"), ("docs", 1, 10.0, "10.0"), ("chat", 2, 6.0, "6.0")]
     assert over_hours(costs(api, 2.5, 4, 2, "docs")) == [(10.0, None, 1, 0), (10.0, 11.0, 1, 1)]
     assert costs(api, 2.5, 4, 2, "chat").steps == []
-    assert over_hours(costs(api, 2.5, 4, 2, "nobody")) == [(0.0, None, 0, 0)] * 2
+    nobodys = costs(api, 2.5, 4, 2, "nobody")
+    assert over_hours(nobodys) == [(0.0, None, 0, 0)] * 2
+    assert (nobodys.planned_usd, nobodys.held_usd) == (0.0, None)
 
 
-def test_a_name_that_was_used_again_counts_for_each(api: Api) -> None:
-    deployed(api, "chat", (0, 4.0, "optimal"), stands=False)
-    told(api, "holdings", "chat", 0.5, 5.0)
-    told(api, "delete", "chat", 2)
-    deployed(api, "chat", (4, 8.0, "optimal"))
-    assert [usd for usd, *_ in over_hours(costs(api, 0, 5, 6))] == [4, 4, 0, 0, 8, 8]
-    assert [usd for _, usd, *_ in over_hours(costs(api, 0, 5, 6, "chat"))] == [None, 5, None, None, None, None]
-    assert costs(api, 3, 5, 2).planned_usd == 8
+def test_what_ended_costs_no_more_and_what_is_nothing_leaves_nothing(api: Api) -> None:
+    planned(api, "a", (0, 2, 0.1))
+    planned(api, "b", (0, 2, 0.2))
+    planned(api, "c", (0, 2, 0.3))
+    assert [usd for usd, *_ in over_hours(costs(api, 0, 4, 5))] == [pytest.approx(0.6), pytest.approx(0.6), 0, 0, 0]
 
 
-def test_a_report_whose_transaction_began_after_that_of_the_deletion_does_not_last_for_ever(api: Api) -> None:
-    told(api, "holdings", "chat", 2, 5.0)
-    told(api, "delete", "chat", 1.999)
-    assert over_hours(costs(api, 1, 3, 3)) == [(0.0, None, 0, 0)] * 3
+@for_each("seed", range(20))
+def test_costs_are_the_sum_of_their_spells_at_every_point(api: Api, seed: int) -> None:
+    draw = Random(seed)
+    every: list[Lasting] = []
+    for name in "abcdef"[: draw.randint(0, 6)]:
+        edges = sorted(draw.sample(range(-40, 80), draw.randint(2, 6)))
+        spells: list[tuple[float, float | None, float]] = [
+            (a / 4, b / 4, draw.uniform(0, 9)) for a, b in pairwise(edges)
+        ]
+        if draw.random() < 0.5:
+            spells[-1] = (spells[-1][0], None, spells[-1][2])
+        reported(api, name, *spells)
+        every += spells
+    since, until, points = draw.randint(-9, 5), draw.randint(6, 30), draw.randint(2, 40)
+    found = costs(api, since, until, points)
+    for i, (_, usd, _, count) in enumerate(over_hours(found)):
+        hour = (found.items[i].at - NOON) / HOUR
+        holding = [one[2] for one in every if one[0] <= hour and (one[1] is None or hour < one[1])]
+        assert count == len(holding)
+        assert usd == (pytest.approx(sum(holding)) if holding else None)
+    paid = [usd * max(0, min(until, until if b is None else b) - max(since, a)) for a, b, usd in every]
+    assert (found.held_usd or 0.0) == pytest.approx(sum(paid))
+    api.office.execute("DELETE FROM cost")
 
 
-def test_a_plan_that_serves_nothing_and_holds_ends_what_held(api: Api) -> None:
-    deployed(api, "chat", (0, 4.0, "optimal"), (1, 0.0, "infeasible"))
-    found = costs(api, 0, 2, 3)
-    assert over_hours(found) == [(4.0, None, 1, 0), (0.0, None, 0, 0), (0.0, None, 0, 0)]
-    assert [step.revision for step in found.steps] == [1]
+def test_what_changes_at_once_leaves_neither_gap_nor_overlap(api: Api) -> None:
+    """Plans that hold, one that serves nothing, reports, the end: as the service notes them."""
+    id_ = deployed(api, "chat", (0, 4.0, "optimal"), (1, 6.0, "optimal"), (2, 0.0, "infeasible"))
+    plans = [row.id for row in api.office.rows("SELECT id FROM plan WHERE deployment_id = :id ORDER BY 1", id=id_)]
+
+    async def changes(connection: AsyncConnection) -> None:
+        deployment = await repository.find(connection, "chat", lock=True)
+        assert deployment is not None
+        await notes.plan_holds(connection, deployment, plans[0], 4.0)
+        await notes.reported(connection, deployment, 4.5)
+        await notes.plan_holds(connection, deployment, plans[1], 6.0)
+        await notes.plan_holds(connection, deployment, plans[2], None)
+        await notes.reported(connection, deployment, 1.5)
+        await notes.ends(connection, deployment)
+
+    api.office.changed(changes)
+    found = api.office.rows("SELECT plan_id, usd_per_hour, began_at, ended_at FROM cost ORDER BY id")
+    by_plans = [row for row in found if row.plan_id]
+    by_reports = [row for row in found if not row.plan_id]
+    assert [(row.plan_id, row.usd_per_hour) for row in by_plans] == [(plans[0], 4.0), (plans[1], 6.0)]
+    assert [row.usd_per_hour for row in by_reports] == [4.5, 1.5]
+    for a, b in (by_plans, by_reports):
+        assert a.began_at < a.ended_at == b.began_at < b.ended_at
+    assert by_plans[1].ended_at < by_reports[1].began_at
 
 
 def test_as_many_deployments_as_there_are_need_no_more_questions(api: Api) -> None:
-    deployed(api, "d-0", (0, 1.0, "optimal"))
+    planned(api, "d-0", (0, None, 1.0))
     one = statements(api, lambda c: history.costs(c, since=NOON, until=NOON + HOUR, points=2))
     for number in range(1, 20):
-        deployed(api, f"d-{number}", (0, 1.0, "optimal"))
+        planned(api, f"d-{number}", (0, None, 1.0))
     many = statements(api, lambda c: history.costs(c, since=NOON, until=NOON + HOUR, points=1000))
     assert one == many == 3
 
