@@ -1,7 +1,7 @@
 """Deployments in the store. Whoever learns that something has happened to one touches it, and a look follows."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -142,8 +142,23 @@ async def find_by_id(connection: AsyncConnection, deployment_id: UUID, *, lock: 
     return await _one(connection, select(*_COLUMNS).where(DeploymentRow.id == deployment_id), lock=lock)
 
 
-async def page(connection: AsyncConnection, *, limit: int, after: str | None = None) -> list[Listed]:
-    """Deployments in the order of their names."""
+async def names(connection: AsyncConnection, *, statuses: Collection[str] | None = None) -> list[str]:
+    """Of all deployments, or of those whose current plan has one of these statuses."""
+    wanted = select(DeploymentRow.name).order_by(DeploymentRow.name)
+    if statuses is not None:
+        wanted = wanted.join(PlanRow, PlanRow.id == DeploymentRow.plan_id).where(PlanRow.status.in_(statuses))
+    return [*await connection.scalars(wanted)]
+
+
+async def listed(connection: AsyncConnection, name: str) -> Listed | None:
+    """One deployment as in lists."""
+    return next(iter(await page(connection, limit=1, only=name)), None)
+
+
+async def page(
+    connection: AsyncConnection, *, limit: int, after: str | None = None, only: str | None = None
+) -> list[Listed]:
+    """Deployments in the order of their names; `only`: the one of this name."""
     wanted = (
         select(*_COLUMNS, _PENDING_STATUS, *_OF_PLAN, *_OF_WATCH)
         .outerjoin(PlanRow, PlanRow.id == DeploymentRow.plan_id)
@@ -153,6 +168,8 @@ async def page(connection: AsyncConnection, *, limit: int, after: str | None = N
     )
     if after is not None:
         wanted = wanted.where(DeploymentRow.name > after)
+    if only is not None:
+        wanted = wanted.where(DeploymentRow.name == only)
     rows = [tuple(row) for row in await connection.execute(wanted)]
     mine = len(_COLUMNS)
     rentals = await _rentals_of(connection, [row[mine + 1] for row in rows if row[mine + 1] is not None])

@@ -159,7 +159,14 @@ async def show_history(
     charts.append(("$/h", *cost_chart(paid)))
     ranges = {choice: with_query(request, since=choice) for choice in RANGES}
     return rendered(
-        request, "deployment_history.html", session=looking, name=name, charts=charts, since=since, ranges=ranges
+        request,
+        "deployment_history.html",
+        session=looking,
+        name=name,
+        charts=charts,
+        since=since,
+        ranges=ranges,
+        left_out=[model.model for model in seen.models[MOST_CHARTS:]],
     )
 
 

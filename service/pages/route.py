@@ -158,8 +158,11 @@ def shown_token(request: Request) -> str | None:
 
 
 def _cookie_at(request: Request) -> str:
-    """Its name at this host: beyond this machine the one that no other host can have planted."""
-    return ON_LOOPBACK if request.url.hostname in LOOPBACK else ELSEWHERE
+    """Its name at this host: beyond this machine the one that no other host can have planted, which takes TLS.
+
+    A service that asks for no key has nothing to keep that another could take."""
+    is_plain = request.url.hostname in LOOPBACK or not services_of(request).needs_key
+    return ON_LOOPBACK if is_plain else ELSEWHERE
 
 
 def keep(response: Response, request: Request, session: Session) -> None:

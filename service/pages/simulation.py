@@ -43,8 +43,7 @@ async def show_simulation(
 ) -> Response:
     """The page."""
     async with reading(services.engine) as connection:
-        listed = await repository.every(connection)
-    names = [one.deployment.name for one in listed if one.plan and one.plan.status in SERVES]
+        names = await repository.names(connection, statuses=SERVES)
     found, other = await study_of(services, SIMULATION, study), await study_of(services, SIMULATION, beside)
     runs = [(title, one.answer) for title, one in (("this run", found), ("the other", other)) if one and one.answer]
     return rendered(

@@ -1,7 +1,7 @@
 """What if: a deployment's problem with other money, load, limits or places, beside what runs now."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -61,14 +61,11 @@ async def show_what_if(
 ) -> Response:
     """The page: its address holds what was changed, and where the answer is."""
     async with reading(services.engine) as connection:
-        listed = await repository.every(connection)
-    names = [one.deployment.name for one in listed]
-    name = deployment or (names[0] if names else "")
-    base = None
-    if name:
-        async with reading(services.engine) as connection:
+        names = await repository.names(connection)
+        name = deployment or (names[0] if names else "")
+        if name:
             await deployments.found(connection, name)
-        base = next((one for one in listed if one.deployment.name == name), None)
+        base = await repository.listed(connection, name)
     found = await study_of(services, WHAT_IF, study)
     given = {key: request.query_params.get(key, "") for key in SETTINGS}
     return rendered(
@@ -85,7 +82,7 @@ async def show_what_if(
         precisions=PRECISIONS,
         study=found,
         columns=columns_of(base, found.answer) if base and found and found.answer else (),
-        chart=chart_of(base, found.answer) if base and found and found.answer else None,
+        chart=chart_of(base, found.answer, given) if base and found and found.answer else None,
         give_way=list(give_way(request, found.answer)) if found and found.answer else (),
     )
 
@@ -236,14 +233,17 @@ def give_way(request: Request, answer: WhatIfDocument) -> Iterator[tuple[str, st
         yield one.constraint, one.remedy, address
 
 
-def chart_of(base: Listed, answer: WhatIfDocument) -> tuple[dict[str, Any], list[list[Any]], str] | None:
+def chart_of(
+    base: Listed, answer: WhatIfDocument, given: Mapping[str, str]
+) -> tuple[dict[str, Any], list[list[Any]], str] | None:
     """Value and proven bound over budgets or loads; None where nothing was swept."""
     if len(answer.variants) < 2:
         return None
     by_load = base.deployment.problem["objective"]["kind"] in LOADS
+    at = _loads(given) if by_load else [_budget(one, base.deployment.problem) for one in answer.variants]
     rows = sorted(
-        [_at(one, base.deployment.problem, by_load=by_load), *_figures(one)]
-        for one in answer.variants
+        [place, one.objective.value, one.objective.bound]
+        for place, one in zip(at, answer.variants, strict=False)
         if one.objective is not None
     )
     words = "load ×" if by_load else "budget $/h"
@@ -268,14 +268,11 @@ def chart_of(base: Listed, answer: WhatIfDocument) -> tuple[dict[str, Any], list
     return option, rows, words
 
 
-def _figures(one: VariantDocument) -> Sequence[float | None]:
-    assert one.objective is not None
-    return one.objective.value, one.objective.bound
+def _loads(given: Mapping[str, str]) -> list[float]:
+    """What the load was multiplied by, in the order of the variants."""
+    asked = number_of(given, "load") or 1.0
+    return [asked, *(asked * factor for factor in FRONTIER)]
 
 
-def _at(one: VariantDocument, problem: Mapping[str, Any], *, by_load: bool) -> float:
-    """Where a variant stands on the axis."""
-    if not by_load:
-        return float(one.changes.get("budget_usd_per_hour") or problem.get("budget_usd_per_hour") or 0.0)
-    i, k, rate = _workloads(problem)[0]
-    return float(round(one.changes.get(f"models[{i}].workloads[{k}].rate_rps", rate) / rate, 6))
+def _budget(one: VariantDocument, problem: Mapping[str, Any]) -> float:
+    return float(one.changes.get("budget_usd_per_hour") or problem.get("budget_usd_per_hour") or 0.0)

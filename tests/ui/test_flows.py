@@ -9,6 +9,7 @@ from tests.service.running import serving, until
 from tests.ui.chromium import a_tab
 from tests.ui.conftest import Scene
 from tests.ui.test_every_page import sign_in
+from tests.ui.test_pixels import SAVED
 
 SCRIPT: Final = "<script>alert(1)</script>"
 
@@ -141,3 +142,36 @@ def test_what_is_shown_stays_where_the_service_goes_away_and_goes_on_when_it_is_
         assert tab.page.locator("tbody tr").count() >= 3
         with serving(scene.folder, scene.environment, "--role", "api", "--port", port):
             tab.page.wait_for_selector("#paused", state="hidden")
+
+
+def test_somebody_can_hold_what_is_shown_and_let_it_go_on(chromium: Any, scene: Scene) -> None:
+    with a_tab(chromium, scene.open_url) as tab:
+        asked: list[str] = []
+        tab.page.on("request", lambda request: asked.append(request.url))
+        tab.page.clock.install()
+        tab.open("/ui")
+        hold = tab.page.locator("#hold")
+        hold.press("Enter")
+        assert hold.get_attribute("aria-pressed") == "true"
+        tab.open("/ui/market")  # other pages hold, too
+        assert hold.get_attribute("aria-pressed") == "true"
+        asked.clear()
+        tab.page.clock.run_for("02:00")
+        assert asked == []
+        hold.press("Enter")
+        assert hold.get_attribute("aria-pressed") == "false"
+        with tab.page.expect_request("**/ui/market"):
+            tab.page.clock.run_for("02:00")
+
+
+def test_a_report_has_what_is_saved_worked_out_by_itself_once(chromium: Any, scene: Scene) -> None:
+    with a_tab(chromium, scene.open_url) as tab:
+        posted: list[str] = []
+        tab.page.on("request", lambda request: posted.append(request.url) if request.method == "POST" else None)
+        tab.open("/ui/report/chat")
+        tab.page.wait_for_selector(f"text={SAVED}", timeout=120_000)
+        assert len(posted) == 1
+        tab.open("/ui/report/chat")
+        tab.page.wait_for_selector(f"text={SAVED}")
+        assert len(posted) == 1
+        assert tab.said == []

@@ -24,6 +24,7 @@ DRAWN: Final = {
     "machines": ("/ui/deployments/split", "ul.machines"),
     "report": ("/ui/report/split", "article.report"),
 }
+SAVED: Final = "/best fleet of one type|No fleet of one type/"  # a report has that worked out by itself
 # What differs from run to run: times, ids, and money that has been spent so far.
 SETTLED: Final = r"""
     () => {
@@ -65,6 +66,8 @@ def picture_of(browser: Any, url: str, name: str) -> bytes:
     path, selector = DRAWN[name]
     with a_tab(browser, url) as tab:
         tab.open(path)
+        if name == "report":
+            tab.page.wait_for_selector(f"text={SAVED}", timeout=120_000)
         tab.page.evaluate(SETTLED)
         found: bytes = tab.page.locator(selector).screenshot()
     return found

@@ -54,6 +54,22 @@ addEventListener("change", ({ target }) => {
   if (slider) slider.value = target.value;
 });
 
+// Pages renew themselves, unless somebody holds what is shown (WCAG 2.2.2).
+const isHeld = () => sessionStorage.getItem("sutler-held") === "yes";
+function tellHeld() {
+  const button = document.getElementById("hold");
+  button.hidden = !document.getElementById("live").hasAttribute("hx-trigger");
+  button.setAttribute("aria-pressed", isHeld());
+}
+addEventListener("click", ({ target }) => {
+  if (target.id !== "hold") return;
+  sessionStorage.setItem("sutler-held", isHeld() ? "no" : "yes");
+  tellHeld();
+});
+document.addEventListener("htmx:before:request", (event) => {
+  if (event.detail.ctx.sourceElement?.id === "live" && isHeld()) event.preventDefault();
+});
+
 // What is shown stays when the service cannot be asked, with the time from which on it is old.
 let renewed = new Date();
 function pause(why) {
@@ -71,5 +87,5 @@ document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
   if (!ctx || ctx.sourceElement?.id === "live") pause("the service does not answer");
 });
-document.addEventListener("htmx:after:swap", () => { drawAll(); tellAges(); });
-document.addEventListener("DOMContentLoaded", () => { drawAll(); tellAges(); setInterval(tellAges, 5000); });
+document.addEventListener("htmx:after:swap", () => { drawAll(); tellAges(); tellHeld(); });
+document.addEventListener("DOMContentLoaded", () => { drawAll(); tellAges(); tellHeld(); setInterval(tellAges, 5000); });

@@ -127,9 +127,18 @@ def noted(step: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+STEPS: Final[set[str]] = set()
+"""The names of all steps."""
+
+
 def step(**given: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """One of what may happen next."""
-    return lambda done: rule(**given)(noted(done))  # type: ignore[call-overload]
+
+    def made(done: Callable[..., None]) -> Callable[..., None]:
+        STEPS.add(done.__name__)
+        return rule(**given)(noted(done))  # type: ignore[no-any-return, call-overload]
+
+    return made
 
 
 apis = st.lists(st.integers(0, 1), min_size=1, max_size=3)  # one request each, all at the same time
@@ -486,8 +495,12 @@ _AUDITED: Final = """
 """
 
 
-def run(world: World, histories: int, *, steps: int = 12, is_random: bool = False) -> None:
-    """Raises what the first history that ends badly raised. Unless `is_random`, they are the same every time."""
+def run(
+    world: World, histories: int, *, steps: int = 12, is_random: bool = False, only: Collection[str] = ()
+) -> None:
+    """Raises what the first history that ends badly raised. Unless `is_random`, they are the same every time.
+
+    `only`: names of the steps that they are made of; none: all steps."""
     profile = settings(
         max_examples=histories,
         stateful_step_count=steps,
@@ -497,7 +510,8 @@ def run(world: World, histories: int, *, steps: int = 12, is_random: bool = Fals
         derandomize=not is_random,
         suppress_health_check=list(HealthCheck),
     )
-    machine: type[Histories] = type("OfThisWorld", (Histories,), {"world": world})
+    left_out = STEPS - set(only) if only else ()
+    machine: type[Histories] = type("OfThisWorld", (Histories,), {"world": world, **dict.fromkeys(left_out)})
     try:
         run_state_machine_as_test(machine, settings=profile)
     except BaseException:
