@@ -30,6 +30,7 @@ def calibration_toml(
     parts.append(_section("correlation", asdict(calibration.correlation)))
     for one in calibration.gpu_classes:
         parts.append(_section(f"gpu_class.{one.name}", _without_name(asdict(one))))
+    parts += [_table("[[kernels]]", asdict(one)) for one in calibration.kernels]
     for name, engine in calibration.engines.items():
         parts.append(_section(f"engine.{name}", _without_name(asdict(engine))))
     return "\n".join(parts)
@@ -41,6 +42,13 @@ def _provenance(serving: Path, layers: Sequence[LayerRun]) -> str:
         "serving_sha256": hashlib.sha256(serving.read_bytes()).hexdigest(),
         "reference_engine": REFERENCE_ENGINE,
     }
+    wide = serving.with_name("serving_wide.csv")
+    if wide.exists():
+        values["wide_runs"] = (
+            "closed loops of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA), cloudrift-ai/deplodock @9da9d04 and "
+            "ree2raz/inference-bench @6219100 (Apache-2.0), hholtmann/llm-consumer-gpu-benchmark @59e3541 (MIT)"
+        )
+        values["wide_sha256"] = hashlib.sha256(wide.read_bytes()).hexdigest()
     if layers:
         values["layer_profiles"] = "microsoft/vidur data/profiling/compute @7d47513 (MIT), medians"
     return _section("provenance", values)
@@ -68,6 +76,8 @@ def _without_name(values: dict[str, object]) -> dict[str, object]:
 
 
 def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}" if "." in f"{value:.4g}" or "e" in f"{value:.4g}" else f"{value:.1f}"
     if isinstance(value, Iterable) and not isinstance(value, str):

@@ -26,6 +26,7 @@ INTERNLM_20B = ModelSpec(
     total_params=60 * (4 * 5120**2 + 3 * 5120 * 13824) + 2 * 103168 * 5120,
     active_params=60 * (4 * 5120**2 + 3 * 5120 * 13824) + 2 * 103168 * 5120,
 )
+CLOSED_LOOP = "closed loop"
 VIDUR_GPUS = {"a40": "a40", "a100": "a100-sxm4-80gb", "h100": "h100-sxm"}
 
 
@@ -41,8 +42,13 @@ class Table6Row:
 
 
 def serving_runs(path: Path) -> list[ServingRun]:
-    """The rows whose concurrency is verified. Raises OSError and KeyError (a missing column)."""
-    return [_serving_run(row) for row in _rows(path) if row["concurrency_verified"] == "True"]
+    """The closed loops whose concurrency is verified. Raises OSError and KeyError (a missing column)."""
+    rows = _rows(path)
+    return [
+        _serving_run(row)
+        for row in rows
+        if row["concurrency_verified"] == "True" and row.get("kind", CLOSED_LOOP) == CLOSED_LOOP
+    ]
 
 
 def layer_runs(path: Path) -> list[LayerRun]:
@@ -93,7 +99,7 @@ def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, eng
         gpu=gpu,
         spec=resolve_model(model),
         precision=precision,
-        kv_precision=kv_precision_served(gpu, precision),
+        kv_precision=_precision(row.get("kv_precision") or kv_precision_served(gpu, precision)),
         engine=engine,
         tensor_parallel=int(row["tp"]),
         input_tokens=float(row["input_tokens"]),

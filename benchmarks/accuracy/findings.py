@@ -1,9 +1,11 @@
 """Everything that is measured for one report, gathered in the order in which its parts need each other."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
+
+import numpy as np
 
 from benchmarks.accuracy.calibrated import Recalibrated, after_runs, starts
 from benchmarks.accuracy.correlation import fitted_correlation
@@ -12,10 +14,11 @@ from benchmarks.accuracy.errors import Answers, closed_form
 from benchmarks.accuracy.fitting import fit
 from benchmarks.accuracy.held_out import KEYS, Fold, answers, leave_out, prior_calibration, with_uncertainty
 from benchmarks.accuracy.other_tables import LayerErrors, StaticErrors, layer_errors, static_errors
+from benchmarks.accuracy.regimes import KINDS, Wide, wide, with_bands
 from benchmarks.accuracy.simulated import by_operators, simulated
 from benchmarks.accuracy.table6 import Table6Estimate, table6_estimates
 from benchmarks.calibration_file import calibration_toml
-from benchmarks.measurements import layer_runs, static_runs, table6_rows
+from benchmarks.measurements import layer_runs, serving_runs, static_runs, table6_rows
 from benchmarks.scratch import tell
 from sutler.solver.calibration.factors import (
     REFERENCE_ENGINE,
@@ -56,16 +59,19 @@ class Findings:
     layer_errors: Sequence[LayerErrors]
     static: StaticErrors | None
     table6: Sequence[Table6Estimate]
+    wide: Wide | None
 
 
 def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) -> Findings:
     """`refits`: judge factors fitted on every run instead of the shipped ones. Takes minutes; says on stderr where
     it is."""
     layers = _beside(path, "layer_gemm_vidur.csv", layer_runs)
+    beside = _beside(path, "serving_wide.csv", serving_runs)
     tell("fits that leave a GPU, model, precision or engine out")
-    folds = leave_out(runs, layers, prior_calibration())
-    found = scores(runs, folds)
-    shipped = _fitted(path, runs, layers, found) if refits else shipped_calibration()
+    folds = leave_out(runs, layers, prior_calibration(), beside=beside)
+    found, every = scores(runs, folds), [*runs, *beside]
+    wide_folds = leave_out(every, layers, prior_calibration(), KINDS) if beside else []
+    shipped = _fitted(path, runs, beside, layers, found, wide_folds) if refits else shipped_calibration()
     tell("the benchmark simulated, by what every fit says")
     simulated_left_out = {kind: answers(runs, folds, kind, simulated) for kind in KEYS}
     sources = _sources(runs, shipped)
@@ -91,18 +97,32 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
         layer_errors=layer_errors(layers, shipped, folds),
         static=static_errors(_beside(path, "static_splitwise.csv", static_runs), shipped, seeds=seeds),
         table6=table6_estimates(_beside(path, "paper_table6.csv", table6_rows), shipped),
+        wide=wide(with_room(every), _without_cramped(every, wide_folds), shipped) if beside else None,
     )
 
 
+def _without_cramped(runs: Sequence[ServingRun], folds: Sequence[Fold]) -> list[Fold]:
+    """The folds with the places that their runs have among those with room."""
+    place = {id(run): i for i, run in enumerate(with_room(runs))}
+    kept = ([place[id(runs[i])] for i in fold.index if id(runs[i]) in place] for fold in folds)
+    return [replace(fold, index=np.array(index, dtype=np.int64)) for fold, index in zip(folds, kept, strict=True)]
+
+
 def _fitted(
-    path: Path, runs: Sequence[ServingRun], layers: Sequence[LayerRun], found: Sequence[Score]
+    path: Path,
+    runs: Sequence[ServingRun],
+    beside: Sequence[ServingRun],
+    layers: Sequence[LayerRun],
+    found: Sequence[Score],
+    wide_folds: Sequence[Fold],
 ) -> Calibration:
     """Fits the calibration on every run, rounded as it is written."""
     tell("the fit on every run, and how errors hang together")
-    prior = prior_calibration()
-    fitted = fit(with_room(runs), layers, prior, REFERENCE_ENGINE)
+    prior, every = prior_calibration(), [*runs, *beside]
+    fitted = fit(with_room(every), layers, prior, REFERENCE_ENGINE)
     band, correlation = rounded_outwards(conformal_band(found)), fitted_correlation(found, prior)
     stated = with_uncertainty(fitted, runs, band=band, correlation=correlation)
+    stated = with_bands(stated, every, wide_folds)
     return calibration_from_toml(calibration_toml(stated, path, [], layers))
 
 

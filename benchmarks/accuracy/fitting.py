@@ -13,22 +13,50 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.factors import Calibration
-from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, fitted, parameters
+from sutler.solver.throughput.calibrate import (
+    FACTOR_SPREAD,
+    LARGEST_LOG_ERROR,
+    ROWS_PER_GROUP,
+    Parameter,
+    fitted,
+    kernel_parameters,
+    parameters,
+    with_kernels,
+)
 from sutler.solver.throughput.runs import LayerRun, ServingRun, predict, predict_layers, run_groups
 
 # Chosen: rates count most, since plans rest on them; first tokens least, since they depend on how clients meet; and
 # the many layer times no more than a hint.
 WEIGHTS: Final = {"req_per_s": 3.0, "ttft_s": 0.5, "tpot_s": 1.5}
 LAYER_WEIGHT: Final = 0.3
+# What experts and latent attention add, of what all share.
+EXPERTS: Final = tuple(
+    Parameter("factors", name, FACTOR_SPREAD[name])
+    for name in ("expert_compute", "expert_bandwidth", "expert_overhead", "latent_attention_overhead")
+)
 SOFT_L1_SCALE: Final = 0.3  # chosen: weighted errors beyond it count by their size, not its square
 
 
 def fit(
     runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], prior: Calibration, reference_engine: str
 ) -> Calibration:
-    """`prior` with its factors, and the classes and engines that have runs, moved to fit them."""
+    """`prior` with its factors, and the classes, engines and kernels that have runs, moved to fit them.
+
+    What experts add comes second, beside what is known of dense models then: runs of experts, whose kernels differ by
+    engine, GPU and precision, would otherwise move what all models share.
+    """
+    dense = [run for run in runs if run.spec.moe is None]
+    with_experts = [run for run in runs if run.spec.moe is not None]
     fitted_engines = prior.engines.keys() - {reference_engine}
-    engines = dict.fromkeys(run.engine for run in runs if run.engine in fitted_engines)
+    engines = dict.fromkeys(run.engine for run in dense if run.engine in fitted_engines)
+    found = _fitted(dense, layer_runs, prior, parameters(prior, dense, layer_runs, engines))
+    known = with_kernels(found, with_experts)
+    return _fitted(with_experts, [], known, (*EXPERTS, *kernel_parameters(known))) if with_experts else found
+
+
+def _fitted(
+    runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], prior: Calibration, chosen: Sequence[Parameter]
+) -> Calibration:
     groups, weights = run_groups(runs), _row_weights(runs)
     observed = {name: np.log(np.array([getattr(run, name) for run in runs])) for name in WEIGHTS}
     layer_observed = np.log(np.array([run.seconds for run in layer_runs]))
@@ -42,7 +70,6 @@ def fit(
         layers = LAYER_WEIGHT * (np.log(predict_layers(layer_runs, calibration)) - layer_observed)
         return np.concatenate([*parts, layers])
 
-    chosen = parameters(prior, runs, layer_runs, engines)
     return fitted(prior, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=40, tolerance=1e-5)
 
 
@@ -54,4 +81,4 @@ def _row_weights(runs: Sequence[ServingRun]) -> FloatArray:
 
 def _log_error(predicted: FloatArray, observed: FloatArray) -> FloatArray:
     error = np.log(np.maximum(predicted, 1e-12)) - observed
-    return np.asarray(np.clip(error, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR))
+    return np.nan_to_num(np.clip(error, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR))  # 0 where nothing was measured

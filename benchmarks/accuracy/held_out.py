@@ -4,6 +4,7 @@ Flow: runs -> leave_out (here) -> correlation.py, coverage.py -> with_uncertaint
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -60,18 +61,30 @@ def leave_out(
     layers: Sequence[LayerRun],
     prior: Calibration,
     kinds: Sequence[str] = tuple(KEYS),
+    *,
+    beside: Sequence[ServingRun] = (),
 ) -> list[Fold]:
-    """A fold per group of each kind; a GPU's layer profiles go with its runs."""
-    return [
-        _fold(kind, group, runs, layers, prior)
+    """A fold per group of each kind; a GPU's layer profiles go with its runs. `beside`: runs that are fitted to as
+    well, where they are not of the group."""
+    asked = [
+        (kind, group, runs, layers, prior, beside)
         for kind in kinds
         for group in sorted({KEYS[kind](run) for run in runs})
     ]
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(_fold, *zip(*asked, strict=True)))
 
 
-def _fold(kind: str, group: str, runs: Sequence[ServingRun], layers: Sequence[LayerRun], prior: Calibration) -> Fold:
+def _fold(
+    kind: str,
+    group: str,
+    runs: Sequence[ServingRun],
+    layers: Sequence[LayerRun],
+    prior: Calibration,
+    beside: Sequence[ServingRun],
+) -> Fold:
     key = KEYS[kind]
-    kept = with_room([run for run in runs if key(run) != group])
+    kept = with_room([run for run in (*runs, *beside) if key(run) != group])
     kept_layers = [layer for layer in layers if kind != "GPU" or layer.gpu.slug != group]
     index = np.array([i for i, run in enumerate(runs) if key(run) == group], dtype=np.int64)
     calibration = fit(kept, kept_layers, prior, REFERENCE_ENGINE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.accuracy.findings import Findings
 from benchmarks.accuracy.plots import PLOTS, draw
+from benchmarks.accuracy.regimes import regimes_section
 from benchmarks.accuracy.report_errors import left_out_section, rows_section, sources_section, targets_section
 from benchmarks.accuracy.report_other import others_section, simulation_section
 from benchmarks.accuracy.report_runs import after_section, bands_section
@@ -43,6 +44,7 @@ def report(found: Findings, *, drawn: bool) -> str:
         after_section(found) + shown["errors.png"],
         bands_section(found) + shown["coverage.png"],
         simulation_section(found),
+        regimes_section(found.wide),
         others_section(found),
     ]
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)

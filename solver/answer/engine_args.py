@@ -7,7 +7,8 @@ from typing import Final
 
 from sutler.solver.catalog.entries import usual_kv_precision
 from sutler.solver.problem import Role, ServedModel
-from sutler.solver.throughput.memory import CHUNK_TOKENS, MAX_SEQUENCES
+from sutler.solver.throughput.memory import MAX_SEQUENCES
+from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 
 EngineArgs = tuple[tuple[str, str | int | float | bool], ...]
 

@@ -30,7 +30,9 @@ class Factors:
     compute, attention, bandwidth, kv_bandwidth and allreduce fractions are shares of the datasheet peak;
     fp8 and fp4 fractions multiply the compute fraction at that precision. ridge_exponent p joins the compute and
     the memory bound as (c^p + m^p)^(1/p). Latencies: per all-reduce and doubling of the group, per layer, per
-    engine step, per sequence and step. first_token_*: seconds, prefills, and share of the prefills of the other
+    engine step, per sequence and step. Grouped products of experts reach expert_compute and expert_bandwidth of what
+    dense ones do; a layer with experts has expert_overhead, one with latent attention latent_attention_overhead times
+    the overhead of a plain one. first_token_*: seconds, prefills, and share of the prefills of the other
     sequences that a first token waits for in a closed loop.
     """
 
@@ -47,6 +49,12 @@ class Factors:
     step_overhead_s: float
     sequence_overhead_s: float
     kernel_overhead_fraction: float
+    pcie_allreduce_latency_s: float
+    pcie_allreduce_fraction: float
+    expert_compute: float
+    expert_bandwidth: float
+    expert_overhead: float
+    latent_attention_overhead: float
     first_token_base_s: float
     first_token_prefills: float
     first_token_wave_fraction: float
@@ -68,10 +76,25 @@ class GpuClass:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernels:
+    """Multipliers on what is shared of experts, of the kernels that one engine has for weights of one precision on
+    one GPU architecture."""
+
+    engine: str
+    architecture: str
+    precision: str
+    expert_compute: float = 1.0
+    expert_bandwidth: float = 1.0
+    expert_overhead: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFactors:
-    """Multipliers of one serving engine on the shared factors."""
+    """Multipliers of one serving engine on the shared factors; `mixes`: whether prompts share steps with others'
+    tokens."""
 
     name: str
+    mixes: bool
     compute: float
     kv_bandwidth: float
     overhead: float
@@ -80,26 +103,20 @@ class EngineFactors:
     first_token_wave: float
 
 
-ENGINE_FACTORS: Final = tuple(field.name for field in fields(EngineFactors) if field.name != "name")  # what is fitted
+# What is fitted of an engine.
+ENGINE_FACTORS: Final = tuple(field.name for field in fields(EngineFactors) if field.type is float)
 
 
 @dataclass(frozen=True, slots=True)
 class Priors:
     """What no measurement at hand decides; each with its basis in calibration.toml.
 
-    Links slower than fast_link_gb_per_s are taken for PCIe. Grouped GEMMs of experts reach expert_compute of the
-    dense rate; a layer with experts has expert_overhead, one with latent attention
-    latent_attention_overhead times the overhead of a plain one. `*_band`: least band in that case.
+    Links slower than fast_link_gb_per_s are taken for PCIe. `*_band`: least band in that case.
     """
 
     fast_link_gb_per_s: float
-    pcie_allreduce_latency_s: float
-    pcie_allreduce_fraction: float
     hop_latency_s: float
     cross_machine_hop_latency_s: float
-    expert_compute: float
-    expert_overhead: float
-    latent_attention_overhead: float
     expert_band: float
     pipeline_band: float
     weight_only_band: float
@@ -115,6 +132,7 @@ class Calibration:
     priors: Priors
     gpu_classes: tuple[GpuClass, ...]
     engines: Mapping[str, EngineFactors]
+    kernels: tuple[Kernels, ...]
     correlation: Correlation
     corrections: Corrections | None = None
     name: str = SHIPPED
@@ -159,6 +177,12 @@ class Calibration:
             return max(of_architecture, key=lambda candidate: candidate.min_bandwidth_gb_per_s)
         return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
 
+    def kernels_of(self, engine: str, gpu: Gpu, precision: Precision) -> Kernels:
+        """The multipliers of these kernels, all 1 where none were measured."""
+        wanted = (engine, (gpu.architecture or "").lower(), precision)
+        found = (one for one in self.kernels if (one.engine, one.architecture, one.precision) == wanted)
+        return next(found, Kernels(*wanted))
+
     def engine(self, name: str) -> EngineFactors:
         """The engine's multipliers; an engine without any counts as the reference one, under its own name."""
         return self.engines.get(name) or replace(self.engines[REFERENCE_ENGINE], name=name)
@@ -180,6 +204,7 @@ def calibration_from_toml(text: str) -> Calibration:
         priors=Priors(**_only(Priors, data["priors"])),
         gpu_classes=tuple(classes),
         engines={name: EngineFactors(name=name, **entry) for name, entry in data["engine"].items()},
+        kernels=tuple(Kernels(**entry) for entry in data.get("kernels", ())),
         correlation=Correlation(**data["correlation"]),
         version=f"calibration {hashlib.sha256(text.encode()).hexdigest()[:8]}",
     )

@@ -33,8 +33,10 @@ class FlooredStepTimes(StepTimes):
     """A step with prompts takes no less than the same step without them, which the end of a long prompt's last chunk
     could otherwise do: lower_bound counts on it."""
 
-    def mixed_s(self, prompts_s: Sequence[float], sequences: int, context: float) -> float:
-        mixed_s = StepTimes.mixed_s(self, prompts_s, sequences, context)
+    def mixed_s(
+        self, tokens: float, attention_s: Sequence[float], sequences: int, context: float, *, parts: int = 1
+    ) -> float:
+        mixed_s = StepTimes.mixed_s(self, tokens, attention_s, sequences, context, parts=parts)
         return max(mixed_s, self.line(sequences, context).at(context)) if sequences else mixed_s
 
 

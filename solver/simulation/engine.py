@@ -272,18 +272,22 @@ class Engine:
                 self._preempt()
         reserved = self._needed(1) if chunked else 0
         decoding = len(self._decoding) if chunked else 0
-        budget = max(1, self._settings.max_batched_tokens - decoding)
-        prompts_s, extra_s, done = [0.0] * self._times.stages, 0.0, []
+        most = self._settings.max_batched_tokens
+        budget = max(1, self._times.stages * most - decoding)  # each micro-batch has as many
+        attention_s, tokens, extra_s, done = [0.0] * self._times.stages, 0.0, 0.0, []
         chunks = self._chunks(budget, reserved)
         for sequence, share in chunks:
-            through_s, slots_s = self._times.prefill_s(sequence.prompt)
-            prompts_s = [prompt_s + share * slot_s for prompt_s, slot_s in zip(prompts_s, slots_s, strict=True)]
+            own_s = self._times.attention_of(sequence.prompt)
+            attention_s = [one_s + share * more_s for one_s, more_s in zip(attention_s, own_s, strict=True)]
+            tokens += share * sequence.prompt * self._times.new_fraction
             if not sequence.left:
                 done.append(sequence)
+                through_s, slots_s = self._times.prefill_s(sequence.prompt)
                 extra_s = max(extra_s, through_s - max(slots_s))
         context = self._context / decoding + 1.0 if decoding else 0.0
         if chunks:
-            seconds = self._times.mixed_s(prompts_s, decoding, context)
+            parts = max(len(chunks), ceil(tokens / most))
+            seconds = self._times.mixed_s(tokens, attention_s, decoding, context, parts=parts)
         else:
             seconds = self._times.line(decoding, context).at(context)
         self._spend(seconds, decoded=1 if decoding else 0)

@@ -25,6 +25,7 @@ from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 
 MEASURED: Final = "measured"
 OPERATORS: Final = "aiconfigurator"
@@ -114,11 +115,14 @@ def _slower(model: ServedModel, rates_rps: Sequence[float], measured_rps: Mappin
 def sustained_rps(times: StepTimes, role: Role, max_sequences: int, workload: Workload) -> float:
     """Prompts/s, or answers/s, that a full replica of one role sustains; 0 where its cache holds none.
 
-    A prompt keeps others waiting on the stage that takes the longest; an answer of n tokens takes n - 1 steps of the
+    Prompts fill a step of the stage that takes the longest; an answer of n tokens takes n - 1 steps of the
     whole batch, at the mean context.
     """
     if role == "prefill":
-        return 1.0 / max(times.prefill_s(workload.input_tokens)[1])
+        prompt = workload.input_tokens
+        together = min(CHUNK_TOKENS / (prompt * times.new_fraction), max_sequences)
+        attention_s = [together * seconds for seconds in times.attention_of(prompt)]
+        return together / times.mixed_s(together * prompt * times.new_fraction, attention_s, 0, 0.0)
     steps, context = max(workload.output_tokens - 1.0, 0.0), workload.input_tokens + workload.output_tokens / 2
     batch = min(max_sequences, times.max_sequences, int(times.kv_tokens / context))
     return batch / (steps * times.line(batch, context).at(context)) if steps and batch else 0.0

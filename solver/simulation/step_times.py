@@ -22,7 +22,8 @@ from sutler.solver.throughput.composer import Pipelines, pipelines
 from sutler.solver.throughput.memory import sequences_in_memory, stage_memory
 from sutler.solver.throughput.stages import ModelStages, StageKinds, Traffic, stage_kinds
 
-PROMPT_LENGTHS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
+TOKEN_COUNTS: Final = 256  # between two of them seconds are interpolated: within 0.1 % of the roofline
+LARGEST_STEP_TOKENS: Final = 16_384.0  # chosen: twice what engines put into a step by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,20 @@ class StepTimes:
     """The step times of one replica.
 
     decode [max_sequences + 1]: what a step of 0, 1, 2, ... sequences takes on the whole way, and on each stage.
-    prompts: ascending lengths; through_s: their prefill from the first stage to the last; slots_s: on each stage,
-    which is how long it keeps others waiting there. kv_tokens: what fits into the cache of the fullest stage.
+    tokens: ascending counts; products_s: what of a step on each stage grows with so many tokens; attention_s: what
+    attention of a prompt of so many takes there beside; once_s: what a step with prompts alone takes there, too;
+    hops_s: what a prompt of so many takes between the stages. new_fraction: of prompts, what is not in the cache
+    already. kv_tokens: what fits into the cache of the fullest stage.
     """
 
     decode: tuple[tuple[Line, ...], ...]
-    prompts: tuple[float, ...]
-    through_s: tuple[float, ...]
-    slots_s: tuple[tuple[float, ...], ...]
+    tokens: tuple[float, ...]
+    products_s: tuple[tuple[float, ...], ...]
+    attention_s: tuple[tuple[float, ...], ...]
+    once_s: tuple[float, ...]
+    hops_s: tuple[float, ...]
     kv_tokens: int
+    new_fraction: float = 1.0
 
     @property
     def max_sequences(self) -> int:
@@ -57,7 +63,7 @@ class StepTimes:
 
     @property
     def stages(self) -> int:
-        return len(self.slots_s)
+        return len(self.products_s)
 
     def scaled(self, factor: float) -> "StepTimes":
         """Returns them with seconds that are so many times as long."""
@@ -67,8 +73,10 @@ class StepTimes:
                 tuple(Line(line.fixed_s * factor, line.per_token_s * factor) for line in lines)
                 for lines in self.decode
             ),
-            through_s=tuple(seconds * factor for seconds in self.through_s),
-            slots_s=tuple(tuple(seconds * factor for seconds in slot) for slot in self.slots_s),
+            products_s=_scaled(self.products_s, factor),
+            attention_s=_scaled(self.attention_s, factor),
+            once_s=tuple(seconds * factor for seconds in self.once_s),
+            hops_s=tuple(seconds * factor for seconds in self.hops_s),
         )
 
     def line(self, sequences: int, context: float) -> Line:
@@ -76,24 +84,41 @@ class StepTimes:
         lines = self.decode[sequences]
         return lines[0] if len(lines) == 1 else max(lines, key=lambda line: line.at(context))
 
-    def prefill_s(self, tokens: float) -> tuple[float, list[float]]:
-        """Seconds of a prompt: through all stages, and on each."""
-        at = min(max(bisect_right(self.prompts, tokens) - 1, 0), len(self.prompts) - 2)
-        share = (tokens - self.prompts[at]) / (self.prompts[at + 1] - self.prompts[at])
-        through_s = self.through_s[at] + share * (self.through_s[at + 1] - self.through_s[at])
-        return through_s, [slot[at] + share * (slot[at + 1] - slot[at]) for slot in self.slots_s]
+    def prefill_s(self, prompt: float) -> tuple[float, list[float]]:
+        """Seconds of a prompt that is alone: through all stages, and on each."""
+        products_s = self._each(self.products_s, prompt * self.new_fraction)
+        stages = zip(self.once_s, products_s, self.attention_of(prompt), strict=True)
+        slots_s = [once_s + one_s + attention_s for once_s, one_s, attention_s in stages]
+        return sum(slots_s) + self._each((self.hops_s,), prompt)[0], slots_s
 
-    def mixed_s(self, prompts_s: Sequence[float], sequences: int, context: float) -> float:
-        """A step with prompts that take so long on each stage, beside a token of each of the sequences.
+    def attention_of(self, prompt: float) -> list[float]:
+        """Seconds of a prompt's attention on each stage."""
+        return self._each(self.attention_s, prompt)
 
-        Those cost what they do in a full batch: the weights are read for the prompts anyway.
-        """
-        share = sequences / self.max_sequences
-        through, *slots = self.decode[self.max_sequences]
-        on_stages = (
-            prompt_s + share * slot.at(context) for prompt_s, slot in zip(prompts_s, slots or [through], strict=True)
-        )
-        return max(share * through.at(context), *on_stages)
+    def mixed_s(
+        self, tokens: float, attention_s: Sequence[float], sequences: int, context: float, *, parts: int = 1
+    ) -> float:
+        """A step with so many tokens of prompts, whose attention takes so long on each stage, beside a token of each
+        of the sequences: the weights are read once. `parts`: of prompts, each of which is with one micro-batch."""
+        if not sequences:
+            alone = zip(self.once_s, self._each(self.products_s, tokens), attention_s, strict=True)
+            return max(map(sum, alone))
+        through, *slots = self.decode[sequences]
+        beside, parts = max(sequences / self.stages, 1.0), min(parts, self.stages)
+        before, after = (self._each(self.products_s, count) for count in (beside, beside + tokens / parts))
+        stages = zip(slots or [through], before, after, attention_s, strict=True)
+        on_stages = (slot.at(context) + parts * (b - a) + more_s for slot, a, b, more_s in stages)
+        return max(through.at(context), *on_stages)
+
+    def _each(self, tables: Sequence[Sequence[float]], tokens: float) -> list[float]:
+        """Every table's entry for so many tokens."""
+        at = min(max(bisect_right(self.tokens, tokens) - 1, 0), len(self.tokens) - 2)
+        share = (tokens - self.tokens[at]) / (self.tokens[at + 1] - self.tokens[at])
+        return [table[at] + share * (table[at + 1] - table[at]) for table in tables]
+
+
+def _scaled(tables: tuple[tuple[float, ...], ...], factor: float) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(seconds * factor for seconds in table) for table in tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +136,9 @@ def step_times(
     layers = layouts.layers
     assert layers is not None
     kinds, kind = stage_kinds(layouts)
-    cached = model.prefix_cache_hit_fraction
-    prompts = np.unique(np.round(np.geomspace(1.0, max(lengths.longest_tokens, 2.0), PROMPT_LENGTHS)))
+    new_fraction = 1.0 - model.prefix_cache_hit_fraction
+    most = max(lengths.longest_tokens, LARGEST_STEP_TOKENS)
+    tokens = np.unique(np.round(np.geomspace(1.0, most, TOKEN_COUNTS)))
     contexts = np.array([lengths.typical_tokens / 2, lengths.typical_tokens * 2])
 
     def pipes(inputs: FloatArray, new: FloatArray, most: int) -> Pipelines:
@@ -126,27 +152,34 @@ def step_times(
             max_batch=most,
         )
 
-    through, slots = _prefills(pipes(prompts, np.maximum(prompts * (1.0 - cached), 1.0), 1))
+    prompts = pipes(tokens, np.maximum(tokens * new_fraction, 1.0), 1)
+    products = source.products(kinds, tokens)
     decode = _decodes(pipes(contexts, np.ones(2), max_sequences), contexts, max_sequences)
+    stages, products_s, attention_s, once_s = range(int(prompts.stages[0])), [], [], []
+    for s in stages:
+        of_kind, on_stage = prompts.kind[s, 0], prompts.layers[s, 0]
+        products_s.append(on_stage * products[of_kind])
+        whole = on_stage * prompts.prefill.per_layer[of_kind] + prompts.prefill.per_pass[of_kind]
+        rest = whole - np.interp(prompts.traffic.new_tokens, tokens, products_s[-1])
+        once_s.append(rest[0] + (prompts.prefill.head[of_kind] if s == stages[-1] else 0.0))
+        attention_s.append(np.maximum(rest - rest[0], 0.0))
+    hops = [
+        prompts.traffic.new_tokens * prompts.hop_s_per_token[s, 0] + prompts.hop_latency_s[s, 0] for s in stages[:-1]
+    ]
     return StepTimes(
         decode=decode,
-        prompts=tuple(prompts.tolist()),
-        through_s=tuple(through.tolist()),
-        slots_s=tuple(tuple(slot.tolist()) for slot in slots),
+        tokens=tuple(tokens.tolist()),
+        products_s=_tables(products_s),
+        attention_s=_tables(attention_s),
+        once_s=tuple(float(seconds) for seconds in once_s),
+        hops_s=tuple(np.sum([np.zeros(len(tokens)), *hops], axis=0).tolist()),
         kv_tokens=_kv_tokens(source, kinds, layouts, lengths.typical_tokens),
+        new_fraction=new_fraction,
     )
 
 
-def _prefills(pipes: Pipelines) -> tuple[FloatArray, list[FloatArray]]:
-    """Seconds of a prompt of every length: through all stages and the hops between them, and on each stage."""
-    stages, tokens = int(pipes.stages[0]), pipes.traffic.new_tokens
-    each = [
-        pipes.layers[s, 0] * pipes.prefill.per_layer[pipes.kind[s, 0]] + pipes.prefill.per_pass[pipes.kind[s, 0]]
-        for s in range(stages)
-    ]
-    each[-1] = each[-1] + pipes.prefill.head[pipes.kind[stages - 1, 0]]
-    hops = [tokens * pipes.hop_s_per_token[s, 0] + pipes.hop_latency_s[s, 0] for s in range(stages - 1)]
-    return np.sum([*each, *hops], axis=0), each
+def _tables(of_stages: Sequence[FloatArray]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(table.tolist()) for table in of_stages)
 
 
 def _decodes(pipes: Pipelines, contexts: FloatArray, max_sequences: int) -> tuple[tuple[Line, ...], ...]:

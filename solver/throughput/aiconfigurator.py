@@ -27,6 +27,8 @@ from sutler.solver.throughput.stages import Basis, StageKinds, StageSeconds, Sta
 VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
 VALIDATED_BAND: Final = 1.3
 BAND: Final = 1.4
+# A prompt that fills half a step, for what is asked of the database about products alone.
+TYPICAL: Final = Traffic(np.array([1024.0]), np.array([1.0]), np.array([1024.0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,18 @@ class OperatorStages(StagesOver):
             (kind, times.prefill(traffic.new_tokens, traffic.input_tokens)) for kind, times in self._answering(kinds)
         ]
         return self._with(self.base.prefill(kinds, traffic), rows)
+
+    def products(self, kinds: StageKinds, tokens: FloatArray) -> FloatArray:
+        """See ModelStages: the roofline's, in the proportion in which the database differs on prompts."""
+        return self.base.products(kinds, tokens) * self._ratio(kinds, TYPICAL)[:, :1]
+
+    def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
+        """See ModelStages: the roofline's, in that proportion."""
+        return self.base.riding(kinds, traffic, max_batch=max_batch) * self._ratio(kinds, traffic)[:, :, None]
+
+    def _ratio(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """By how much longer prompts take by the database than by the roofline [num_kinds, W]."""
+        return self.prefill(kinds, traffic).per_layer / self.base.prefill(kinds, traffic).per_layer
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
         """See ModelStages; mean contexts in whole tokens."""

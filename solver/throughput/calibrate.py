@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass
+from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass, Kernels
 from sutler.solver.throughput.runs import LayerRun, ServingRun
 
 # Standard deviations of the priors, as logarithms: how far a factor may plausibly be from its prior mean.
@@ -34,6 +34,12 @@ FACTOR_SPREAD: Final = {
     "step_overhead_s": 0.7,
     "sequence_overhead_s": 1.0,
     "kernel_overhead_fraction": 0.3,
+    "pcie_allreduce_latency_s": 0.7,
+    "pcie_allreduce_fraction": 0.5,
+    "expert_compute": 0.4,
+    "expert_bandwidth": 0.2,
+    "expert_overhead": 0.4,
+    "latent_attention_overhead": 0.4,
     "first_token_base_s": 0.5,
     "first_token_prefills": 0.5,
     "first_token_wave_fraction": 0.5,
@@ -47,6 +53,7 @@ ENGINE_SPREAD: Final = {
     "first_token_prefills": 0.5,
     "first_token_wave": 0.5,
 }
+KERNEL_SPREAD: Final = {"expert_compute": 0.5, "expert_bandwidth": 0.25, "expert_overhead": 0.4}
 # Chosen: with more, a long sweep of one configuration outvotes the rest; with fewer, its detail is lost.
 ROWS_PER_GROUP: Final = 15.0
 # Errors beyond a factor e are queues or failed runs, not speeds.
@@ -57,7 +64,9 @@ LARGEST_LOG_ERROR: Final = 1.0
 class Parameter:
     """One number that is fitted, as the logarithm of its ratio to the prior mean."""
 
-    place: str  # "factors", or the name of a GPU class ("class:hopper") or engine ("engine:vllm")
+    place: (
+        str  # "factors", or a GPU class ("class:hopper"), engine ("engine:vllm") or kernels ("kernels:3", by place)
+    )
     name: str
     spread: float
 
@@ -74,6 +83,23 @@ def parameters(
     return (*shared, *by_class, *by_engine)
 
 
+def kernel_parameters(prior: Calibration) -> tuple[Parameter, ...]:
+    """Deviations of all kernels that `prior` knows."""
+    return tuple(
+        Parameter(f"kernels:{place}", name, spread)
+        for place in range(len(prior.kernels))
+        for name, spread in KERNEL_SPREAD.items()
+    )
+
+
+def with_kernels(prior: Calibration, runs: Sequence[ServingRun]) -> Calibration:
+    """`prior` with the kernels that the runs of experts used."""
+    known = dict.fromkeys(
+        prior.kernels_of(run.engine, run.gpu, run.precision) for run in runs if run.spec.moe is not None
+    )
+    return replace(prior, kernels=tuple(dict.fromkeys((*prior.kernels, *known))))
+
+
 def fitted(
     prior: Calibration,
     chosen: Sequence[Parameter],
@@ -82,12 +108,15 @@ def fitted(
     soft_l1_scale: float,
     most_evaluations: int,
     tolerance: float,
+    start: Calibration | None = None,
 ) -> Calibration:
-    """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least."""
+    """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least.
+
+    `start`: where they are looked for first, another fit with the same parameters."""
     spread = np.array([parameter.spread for parameter in chosen])
     solution = least_squares(
         lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), moves / spread]),
-        np.zeros(len(chosen)),
+        np.zeros(len(chosen)) if start is None else _moves(prior, chosen, start),
         loss="soft_l1",
         f_scale=soft_l1_scale,
         max_nfev=most_evaluations,
@@ -97,21 +126,42 @@ def fitted(
     return moved(prior, chosen, solution.x)
 
 
+def _moves(prior: Calibration, chosen: Sequence[Parameter], found: Calibration) -> FloatArray:
+    """What `moved` made `found` of."""
+    return np.log([_value(found, one) / _value(prior, one) for one in chosen])
+
+
+def _value(calibration: Calibration, parameter: Parameter) -> float:
+    kind, _, name = parameter.place.partition(":")
+    entries: dict[str, object] = {
+        "factors": calibration.factors,
+        "class": next((one for one in calibration.gpu_classes if one.name == name), None),
+        "engine": calibration.engines.get(name),
+        "kernels": calibration.kernels[int(name)] if kind == "kernels" else None,
+    }
+    return float(getattr(entries[kind], parameter.name))
+
+
 def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) -> Calibration:
     """`prior` with every parameter multiplied by exp(move)."""
     factors, classes, engines = prior.factors, {one.name: one for one in prior.gpu_classes}, dict(prior.engines)
+    kernels = list(prior.kernels)
     for parameter, ratio in zip(chosen, np.exp(moves), strict=True):
         kind, _, name = parameter.place.partition(":")
         if kind == "factors":
             factors = _scaled(factors, parameter.name, ratio)
         elif kind == "class":
             classes[name] = _scaled(classes[name], parameter.name, ratio)
+        elif kind == "kernels":
+            kernels[int(name)] = _scaled(kernels[int(name)], parameter.name, ratio)
         else:
             engines[name] = _scaled(engines[name], parameter.name, ratio)
-    return replace(prior, factors=factors, gpu_classes=tuple(classes.values()), engines=engines)
+    return replace(
+        prior, factors=factors, gpu_classes=tuple(classes.values()), engines=engines, kernels=tuple(kernels)
+    )
 
 
-Scaled = TypeVar("Scaled", Factors, GpuClass, EngineFactors)
+Scaled = TypeVar("Scaled", Factors, GpuClass, EngineFactors, Kernels)
 
 
 def _scaled(entry: Scaled, name: str, ratio: float) -> Scaled:

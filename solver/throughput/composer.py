@@ -3,10 +3,10 @@
 Flow: stages.py answers per stage kind -> Pipelines (here) -> roofline.py chooses batches, latency.py checks limits.
 
 With b sequences on S stages, min(b, S) micro-batches of m = max(b / S, 1) sequences are in flight. A request
-occupies stage s for  prefill_s + (output - 1) decode_s(m) / m,  so the rate is at most 1 / that of the slowest stage;
-it is at most b / (the time a request takes with no queue); and a link carries each request's activations once. The
-least of the three is the rate (performance model of Megatron-style inference pipelines; the per-request stage cost
-is the form used by Vidur, arXiv 2405.05465 §4).
+occupies stage s for  riding_s(m) + (output - 1) decode_s(m) / m,  with riding_s what its prompt adds to the steps of
+others; so the rate is at most 1 / that of the slowest stage; it is at most b / (the time a request takes with no
+queue); and a link carries each request's activations once. The least of the three is the rate (performance model of
+Megatron-style inference pipelines; the per-request stage cost is the form used by Vidur, arXiv 2405.05465 §4).
 """
 
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ class Pipelines:
     stages: IntArray
     traffic: Traffic
     prefill: StageSeconds
+    riding: FloatArray
     decode: StageSeconds
 
 
@@ -53,11 +54,13 @@ class Pairs:
 @dataclass(frozen=True, slots=True)
 class Composed:
     """Arrays [num_pairs]. prefill_s: one prompt through the whole pipeline; slowest_prefill_s: through its slowest
-    stage. step_s: one token of every running sequence, without any prefill in between. bottleneck: the stage."""
+    stage; riding_s: what it adds there to the steps of others. step_s: one token of every running sequence, without
+    any prefill in between. bottleneck: the stage."""
 
     rate_rps: FloatArray
     prefill_s: FloatArray
     slowest_prefill_s: FloatArray
+    riding_s: FloatArray
     step_s: FloatArray
     bottleneck: IntArray
 
@@ -85,8 +88,16 @@ def pipelines(
         stages=(layouts.gpu >= 0).sum(axis=1),
         traffic=traffic,
         prefill=_with_padding(prefill_seconds(source, kinds, traffic)),
+        riding=padded(riding_seconds(source, kinds, traffic, max_batch=max_batch)),
         decode=_with_padding(source.decode(kinds, traffic, max_batch=max_batch)),
     )
+
+
+def riding_seconds(source: ModelStages, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
+    """What a prompt adds per layer to the steps of the others; nothing where prompts are computed elsewhere."""
+    if not traffic.prefills:
+        return np.zeros((len(kinds), len(traffic.new_tokens), max_batch + 1))
+    return source.riding(kinds, traffic, max_batch=max_batch)
 
 
 def prefill_seconds(source: ModelStages, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
@@ -112,14 +123,14 @@ def compose(pipes: Pipelines, pairs: Pairs, batch: FloatArray) -> Composed:
     step = np.maximum(totals.decode, np.minimum(batch, stages) * totals.slowest_decode)
     alone = totals.prefill + pipes.traffic.decode_steps[pairs.workload] * totals.decode
     rate = 1.0 / np.maximum(np.maximum(totals.work, alone / batch), totals.link)
-    return Composed(rate, totals.prefill, totals.slowest_prefill, step, totals.bottleneck)
+    return Composed(rate, totals.prefill, totals.slowest_prefill, totals.riding, step, totals.bottleneck)
 
 
 class _Totals:
     """Sums and maxima over the stages seen so far, arrays [num_pairs], in seconds (bottleneck: stage)."""
 
     def __init__(self, pairs: int) -> None:
-        self.prefill, self.slowest_prefill = np.zeros(pairs), np.zeros(pairs)
+        self.prefill, self.slowest_prefill, self.riding = np.zeros(pairs), np.zeros(pairs), np.zeros(pairs)
         self.decode, self.slowest_decode = np.zeros(pairs), np.zeros(pairs)
         self.work, self.link = np.zeros(pairs), np.zeros(pairs)
         self.bottleneck = np.zeros(pairs, dtype=np.int64)
@@ -138,14 +149,18 @@ def _add_stage(
     prefill_s = layers * pipes.prefill.per_layer.reshape(-1).take(row) + pipes.prefill.per_pass.take(kind)
     prefill_s[last] += pipes.prefill.head[kind[last]]
     decode_s = layers * _interpolated(pipes.decode.per_layer, row, low, share) + pipes.decode.per_pass.take(kind)
-    decode_s[last] += _interpolated(pipes.decode.head, kind[last], low[last], share[last])
-    work = prefill_s + pipes.traffic.decode_steps[workload] / micro[here] * decode_s
+    head_s = _interpolated(pipes.decode.head, kind[last], low[last], share[last])
+    decode_s[last] += head_s
+    riding_s = layers * _interpolated(pipes.riding, row, low, share)
+    riding_s[last] += head_s / micro[last] * pipes.traffic.prefills  # of its first token
+    work = riding_s + pipes.traffic.decode_steps[workload] / micro[here] * decode_s
     slower = work > totals.work[here]
     totals.work[here] = np.where(slower, work, totals.work[here])
     totals.bottleneck[here] = np.where(slower, s, totals.bottleneck[here])
     totals.prefill[here] += prefill_s
     totals.decode[here] += decode_s
     np.maximum(totals.slowest_prefill[here], prefill_s, out=totals.slowest_prefill[here])
+    np.maximum(totals.riding[here], riding_s, out=totals.riding[here])
     np.maximum(totals.slowest_decode[here], decode_s, out=totals.slowest_decode[here])
 
 

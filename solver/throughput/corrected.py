@@ -1,8 +1,8 @@
 """The two stage questions, answered by the roofline and corrected by a user's own runs near what is asked.
 
 Flow: Roofline.planning_stages -> CorrectedStages (here) -> composer.py. A run says how many requests/s came out, not
-which step took how long: prefill is corrected as runs of a middling concurrency say, and a decode step of b sequences
-by what is then missing for a request to take as long as the runs say of b in flight.
+which step took how long: all seconds of b sequences are corrected alike, as runs say of b in flight; a prompt that is
+alone as those of a middling concurrency say.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,6 @@ import numpy as np
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import Corrections, RunPoints, narrowed
 from sutler.solver.catalog.entries import ModelSpec
-from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.stages import (
     BAND_BATCHES,
     Basis,
@@ -24,8 +23,8 @@ from sutler.solver.throughput.stages import (
     nearest_band_batch,
 )
 
-# Chosen. Decode carries what is left of the correction, which says little where prefill is nearly all of a request.
-MOST_DECODE_RATIO: Final = 3.0
+# Chosen: what is outside the layers is not corrected; where it is most of a step, layers would have to be negative.
+MOST_RATIO: Final = 3.0
 PROFILES: Final = "profiles"
 # Chosen: below this share of the variance (half of the deviation) a rate rests on the user's runs more than on the
 # roofline.
@@ -48,22 +47,24 @@ class CorrectedStages(StagesOver):
         whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
         corrected = whole * self._slower(kinds, traffic, np.array([self._middling()]))[:, :, 0]
         per_layer = (corrected - (found.head + found.per_pass)[:, None]) / self.work.layers
-        return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_DECODE_RATIO), found.per_pass, found.head)
+        return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_RATIO), found.per_pass, found.head)
+
+    def products(self, kinds: StageKinds, tokens: FloatArray) -> FloatArray:
+        """See ModelStages: simulations ask the base, and correct all seconds alike."""
+        return self.base.products(kinds, tokens)
+
+    def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
+        """See ModelStages."""
+        found = self.base.riding(kinds, traffic, max_batch=max_batch)
+        return found * self._slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
         """See ModelStages."""
         found = self.base.decode(kinds, traffic, max_batch=max_batch)
-        batch = np.arange(max_batch + 1, dtype=np.float64)
         outside = (found.head + found.per_pass[:, None])[:, None, :]
         step = self.work.layers * found.per_layer + outside
-        slower = self._slower(kinds, traffic, batch)
-        before, after = (_whole_prefill(source.prefill(kinds, traffic), self.work) for source in (self.base, self))
-        steps = np.maximum(traffic.decode_steps, 1e-9)[None, :, None]
-        share = np.maximum(batch, 1.0) / steps
-        wanted = slower * (before[:, :, None] * share + step) - after[:, :, None] * share
-        wanted = np.where(traffic.decode_steps[None, :, None] > 0, wanted, slower * step)
-        wanted = np.clip(wanted, step / MOST_DECODE_RATIO, step * MOST_DECODE_RATIO)
-        per_layer = np.maximum((wanted - outside) / self.work.layers, found.per_layer / MOST_DECODE_RATIO)
+        wanted = step * self._slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
+        per_layer = np.maximum((wanted - outside) / self.work.layers, found.per_layer / MOST_RATIO)
         return StageSeconds(per_layer, found.per_pass, found.head)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
@@ -122,8 +123,3 @@ class CorrectedStages(StagesOver):
         spread = self.calibration.spread(self.base.bands(kinds, traffic)[:, 0, 0])
         labels = tuple((slugs[int(one)], self.spec.id, self.precision) for one in kind)
         return RunPoints(np.log2(np.stack([*lengths, degrees], axis=1)), labels, spread[kind])
-
-
-def _whole_prefill(seconds: StageSeconds, work: LayerWork) -> FloatArray:
-    """Seconds of a prompt through all layers on one stage [num_kinds, W]."""
-    return np.asarray(work.layers * seconds.per_layer + (seconds.head + seconds.per_pass)[:, None])

@@ -8,14 +8,9 @@ time for its prompt and for a share of its steps, so that a replica with that wo
 
     rate(n) = 1 / (delay + steps D(n) / n)
 
-with D(n) the seconds of a step of n sequences. At n = b_v that is the composer's rate. `delay` is what a prompt of
-s seconds keeps the others from: a step with a prompt in it writes a token of every other sequence as well, at
-D(b) / b seconds each, so it replaces a step of its own:
-
-    delay = s - k' (D(n) - n D(b) / b),      k' = k s / (s + k D(n))
-
-for a prompt of k chunks; k' is less than k where prompts come so close that they share steps. Workloads on one
-replica share all of this in proportion: sum_v rate_v / rate_v(x b_v) <= 1 are the mixtures within x.
+with D(n) the seconds of a step of n sequences, and `delay` what a prompt adds to the steps of others, in which it
+rides along (stage_times.py). At n = b_v that is the composer's rate. Workloads on one replica share all of this in
+proportion: sum_v rate_v / rate_v(x b_v) <= 1 are the mixtures within x.
 """
 
 from dataclasses import dataclass
@@ -25,8 +20,8 @@ import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.throughput.composer import Pairs, compose
-from sutler.solver.throughput.memory import CHUNK_TOKENS
 from sutler.solver.throughput.prepare import PreparedLayouts
+from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 
 # Sequences at which step times are asked for; between them they are interpolated.
 GRID: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 56, 72, 88, 112, 136, 168, 208, 256])
@@ -38,8 +33,8 @@ class Loaded:
 
     rows [num_layouts]: of what is prepared; workload: which one; most: sequences that fit (0: none); prefill_s: a
     prompt through all stages; slot_s: on the slowest one; chunks: steps that a prompt takes part in; decode_steps;
-    chunk_s: of a step that is full of prompts; handover_s: exposed of a hand-over; table: the row of step_s
-    [num_tables, len(GRID)].
+    chunk_s: of a step that is full of prompts; handover_s: exposed of a hand-over; table: the row of step_s and
+    riding_s [num_tables, len(GRID)].
     """
 
     prepared: PreparedLayouts
@@ -54,6 +49,7 @@ class Loaded:
     handover_s: FloatArray
     table: IntArray
     step_s: FloatArray
+    riding_s: FloatArray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -78,7 +74,7 @@ class Loaded:
 
     def _indexed(self, rows: IntArray, chosen: tuple[IntArray, ...]) -> "Loaded":
         each = {name: getattr(self, name)[chosen] for name in _PER_PAIR}
-        return Loaded(prepared=self.prepared, rows=rows, step_s=self.step_s, **each)
+        return Loaded(prepared=self.prepared, rows=rows, step_s=self.step_s, riding_s=self.riding_s, **each)
 
     def capped(self, cap: IntArray) -> "Capped":
         """Returns the replicas with a cap on the sequences that run at once, one for each layout [num_layouts]."""
@@ -106,14 +102,10 @@ class Capped:
         """Returns what a replica does with this share of its slots busy [num_layouts]."""
         loaded = self.loaded
         n = self.slots * share[:, None]
-        step_s, slope_s = self._steps(n)
-        slot_s, chunks = loaded.slot_s, loaded.chunks
+        (step_s, slope_s), (delay_s, _) = self._at(n, loaded.step_s), self._at(n, loaded.riding_s)
         together = self.loaded.prepared.layouts.role == "aggregated"
         written_s = n * self.step_s / self.slots * together  # what a token of each costs in a step with a prompt
         with np.errstate(divide="ignore", invalid="ignore"):
-            chunks = chunks * together
-            replaced = np.where(slot_s > 0, chunks * slot_s / (slot_s + chunks * step_s), 0.0)
-            delay_s = np.maximum(slot_s - replaced * np.maximum(step_s - written_s, 0.0), 0.0)
             rps = 1.0 / (delay_s + loaded.decode_steps * step_s / n)
         rps = np.minimum(np.where(np.isfinite(rps), rps, np.inf), self.full_rps)
         rps = np.where(share[:, None] < 1, rps, self.full_rps)  # as composed, not as interpolated
@@ -121,11 +113,12 @@ class Capped:
             rps = self.full_rps * share[:, None]
         return Running(self, n, step_s, slope_s, written_s, delay_s, np.where(loaded.able, rps, 0.0))
 
-    def _steps(self, n: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds of a step of n sequences, and how much they grow with n; below one sequence as for one."""
+    def _at(self, n: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds with n sequences, of a table over GRID, and how much they grow with n; below one sequence as for
+        one."""
         at = np.clip(np.searchsorted(GRID, n, side="right") - 1, 0, len(GRID) - 2)
-        first, step_s = self.loaded.table * len(GRID) + at, self.loaded.step_s.ravel()
-        low, high = step_s[first], step_s[first + 1]
+        first, seconds = self.loaded.table * len(GRID) + at, seconds.ravel()
+        low, high = seconds[first], seconds[first + 1]
         slope = (high - low) / (GRID[at + 1] - GRID[at])
         return low + slope * np.maximum(n - GRID[at], 0.0), np.where(n < 1, 0.0, slope)
 
@@ -149,7 +142,8 @@ class Running:
         return np.asarray(np.minimum(self.slope_s * self.n / self.step_s, 0.95))
 
 
-_PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in ("prepared", "rows", "step_s"))
+_WHOLE: Final = ("prepared", "rows", "step_s", "riding_s")
+_PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in _WHOLE)
 
 
 def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:
@@ -174,6 +168,7 @@ def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:
         handover_s=prepared.handover.exposed_s[rows],
         table=np.arange(len(pairs)).reshape(shape),
         step_s=np.stack([one.step_s for one in each], axis=-1),
+        riding_s=np.stack([one.riding_s for one in each], axis=-1),
     )
 
 

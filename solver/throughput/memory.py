@@ -10,6 +10,7 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
+from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 from sutler.solver.throughput.stages import StageKinds
 from sutler.solver.units import BYTES_PER_GB
 
@@ -18,8 +19,6 @@ USABLE_FRACTION: Final = 0.9
 # CUDA context, graphs and communication buffers, per GPU. Engine logs show 0.6-2 GB; part of it fits into what most
 # cards hold beyond the 10^9 bytes per GB that the catalogue counts.
 RUNTIME_GB: Final = 0.5
-# Tokens that pass through a layer at once (vLLM's max_num_batched_tokens for online serving).
-CHUNK_TOKENS: Final = 2048.0
 # Concurrent sequences of one replica (vLLM's max_num_seqs).
 MAX_SEQUENCES: Final = 256
 

@@ -12,7 +12,7 @@ from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.problem import ServedModel
 from sutler.solver.throughput.base import Layouts
-from sutler.solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds
+from sutler.solver.throughput.composer import Pairs, Pipelines, compose, pipelines, prefill_seconds, riding_seconds
 from sutler.solver.throughput.latency import LimitOfEach
 from sutler.solver.throughput.memory import (
     StageMemory,
@@ -192,6 +192,7 @@ def _balanced(
         prefills=traffic.prefills,
     )
     prefill = prefill_seconds(source, kinds, typical)
+    riding = riding_seconds(source, kinds, typical, max_batch=max(BATCHES))
     decode = source.decode(kinds, typical, max_batch=max(BATCHES))
     stages = (layouts.gpu >= 0).sum(axis=1)
     is_last = np.arange(kind.shape[1])[None, :] == stages[:, None] - 1
@@ -202,7 +203,7 @@ def _balanced(
     prompt_head_s = padded(prefill.head)[kind][:, :, None]
     costs = SplitCosts(
         is_stage=layouts.gpu >= 0,
-        prefill_s=padded(prefill.per_layer[:, 0])[kind],
+        riding_s=_by_batch(riding[:, 0], stages, kind),
         decode_s=_per_token(decode.per_layer[:, 0], stages, kind),
         head_s=is_last[:, :, None] * (prompt_head_s + steps * _per_token(decode.head, stages, kind)),
         decode_steps=steps,
@@ -215,8 +216,16 @@ def _balanced(
     return balanced_layers(costs, source.work.layers)
 
 
+def _by_batch(seconds: FloatArray, stages: IntArray, kind: IntArray) -> FloatArray:
+    """A table of sequences [num_kinds, num_batches] at the micro-batches of BATCHES, among which a pipeline's stages
+    share them [num_layouts, max_stages, len(BATCHES)]."""
+    return np.asarray(padded(seconds)[kind[:, :, None], _micro_batches(stages)])
+
+
 def _per_token(decode_s: FloatArray, stages: IntArray, kind: IntArray) -> FloatArray:
-    """Seconds per token [num_layouts, max_stages, len(BATCHES)] when a pipeline's micro-batches share the sequences
-    of a batch."""
-    micro = np.maximum(np.array(BATCHES) // stages[:, None], 1)[:, None, :]
-    return np.asarray(padded(decode_s)[kind[:, :, None], micro] / micro)
+    """The same of steps, per token."""
+    return np.asarray(_by_batch(decode_s, stages, kind) / _micro_batches(stages))
+
+
+def _micro_batches(stages: IntArray) -> IntArray:
+    return np.maximum(np.array(BATCHES) // stages[:, None], 1)[:, None, :]

@@ -31,7 +31,7 @@ from sutler.solver.problem import LatencyMetric, Role, ServedModel
 from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.latency import LimitOfEach
-from sutler.solver.throughput.memory import CHUNK_TOKENS
+from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 from sutler.solver.units import BYTES_PER_GB
 
 # Not hidden of a transfer by layers, whatever its size (Splitwise, section VI.A: about 8 ms on A100, 5 ms on H100).

@@ -24,6 +24,7 @@ from sutler.solver.throughput.stage_times import (
     kernels_s,
     prefill_attention_s,
     prefill_layer_s,
+    riding_layer_s,
     stage_work,
 )
 from sutler.solver.throughput.stages import RooflineStages, StageKinds
@@ -184,13 +185,24 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     source = RooflineStages(group.work, group.precision, calibration, engine)
     work, speeds = stage_work(group.work, group.kinds.tensor_parallel), source.speeds(group.kinds)
     pairs = group.work.attended_pairs(group.new_tokens, group.new_tokens)
+    riding = group.work.layers * riding_layer_s(
+        work,
+        speeds,
+        tokens=group.new_tokens,
+        pairs=pairs,
+        batch=group.batch,
+        steps=group.decode_steps,
+        mixes=engine.mixes,
+    )
     prefill = group.work.layers * prefill_layer_s(work, speeds, group.new_tokens, pairs) + head_s(
         work, speeds, np.ones_like(group.batch)
     )
     decode = group.work.layers * decode_layer_s(work, speeds, group.batch, group.work.seen_context(group.context))
-    decode = decode + head_s(work, speeds, group.batch) + speeds.step_overhead_s
-    rate = group.batch / (group.batch * prefill + group.decode_steps * decode)
-    composed = Composed(rate, prefill, prefill, decode, np.zeros(len(rate), dtype=np.int64))
+    head = head_s(work, speeds, group.batch)
+    decode, riding = decode + head + speeds.step_overhead_s, riding + head / group.batch
+    alone = prefill + group.decode_steps * decode
+    rate = 1.0 / np.maximum(riding + group.decode_steps * decode / group.batch, alone / group.batch)
+    composed = Composed(rate, prefill, prefill, riding, decode, np.zeros(len(rate), dtype=np.int64))
     loop = closed_loop(composed, group.batch, group.decode_steps, first_token(calibration.factors, engine))
     queue = (group.concurrency - group.batch) / loop.req_per_s
     return replace(loop, ttft_s=loop.ttft_s + queue)

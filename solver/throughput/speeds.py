@@ -78,23 +78,23 @@ def stage_speeds(
     """
     each = [_gpu_speeds(one, precision, calibration, engine) for one in gpus]
     column = {name: np.array([speeds[name] for speeds in each])[gpu] for name in each[0]} if each else {}
-    factors, priors = calibration.factors, calibration.priors
-    fast = intra_gb_per_s >= priors.fast_link_gb_per_s
-    latency = np.where(fast, factors.allreduce_latency_s, priors.pcie_allreduce_latency_s)
-    fraction = np.where(fast, factors.allreduce_fraction, priors.pcie_allreduce_fraction)
+    factors = calibration.factors
+    fast = intra_gb_per_s >= calibration.priors.fast_link_gb_per_s
+    latency = np.where(fast, factors.allreduce_latency_s, factors.pcie_allreduce_latency_s)
+    fraction = np.where(fast, factors.allreduce_fraction, factors.pcie_allreduce_fraction)
     ones = np.ones(len(gpu))
     return StageSpeeds(
         **column,
         allreduce_bandwidth=np.maximum(fraction * intra_gb_per_s, 1e-9) * BYTES_PER_GB,
         allreduce_latency_s=latency,
         step_overhead_s=factors.step_overhead_s * engine.overhead * ones,
-        sequence_overhead_s=factors.sequence_overhead_s * engine.overhead * ones,
         ridge_exponent=factors.ridge_exponent * ones,
     )
 
 
 def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine: EngineFactors) -> dict[str, float]:
     factors, kind = calibration.factors, calibration.gpu_class(gpu)
+    kernels = calibration.kernels_of(engine.name, gpu, precision)
     how = arithmetic(gpu, precision)
     relative = {"16-bit": 1.0, "fp8": factors.fp8_fraction, "fp4": factors.fp4_fraction}[how.scale]
     base = (gpu.peak_tflops_bf16_dense or 1.0) * FLOPS_PER_TFLOP
@@ -103,9 +103,14 @@ def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine
     flops = peak * factors.compute_fraction * relative * kind.compute * engine.compute
     return {
         "flops": flops,
-        "expert_flops": flops * calibration.priors.expert_compute,
+        "expert_flops": flops * factors.expert_compute * kernels.expert_compute,
         "attention_flops": base * factors.attention_fraction * kind.compute,
         "bandwidth": bandwidth * factors.bandwidth_fraction,
+        "expert_bandwidth": bandwidth
+        * factors.bandwidth_fraction
+        * factors.expert_bandwidth
+        * kernels.expert_bandwidth,
         "kv_bandwidth": bandwidth * factors.kv_bandwidth_fraction * engine.kv_bandwidth,
         "layer_overhead_s": factors.layer_overhead_s * kind.overhead * engine.overhead,
+        "sequence_overhead_s": factors.sequence_overhead_s * kind.overhead * engine.overhead,
     }

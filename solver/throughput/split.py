@@ -22,14 +22,14 @@ ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor
 class SplitCosts:
     """What a layer costs on each stage for one typical request, arrays [num_layouts, max_stages].
 
-    prefill_s per request and layer. decode_s (per token and layer) and head_s (per request, last stage only) have a
+    riding_s (per request and layer), decode_s (per token and layer) and head_s (per request, last stage only) have a
     third axis, the batches of BATCHES. free_bytes is per GPU; layer_bytes are its weights; sequence_bytes the KV
     cache of one typical sequence per layer, longest_bytes and shortest_bytes that of the longest and shortest of any
     workload.
     """
 
     is_stage: BoolArray
-    prefill_s: FloatArray
+    riding_s: FloatArray
     decode_s: FloatArray
     head_s: FloatArray
     decode_steps: float
@@ -53,7 +53,7 @@ def _balanced_block(costs: SplitCosts, layers: int) -> IntArray:
     possible = costs.is_stage.sum(axis=1) <= layers
 
     def offer(index: int, sequence_bytes: FloatArray, rows: BoolArray) -> None:
-        per_layer = costs.prefill_s + costs.decode_steps * costs.decode_s[:, :, index]
+        per_layer = costs.riding_s[:, :, index] + costs.decode_steps * costs.decode_s[:, :, index]
         head_s = costs.head_s[:, :, index]
         split = _split(per_layer, head_s, _capacity(costs, sequence_bytes), costs.is_stage, layers)
         slowest = np.where(costs.is_stage, split * per_layer + head_s, 0.0).max(axis=1)

@@ -5,10 +5,13 @@ the composer reads; calibrate.py calls the same functions on measured rows.
 
 Per layer, with p the ridge exponent:
 
-    gemm(n)    = (compute^p + memory^p)^(1/p)       compute = flops(n) / speed, memory = weights read / bandwidth
-    shared(n)  = gemm(n) + activations + all-reduce + overhead
-    prefill(n) = shared(n) + causal attention
-    decode(b)  = shared(b) + max(KV read, attention operations) + states read and written
+    gemm(n)     = (compute^p + memory^p)^(1/p)      compute = flops(n) / speed, memory = weights read / bandwidth
+    products(n) = gemm(n) + activations + all-reduced bytes
+    prefill(n)  = products(n) + latency and overhead + causal attention
+    decode(b)   = products(b) + latency and overhead + max(KV read, attention operations) + states read and written
+
+A step that carries m tokens of prompts beside the tokens of b sequences reads the weights once and takes
+products(m + b) - products(b) longer than one without them (Sarathi-Serve, arXiv 2403.02310 §4.2: piggybacking).
 
 Layers with linear attention add operations to a prefill and their states to a decode step.
 
@@ -30,6 +33,8 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.throughput.architecture import ACTIVATION_BYTES, LayerWork
 
+# Tokens that pass through a layer at once (vLLM's max_num_batched_tokens for online serving).
+CHUNK_TOKENS = 2048.0
 # Reads and writes of the hidden state per layer outside the GEMMs: two norms with residual (three each) and two
 # GEMM results (one each).
 HIDDEN_PASSES = 8.0
@@ -66,6 +71,7 @@ class StageSpeeds:
     expert_flops: FloatArray
     attention_flops: FloatArray
     bandwidth: FloatArray
+    expert_bandwidth: FloatArray
     kv_bandwidth: FloatArray
     allreduce_bandwidth: FloatArray
     allreduce_latency_s: FloatArray
@@ -122,7 +128,7 @@ def gemm_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArr
     compute = tokens * (work.dense_flops / speeds.flops + work.expert_flops / speeds.expert_flops)
     share = work.experts_per_token / work.experts
     met = 1.0 - np.maximum(1.0 - share, 1e-300) ** tokens  # one expert is always met
-    memory = (work.dense_bytes + work.expert_bytes * met) / speeds.bandwidth
+    memory = work.dense_bytes / speeds.bandwidth + work.expert_bytes * met / speeds.expert_bandwidth
     bound = np.maximum(compute, memory)
     ratio = np.minimum(compute, memory) / bound
     return np.asarray(bound * (1.0 + ratio**speeds.ridge_exponent) ** (1.0 / speeds.ridge_exponent))
@@ -133,17 +139,55 @@ def kernels_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> Float
     return np.asarray(gemm_s(work, speeds, tokens) + tokens * work.activation_bytes / speeds.bandwidth)
 
 
+def products_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArray:
+    """What grows with the tokens of a step, but for attention."""
+    return np.asarray(kernels_s(work, speeds, tokens) + tokens * work.allreduce_bytes / speeds.allreduce_bandwidth)
+
+
+def fixed_s(work: StageWork, speeds: StageSpeeds) -> FloatArray:
+    """What every step takes of a layer, whatever it carries."""
+    return np.asarray(work.allreduce_doublings * speeds.allreduce_latency_s + speeds.layer_overhead_s)
+
+
 def shared_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray) -> FloatArray:
     """What prefill and decode have in common: everything but attention."""
-    allreduce = work.allreduce_doublings * speeds.allreduce_latency_s
-    allreduce = allreduce + tokens * work.allreduce_bytes / speeds.allreduce_bandwidth
-    return np.asarray(kernels_s(work, speeds, tokens) + allreduce + speeds.layer_overhead_s)
+    return np.asarray(products_s(work, speeds, tokens) + fixed_s(work, speeds))
 
 
 def prefill_layer_s(work: StageWork, speeds: StageSpeeds, tokens: FloatArray, pairs: FloatArray) -> FloatArray:
     """One layer's prefill of `tokens` new tokens that attend to `pairs` (query, key) pairs."""
     states = tokens * work.state_flops / speeds.attention_flops
     return np.asarray(shared_s(work, speeds, tokens) + prefill_attention_s(work, speeds, pairs) + states)
+
+
+def riding_layer_s(
+    work: StageWork,
+    speeds: StageSpeeds,
+    *,
+    tokens: FloatArray,
+    pairs: FloatArray,
+    batch: FloatArray,
+    steps: FloatArray,
+    mixes: bool,
+) -> FloatArray:
+    """What a prompt adds to one layer of a replica on which `batch` sequences run, each for `steps` decode steps.
+
+    As many prompts as come while each sequence makes a step share one, at most CHUNK_TOKENS of all tokens; where
+    there are more of such steps than sequences make, fewer sequences than `batch` decode beside them. An engine that
+    does not mix (`mixes` False) gives prompts steps of their own."""
+    batch = np.maximum(batch, 1.0)
+    own_steps = steps / batch * mixes
+    beside = np.minimum(batch, steps * CHUNK_TOKENS / (tokens + steps)) * mixes
+    carried = np.maximum(tokens, tokens * batch / np.maximum(steps, 1.0))
+    carried = np.minimum(carried, np.maximum(CHUNK_TOKENS - beside, CHUNK_TOKENS / 2))
+    parts = tokens / carried
+    fixed = fixed_s(work, speeds)
+    step = products_s(work, speeds, beside)
+    without = own_steps * (products_s(work, speeds, batch) + fixed)
+    seconds = parts * (products_s(work, speeds, carried + beside) - step)
+    seconds = seconds + np.maximum(parts, own_steps) * (step + fixed) - without
+    states = tokens * work.state_flops / speeds.attention_flops
+    return np.asarray(seconds + prefill_attention_s(work, speeds, pairs) + states)
 
 
 def decode_layer_s(work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray) -> FloatArray:

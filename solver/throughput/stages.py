@@ -23,6 +23,8 @@ from sutler.solver.throughput.stage_times import (
     expand,
     head_s,
     prefill_layer_s,
+    products_s,
+    riding_layer_s,
     stage_work,
 )
 
@@ -130,6 +132,16 @@ class ModelStages(Protocol):
         """One decode step at the mean context of each workload, for 0 to max_batch sequences."""
         ...
 
+    def products(self, kinds: StageKinds, tokens: FloatArray) -> FloatArray:
+        """What of the seconds of a layer grows with the tokens of a step, but for attention [num_kinds, num_tokens]:
+        of these many tokens [num_tokens]."""
+        ...
+
+    def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
+        """Seconds per layer that one prompt of each workload adds to what 0 to max_batch sequences take that decode
+        meanwhile [num_kinds, W, max_batch + 1]."""
+        ...
+
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """The error of rates as a factor [num_kinds, W, len(BAND_BATCHES)]."""
         ...
@@ -179,6 +191,25 @@ class RooflineStages:
         head = head_s(work, speeds, np.ones(len(kinds)))
         return StageSeconds(per_layer=per_layer, per_pass=np.zeros(len(kinds)), head=head)
 
+    def products(self, kinds: StageKinds, tokens: FloatArray) -> FloatArray:
+        """See ModelStages."""
+        work, speeds = stage_work(self.work, kinds.tensor_parallel, kinds.ranks), self.speeds(kinds)
+        return products_s(expand(work, 1), expand(speeds, 1), tokens)
+
+    def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
+        """See ModelStages; of several ranks one computes the prompt, the others wait."""
+        work, speeds = stage_work(self.work, kinds.tensor_parallel, kinds.ranks), self.speeds(kinds)
+        pairs = self.work.attended_pairs(traffic.new_tokens, traffic.input_tokens)
+        return riding_layer_s(
+            expand(work, 2),
+            expand(speeds, 2),
+            tokens=traffic.new_tokens[:, None],
+            pairs=pairs[:, None],
+            batch=np.arange(max_batch + 1) / kinds.ranks[:, None, None],
+            steps=traffic.decode_steps[:, None],
+            mixes=self.engine.mixes,
+        )
+
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
         """Ranks step together, so that they wait for the one with the most sequences."""
         work, speeds = stage_work(self.work, kinds.tensor_parallel, kinds.ranks, spread=True), self.speeds(kinds)
@@ -214,10 +245,13 @@ class RooflineStages:
         speeds = stage_speeds(
             kinds.gpus, kinds.gpu, kinds.intra_gb_per_s, self.precision, self.calibration, self.engine
         )
-        priors = self.calibration.priors
-        overhead = priors.expert_overhead if self.work.experts > 1 else 1.0
-        overhead *= priors.latent_attention_overhead if self.work.latent_attention else 1.0
-        return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead)
+        factors, overhead = self.calibration.factors, np.ones(len(kinds.gpus))
+        if self.work.latent_attention:
+            overhead *= factors.latent_attention_overhead
+        if self.work.experts > 1:
+            of_gpu = (self.calibration.kernels_of(self.engine.name, gpu, self.precision) for gpu in kinds.gpus)
+            overhead *= factors.expert_overhead * np.array([one.expert_overhead for one in of_gpu])
+        return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead[kinds.gpu])
 
 
 def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:

@@ -269,7 +269,7 @@ def test_what_runs_with_ranks_goes_on(planned: Plan) -> None:
     keeps = considered(a_moe_problem(), planned, market=[]).keep
     assert keeps.plan is not None
     assert [r.engine_args for r in keeps.plan.replicas] == [r.engine_args for r in planned.replicas]
-    assert keeps.plan.throughput_rps == pytest.approx(planned.throughput_rps, rel=5e-3)  # points are sought on grids
+    assert keeps.plan.throughput_rps == pytest.approx(planned.throughput_rps, rel=1e-2)  # points are sought on grids
     off = considered(a_moe_problem(search=Search(expert_parallel=False)), planned, market=[])
     assert off.keep.plan is not None
     assert {replica.data_parallel for replica in off.keep.plan.replicas} == {4}

@@ -70,11 +70,11 @@ def test_one_nvlink_machine_hands_over_inside(divisible: bool) -> None:
 
 
 def test_equal_machines_each_hand_over_inside_themselves() -> None:
-    plan = solved(served(node(available=4), objective="min_cost", demand=20.0, budget_usd_per_hour=None))
+    plan = solved(served(node(available=4), objective="min_cost", demand=18.0, budget_usd_per_hour=None))
     assert plan.value == about(60.0)
     assert len({places(plan)[transfer.prefill] for transfer in plan.kv_transfers}) == 3
     apart_off = solved(
-        served(node(available=4), mode="off", objective="min_cost", demand=20.0, budget_usd_per_hour=None)
+        served(node(available=4), mode="off", objective="min_cost", demand=18.0, budget_usd_per_hour=None)
     )
     assert apart_off.value == about(80.0)
 
@@ -102,7 +102,7 @@ def test_a_machine_whose_gpus_have_no_link_hands_nothing_over() -> None:
 def test_a_slow_link_is_counted_on_both_sides() -> None:
     fast, slow = (
         solved(served(node(intra_machine_gb_per_s=gb_per_s), mode="only")).kv_transfers[0].exposed_s
-        for gb_per_s in (450.0, 16.0)
+        for gb_per_s in (450.0, 32.0)
     )
     assert fast is not None
     assert slow is not None

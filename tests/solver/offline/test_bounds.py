@@ -9,10 +9,11 @@ from sutler.solver.offline.execution import Start, execute
 from sutler.solver.offline.stages import RunningReplica
 from sutler.solver.simulation.step_times import Line
 from tests.solver.offline.builders import a_chain, a_node, a_stage, app_of, costs_of, hardware_of
+from tests.solver.simulation.builders import linear_prompts
 
 # A step of b sequences takes 10 ms + b ms + b us for each token of the mean context; a prompt 1 ms for each token.
 STEPS = tuple((Line(0.010 + 0.001 * sequences, 1e-6 * sequences),) for sequences in range(5))
-TIMES = FlooredStepTimes(STEPS, (1.0, 1001.0), (0.001, 1.001), ((0.001, 1.001),), 100_000)
+TIMES = FlooredStepTimes(STEPS, **linear_prompts(0.001), kv_tokens=100_000)
 LOAD_S = 5.0
 
 
@@ -23,14 +24,7 @@ def by_hand(costs: Costs, *shards: dict[int, Shard]) -> Costs:
 
 
 def a_shard(tensor_parallel: int = 1, *, faster: float = 1.0, load_s: float = LOAD_S) -> Shard:
-    times = FlooredStepTimes(
-        tuple((Line(line.fixed_s / faster, line.per_token_s / faster),) for (line,) in TIMES.decode),
-        TIMES.prompts,
-        tuple(seconds / faster for seconds in TIMES.through_s),
-        tuple(tuple(seconds / faster for seconds in slot) for slot in TIMES.slots_s),
-        TIMES.kv_tokens,
-    )
-    return Shard(times, tensor_parallel, load_s)
+    return Shard(TIMES.scaled(1 / faster), tensor_parallel, load_s)
 
 
 # A prompt of 100 and an answer of 11: 100 ms, then 10 steps at contexts 101 to 110, 1,055 tokens in all.

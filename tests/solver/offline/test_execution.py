@@ -53,7 +53,7 @@ def load_s(costs: Costs, node: int, tensor_parallel: int = 1) -> float:
 
 def alone_s(shard: Shard, prompt: int, output: int) -> float:
     """The prompt, then token by token, in a replica that does nothing else."""
-    seconds = shard.times.mixed_s([shard.times.prefill_s(prompt)[1][0]], 0, 0.0)
+    seconds = shard.times.mixed_s(prompt, shard.times.attention_of(prompt), 0, 0.0)
     for token in range(1, output):
         seconds += shard.times.line(1, prompt + token).at(prompt + token)
     return seconds

@@ -1,6 +1,7 @@
 """Replicas whose steps take round numbers, and requests for them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,19 @@ def toy_times(
 ) -> StepTimes:
     """A step of b sequences with mean context c: step_s + b (per_sequence_s + per_token_s c)."""
     decode = tuple((Line(step_s + b * per_sequence_s, b * per_token_s),) for b in range(max_sequences + 1))
-    prompts = (0.0, 1e7)
-    seconds = tuple(prefill_s_per_token * tokens for tokens in prompts)
-    return StepTimes(decode, prompts, seconds, (seconds,), kv_tokens)
+    return StepTimes(decode, **linear_prompts(prefill_s_per_token), kv_tokens=kv_tokens)
+
+
+def linear_prompts(*s_per_token: float, hops_s_per_token: float = 0.0) -> dict[str, Any]:
+    """Parts of StepTimes where prompts take so long on each stage, and between them, and nothing once."""
+    none = (0.0, 0.0)
+    return {
+        "tokens": (0.0, 1e7),
+        "products_s": tuple((0.0, 1e7 * each) for each in s_per_token),
+        "attention_s": (none,) * len(s_per_token),
+        "once_s": (0.0,) * len(s_per_token),
+        "hops_s": (0.0, 1e7 * hops_s_per_token),
+    }
 
 
 def toy_replica(

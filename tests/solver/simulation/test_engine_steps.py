@@ -10,7 +10,14 @@ from sutler.solver.simulation.fleet import SimulatedReplica, simulate
 from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.step_times import Line, StepTimes
 from tests.looped import for_each
-from tests.solver.simulation.builders import everything_to, random_requests, requests, toy_replica, toy_times
+from tests.solver.simulation.builders import (
+    everything_to,
+    linear_prompts,
+    random_requests,
+    requests,
+    toy_replica,
+    toy_times,
+)
 
 
 @dataclass
@@ -83,9 +90,8 @@ class StepByStep:
         seconds = sum(times.prefill_s(one.prompt)[0] * tokens / one.prompt for one, tokens in chunks)
         if decoding:
             mean = sum(one.length for one in decoding) / len(decoding) + 1
-            [line] = times.decode[times.max_sequences if chunks else len(decoding)]
-            share = len(decoding) / times.max_sequences if chunks else 1.0
-            seconds += share * (line.fixed_s + line.per_token_s * mean)
+            [line] = times.decode[len(decoding)]
+            seconds += line.fixed_s + line.per_token_s * mean
         self.now_s += seconds
         for one in decoding:
             one.length += 1
@@ -148,11 +154,10 @@ def test_one_request_alone_takes_its_prompt_and_its_steps() -> None:
 
 
 def test_a_prompt_beside_a_decoding_sequence_delays_it_by_its_prefill() -> None:
-    """The second arrives during the first step, so it shares the second one, where the first sequence's token costs
-    what it does in a full batch of 8: (10 ms + 8 x (1 ms + 1 us x 102)) / 8."""
+    """The second arrives during the first step, so it shares the second one."""
     outcome = simulate([toy_replica()], everything_to(1), requests([(0.0, 100, 10), (0.012, 200, 1)]))
     first_step_s = 0.011 + 1e-6 * 101
-    shared_s = (0.01 + 8 * (0.001 + 1e-6 * 102)) / 8
+    shared_s = 0.011 + 1e-6 * 102
     assert outcome.first_token_s[1] == pytest.approx(0.01 + first_step_s + shared_s + 0.02)
 
 
@@ -196,7 +201,7 @@ def test_what_a_request_takes_outside_the_engine_comes_first() -> None:
 def test_a_prompt_on_its_way_through_a_pipeline_decodes_only_at_its_end() -> None:
     """Two stages: a prompt keeps the first for 1 s and is through after 2; steps of both stages take 0.1 s."""
     lines = tuple((Line(0.1, 0.0), Line(0.05, 0.0), Line(0.05, 0.0)) for _ in range(3))
-    times = StepTimes(lines, (0.0, 100.0), (0.0, 2.0), ((0.0, 1.0), (0.0, 1.0)), kv_tokens=1000)
+    times = StepTimes(lines, **linear_prompts(0.01, 0.01), kv_tokens=1000)
     replica = SimulatedReplica("pipeline", times, EngineSettings(2, 2048), 0.0)
     outcome = simulate([replica], everything_to(1), requests([(0.0, 100, 3), (0.5, 100, 1)]))
     assert outcome.ttft_s.tolist() == pytest.approx([2.0, 2.5])

@@ -15,14 +15,21 @@ from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.routing import RoutingPolicy
 from sutler.solver.simulation.step_times import Line, StepTimes
 from tests.looped import for_each
-from tests.solver.simulation.builders import KIND, everything_to, random_requests, toy_replica, toy_times
+from tests.solver.simulation.builders import (
+    KIND,
+    everything_to,
+    linear_prompts,
+    random_requests,
+    toy_replica,
+    toy_times,
+)
 
 POLICIES: tuple[RoutingPolicy, ...] = ("round_robin", "random", "least_loaded")
 
 
 def one_server() -> SimulatedReplica:
     """Serves one prompt at a time, 1 ms per token of it, and writes a single token."""
-    times = StepTimes(((Line(0.0, 0.0),), (Line(0.0, 0.0),)), (0.0, 1e9), (0.0, 1e6), ((0.0, 1e6),), 10**12)
+    times = StepTimes(((Line(0.0, 0.0),), (Line(0.0, 0.0),)), **linear_prompts(1e-3), kv_tokens=10**12)
     return SimulatedReplica("queue", times, EngineSettings(1, 1, "prefill_first"))
 
 

@@ -14,7 +14,15 @@ from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.routing import RoutingPolicy
 from sutler.solver.simulation.step_times import Line, StepTimes
 from sutler.solver.simulation.summary import group_results, summarise
-from tests.solver.simulation.builders import KIND, everything_to, random_requests, requests, toy_replica, toy_times
+from tests.solver.simulation.builders import (
+    KIND,
+    everything_to,
+    linear_prompts,
+    random_requests,
+    requests,
+    toy_replica,
+    toy_times,
+)
 
 POLICIES: tuple[RoutingPolicy, ...] = ("round_robin", "random", "least_loaded")
 EXPOSED_S = 0.02
@@ -182,10 +190,8 @@ def test_a_full_prefill_replica_sustains_a_prompt_per_prefill(tokens: int) -> No
 
 def test_a_pipeline_that_prefills_sustains_a_prompt_per_slowest_stage() -> None:
     times = toy_times()
-    through = (times.through_s[0], 1.6 * times.through_s[1])
-    slots = (tuple(times.through_s), tuple(0.6 * seconds for seconds in times.through_s))
     line = Line(0.01, 0.0)
-    pipeline = replace(times, decode=((line, line, line),) * 9, through_s=through, slots_s=slots)
+    pipeline = replace(times, decode=((line, line, line),) * 9, **linear_prompts(1e-4, 6e-5))
     fast = decodes(toy_times(step_s=1e-5, per_sequence_s=0.0, max_sequences=64, kv_tokens=10**7))
     outcome = apart(at_once(400, 1000, 2), prefill=(prefills(pipeline),), decode=(fast,), exposed_s=0.0)
     assert sustained_rps(outcome) == pytest.approx(10.0, rel=0.03)

@@ -54,17 +54,20 @@ def ttft(seconds: float, percentile: int = 90) -> LatencyLimit:
 def test_prefill_replicas_serve_requests_of_one_token() -> None:
     whole = rates_of(served("llama-3-70b", (1024, 1), (4096, 1)), LAYOUTS)
     prefill = rates_of(served("llama-3-70b", (1024, 256), (4096, 64)), in_role(LAYOUTS, "prefill"))
-    assert prefill.rps == pytest.approx(whole.rps)
+    assert prefill.rps == pytest.approx(whole.rps, rel=0.02)  # more of them share the output projection
     assert (prefill.layers == whole.layers).all()
 
 
 def test_a_request_takes_the_time_of_its_prefill_and_of_its_decode() -> None:
-    """On one stage nothing overlaps: 1 / rate of whole requests = 1 / prefill + 1 / decode at the same batch."""
+    """On one stage 1 / rate of whole requests = 1 / prefill + 1 / decode at the same batch, but for what prompts save
+    that ride along: they need no steps of their own, in which the weights would be read again."""
     model = served("llama-3-70b", (1024, 256))
     one = pipelines_of([("h100-sxm", 4)])
     whole, prefill, decode = (rates_of(model, in_role(one, role)) for role in ("aggregated", *ROLES))
     assert whole.batch.item() == decode.batch.item()
-    assert 1 / whole.rps == pytest.approx(1 / prefill.rps + 1 / decode.rps, rel=1e-3)
+    apart_s = 1 / prefill.rps + 1 / decode.rps
+    assert (0.9 * apart_s <= 1 / whole.rps).all()
+    assert (1 / whole.rps <= apart_s).all()
     assert (decode.rps > whole.rps).all()
 
 
@@ -179,7 +182,7 @@ def test_ttft_bounds_the_load_of_prefill_by_the_wait_for_other_prompts() -> None
     """M/D/1 with service s at load u: the wait decays as e^(-theta t) where u (e^(theta s) - 1) = theta s, and is
     above ln(sqrt(u) / 0.1) / theta for one in ten requests; found here by root finding."""
     one = in_role(pipelines_of([("h100-sxm", 4)]), "prefill")
-    service_s = 1 / rates_of(served("llama-3-70b", (1024, 256)), one).rps.item()
+    service_s = 1 / Roofline().rates(served("llama-3-70b", (1024, 256)), one, caps=np.array([1])).rps.item()
     own_s = Roofline().first_token.base_s + service_s + LATENCY_S
 
     def wait_s(load: float) -> float:
@@ -195,7 +198,7 @@ def test_ttft_bounds_the_load_of_prefill_by_the_wait_for_other_prompts() -> None
 
 def test_below_its_own_time_a_prefill_replica_serves_none() -> None:
     one = in_role(pipelines_of([("h100-sxm", 4)]), "prefill")
-    service_s = 1 / rates_of(served("llama-3-70b", (1024, 256)), one).rps.item()
+    service_s = 1 / Roofline().rates(served("llama-3-70b", (1024, 256)), one, caps=np.array([1])).rps.item()
     own_s = Roofline().first_token.base_s + service_s + LATENCY_S
 
     def points(seconds: float) -> int:

@@ -19,6 +19,7 @@ def speeds(**changes: float) -> StageSpeeds:
         "expert_flops": 1e30,
         "attention_flops": 1e30,
         "bandwidth": 1e30,
+        "expert_bandwidth": 1e30,
         "kv_bandwidth": 1e30,
         "allreduce_bandwidth": 1e30,
         "allreduce_latency_s": 0.0,
@@ -102,7 +103,7 @@ def test_one_token_reads_its_experts_and_many_tokens_read_them_all() -> None:
     experts_per_layer = 8 * 3 * 1024 * 1024
     total = 4 * (experts_per_layer + 5e6) + 2 * 1024e3
     work = stage_work(layer_work(a_dense_spec(moe=moe, total_params=total), "bf16", "bf16"), np.array([1]))
-    slow = speeds(bandwidth=1e9)
+    slow = speeds(bandwidth=1e9, expert_bandwidth=1e9)
     dense_s = 2 * 5e6 / 1e9
     all_experts_s = 2 * experts_per_layer / 1e9
     assert gemm_s(work, slow, of(1.0))[0] == pytest.approx(dense_s + all_experts_s * 2 / 8)
