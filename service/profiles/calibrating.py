@@ -15,14 +15,14 @@ from sutler.service.documents.fields import finite
 from sutler.service.documents.validation import validate
 from sutler.service.profiles.errors import NothingToFitError
 from sutler.service.profiles.layer_rows import LayerRow
-from sutler.service.profiles.runs import ProfileRun
+from sutler.service.profiles.runs import ProfileRun, serving_run
 from sutler.service.translation.calibrations import fitted_parts
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
 from sutler.solver.errors import UnknownNameError
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.refit import Refit, RunErrors, refit
-from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
+from sutler.solver.throughput.runs import LayerRun, with_room
 from sutler.solver.version import VERSION
 
 OUTLIER: Final = 1.5  # times off; chosen: beyond the error bands of estimates, so that it is the run which is wrong
@@ -107,19 +107,6 @@ def _are_names_known(gpu: str, model: str) -> bool:
     except UnknownNameError:
         return False
     return True
-
-
-def serving_run(run: ProfileRun) -> ServingRun:
-    """The run as the solver fits it. Raises UnknownNameError."""
-    shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
-    return ServingRun(
-        gpu=resolve_gpu(run.key.gpu),
-        spec=resolve_model(run.key.model),
-        precision=run.key.precision,
-        kv_precision=run.key.kv_precision,
-        engine=run.key.engine,
-        **{name: getattr(run, name) for name in shared},
-    )
 
 
 def _layer_run(row: LayerRow) -> LayerRun:

@@ -13,12 +13,13 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.profiles.readers import RejectedRun
-from sutler.service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun
+from sutler.service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun, serving_run
 from sutler.service.translation.estimates import engine_of, precision_of
 from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import usual_kv_precision
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
 from sutler.solver.throughput.architecture import PRECISION_BYTES
+from sutler.solver.throughput.runs import sequences_that_fit
 from sutler.solver.throughput.speeds import arithmetic
 from sutler.solver.units import BYTES_PER_GB, FLOPS_PER_TFLOP
 
@@ -73,6 +74,8 @@ def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
     except (DocumentError, InvalidProblemError) as error:
         return RejectedRun(run.place, (str(error),))
     kept = _kept(run, key)
+    if not is_stated(run.kv_precision):
+        kept = _with_a_cache_that_held_them(kept)
     reasons = [*_contradictions(run, kept), *impossible(kept, gpu, spec)]
     return RejectedRun(run.place, tuple(reasons)) if reasons else kept
 
@@ -117,14 +120,31 @@ def _served(run: BenchmarkRun) -> tuple[Gpu, ModelSpec, ProfileKey]:
     gpu = resolve_gpu(run.gpu or "")
     spec = resolve_model(run.model or "")
     precision = precision_of("precision", run.precision or "")
-    if run.kv_precision and run.kv_precision.lower() != "auto":
-        kv_precision = precision_of("kv_precision", run.kv_precision)
-    else:
-        kv_precision = usual_kv_precision(spec, precision)
+    kv_precision = usual_kv_precision(spec, precision)
+    if is_stated(run.kv_precision):
+        kv_precision = precision_of("kv_precision", run.kv_precision or "")
     key = ProfileKey(
         gpu.slug, spec.id, precision, kv_precision, engine_of(run.engine or ""), run.engine_version or ""
     )
     return gpu, spec, key
+
+
+def is_stated(kv_precision: str | None) -> bool:
+    """Whether it is more than the engine's own choice."""
+    return bool(kv_precision) and (kv_precision or "").lower() != "auto"
+
+
+def _with_a_cache_that_held_them(kept: ProfileRun) -> ProfileRun:
+    """In fp8 where its checkpoint is in fp8 or fp4 and a 16-bit cache cannot have held what was in flight: then the
+    others would have waited for their first token for most of their time. Many servers are started so (InferenceMAX:
+    --kv-cache-dtype fp8), and few results say it."""
+    if kept.key.precision not in ("fp8", "fp4") or kept.key.kv_precision == "fp8" or kept.pipeline_parallel > 1:
+        return kept
+    room = sequences_that_fit(serving_run(kept))
+    waited = kept.ttft_s / max(kept.ttft_s + (kept.output_tokens - 1) * kept.tpot_s, 1e-9)
+    if kept.concurrency <= MOST_OVER_CONCURRENCY * room or waited > (1 - room / kept.concurrency) / 2:
+        return kept
+    return replace(kept, key=replace(kept.key, kv_precision="fp8"))
 
 
 def _kept(run: BenchmarkRun, key: ProfileKey) -> ProfileRun:

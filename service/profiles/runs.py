@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
+from sutler.solver.throughput.runs import ServingRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,16 @@ class ProfileRun:
         """A digest that is the same for the same run, whatever file it came in."""
         values: Sequence[object] = [getattr(self, field.name) for field in fields(self)]
         return hashlib.sha256(repr(values).encode()).digest()
+
+
+def serving_run(run: ProfileRun) -> ServingRun:
+    """The run as the solver fits it. Raises UnknownNameError."""
+    shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
+    return ServingRun(
+        gpu=resolve_gpu(run.key.gpu),
+        spec=resolve_model(run.key.model),
+        precision=run.key.precision,
+        kv_precision=run.key.kv_precision,
+        engine=run.key.engine,
+        **{name: getattr(run, name) for name in shared},
+    )

@@ -93,6 +93,12 @@ def with_room(runs: Sequence[ServingRun]) -> list[ServingRun]:
     return [run for run in runs if _weight_fraction(run) <= LARGEST_WEIGHT_FRACTION]
 
 
+def sequences_that_fit(run: ServingRun) -> float:
+    """How many of the run's requests the cache holds at once, at the mean of what they hold."""
+    [group] = run_groups([replace(run, concurrency=np.inf)])
+    return float(group.batch[0])
+
+
 def _weight_fraction(run: ServingRun) -> float:
     work = layer_work(run.spec, run.precision, run.kv_precision)
     memory = stage_memory(work, _kinds([run]))

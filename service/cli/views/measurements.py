@@ -9,9 +9,9 @@ from rich.console import RenderableType
 
 from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
-from sutler.service.profiles.calibrating import Calibrated, serving_run
+from sutler.service.profiles.calibrating import Calibrated
 from sutler.service.profiles.repository import Profile
-from sutler.service.profiles.runs import ProfileRun
+from sutler.service.profiles.runs import ProfileRun, serving_run
 from sutler.service.profiles.service import Imported
 from sutler.service.wording.words import engine_words, number, percent
 from sutler.solver.calibration.factors import shipped_calibration

@@ -1,14 +1,15 @@
 """From the bytes of one benchmark result file to the runs it states. The front door is `read_runs`.
 
-Flow: bytes -> recognised by content -> vllm.py, guidellm.py, aiperf.py (JSON), table.py (CSV) -> RunsRead -> checks.
-The readers change units and names, and judge nothing: whether a run is plausible is for the checks to say.
+Flow: bytes -> recognised by content -> vllm.py, guidellm.py, aiperf.py, inferencemax.py (JSON), table.py (CSV) ->
+RunsRead -> checks. The readers change units and names, and judge nothing: whether a run is plausible is for the
+checks to say.
 """
 
 from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.reading import MOST_JSON_BYTES, parse_json_sequence
-from sutler.service.profiles.readers import aiperf, guidellm, table, vllm
+from sutler.service.profiles.readers import aiperf, guidellm, inferencemax, table, vllm
 from sutler.service.profiles.readers.outcome import RejectedRun, RunsRead
 
 __all__ = ["RejectedRun", "RunsRead", "read_runs"]
@@ -18,11 +19,13 @@ _BOM: Final = b"\xef\xbb\xbf"
 _JSON_READERS: Final = (
     (guidellm.recognises, guidellm.read),
     (aiperf.recognises, aiperf.read),
+    (inferencemax.recognises, inferencemax.read),
     (vllm.recognises, vllm.read),
 )
 _ACCEPTED: Final = (
-    "a result file of `vllm bench serve`, GuideLLM (benchmarks.json), AIPerf (profile_export_aiperf.json) or "
-    "GenAI-Perf (profile_export_genai_perf.json), or sutler's CSV table"
+    "a result file of `vllm bench serve` or SGLang's bench_serving, GuideLLM (benchmarks.json), AIPerf "
+    "(profile_export_aiperf.json), GenAI-Perf (profile_export_genai_perf.json) or InferenceMAX (agg_*.json), or "
+    "sutler's CSV table"
 )
 
 

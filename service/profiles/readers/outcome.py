@@ -26,7 +26,8 @@ class RejectedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunsRead:
-    """`format` is vllm, guidellm, aiperf, genai-perf or csv. At least one run; both in the order of the file."""
+    """`format` is vllm, guidellm, aiperf, genai-perf, inferencemax or csv. At least one run; both in the order of the
+    file."""
 
     format: str
     runs: tuple[BenchmarkRun, ...]

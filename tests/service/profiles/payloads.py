@@ -200,7 +200,33 @@ TABLE = (
     "h200-sxm,llama-3.1-70b,fp8,,sglang,,4.0,,1024.5,256,,2.25,2.2,0.31,0.025,,,,,2026-11-03 08:00,mine\n"
 )
 
-JSON_PAYLOADS = (VLLM, GUIDELLM, GUIDELLM_OLD, AIPERF, GENAI_PERF)
+INFERENCEMAX: dict[str, Any] = {
+    "hw": "h200-nb",
+    "conc": 32,
+    "image": "vllm/vllm-openai:v0.11.2",
+    "model": "meta-llama/Llama-3.1-70B-Instruct",
+    "infmax_model_prefix": "70b",
+    "framework": "vllm",
+    "precision": "fp8",
+    "spec_decoding": "none",
+    "disagg": False,
+    "isl": 1024,
+    "osl": 1024,
+    "is_multinode": False,
+    "tp": 4,
+    "ep": 1,
+    "dp_attention": "false",
+    "tput_per_gpu": 480.0,
+    "output_tput_per_gpu": 240.0,
+    "input_tput_per_gpu": 240.0,
+    "mean_ttft": 0.35,
+    "median_ttft": 0.2,
+    "mean_tpot": 0.032,
+    "mean_intvty": 31.25,
+    "mean_e2el": 30.0,
+}
+
+JSON_PAYLOADS = (VLLM, GUIDELLM, GUIDELLM_OLD, AIPERF, GENAI_PERF, INFERENCEMAX)
 
 
 def as_bytes(*values: Any) -> bytes:

@@ -121,3 +121,35 @@ def test_a_single_token_needs_no_time_between_tokens() -> None:
 def test_the_same_run_is_the_same_whatever_file_it_came_in() -> None:
     assert kept(place="row 2").digest == kept().digest
     assert kept(req_per_s=2.01).digest != kept().digest
+
+
+# 70 GB of weights leave an H200 room for 19 requests of 8,192 + 512 tokens at 320 KiB each.
+CROWDED: dict[str, Any] = {
+    "model": "llama-3.1-70b",
+    "gpu": "h200-sxm",
+    "precision": "fp8",
+    "input_tokens": 8192,
+    "output_tokens": 1024,
+    "concurrency": 40,
+    "req_per_s": 40 / (2.0 + 1023 * 0.05),
+    "ttft_s": 2.0,
+    "tpot_s": 0.05,
+}
+
+
+def test_a_cache_whose_precision_is_unknown_held_what_was_in_flight() -> None:
+    assert kept(**CROWDED).key.kv_precision == "fp8"
+    assert kept(**CROWDED, kv_precision="auto").key.kv_precision == "fp8"
+    assert kept(Given(kv_precision="bf16"), **CROWDED).key.kv_precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"concurrency": 16, "req_per_s": 16 / (2.0 + 1023 * 0.05)},
+        {"ttft_s": 30.0, "req_per_s": 40 / (30.0 + 1023 * 0.05)},  # most of them waited
+        {"precision": "bf16", "tensor_parallel": 2},
+    ],
+)
+def test_it_is_the_engines_own_where_that_explains_the_run(changes: dict[str, Any]) -> None:
+    assert kept(**{**CROWDED, **changes}).key.kv_precision == "bf16"
