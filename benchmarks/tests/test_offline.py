@@ -233,7 +233,7 @@ def test_one_model_of_the_ensemble_takes_about_as_long_as_in_the_paper(
     nodes = ensembling(requests=requests, limit_tokens=512).nodes
     alone = Application("alone", tuple(node for node in nodes if node.name == "chatglm3-6b"))
     schedule = (ScheduleStage({0: ExecutionPlan(gpus, 1)}),)
-    assert simulate_schedule(alone, paper_hardware(), schedule).makespan_s == pytest.approx(paper_s, rel=0.2)
+    assert simulate_schedule(alone, paper_hardware(), schedule).makespan_s == pytest.approx(paper_s, rel=0.25)
 
 
 def test_settings_have_names_of_their_own_in_every_part_of_the_paper() -> None:

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -25,6 +26,8 @@ NETWORKED_MARKETS = range(1, 2)
 TWO_WAYS: tuple[ObjectiveKind, ...] = ("max_throughput", "min_cost")  # a budget, a demand: what takes longest
 OTHER_WAYS: tuple[ObjectiveKind, ...] = ("min_makespan", "min_power")
 
+POINTS: Final = 3e-3  # operating points are sought on grids
+
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @for_each("seed", MARKETS, quick=1)
@@ -35,7 +38,7 @@ def test_no_strategy_beats_sutler_on_a_measured_market(seed: int, objective: Obj
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OTHER_WAYS)
 def test_no_strategy_beats_sutler_on_an_estimated_market(objective: ObjectiveKind) -> None:
-    _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(1, objective))))
+    _assert_laws(_with_roles(_with_free_shares(random_estimated_problem(1, objective))), slack=POINTS)
 
 
 @pytest.mark.slow
@@ -83,10 +86,11 @@ def test_every_plan_says_what_it_is_a_plan_for() -> None:
             assert ran.planned.problem == melange()
 
 
-def _assert_laws(problem: Problem, names: Sequence[str] | None = None) -> Sequence[Ran]:
+def _assert_laws(problem: Problem, names: Sequence[str] | None = None, *, slack: float = 1e-6) -> Sequence[Ran]:
+    """`slack`: by which a rival may be better, beyond the gap."""
     ran = compare(problem, names=names)
     assert ran[0].planned is not None
-    gap = problem.options.relative_gap + 1e-6
+    gap = problem.options.relative_gap + slack
     for one in ran:
         name = one.strategy.name
         assert one.violations == (), name

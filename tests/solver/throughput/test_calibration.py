@@ -122,4 +122,4 @@ def test_a_written_calibration_reads_back_as_it_was(tmp_path: Path) -> None:
 def test_the_shipped_file_covers_the_classes_of_the_prior() -> None:
     shipped = shipped_calibration()
     assert [one.name for one in shipped.gpu_classes] == [one.name for one in PRIOR.gpu_classes]
-    assert shipped.priors == PRIOR.priors
+    assert replace(shipped.priors, expert_band=PRIOR.priors.expert_band) == PRIOR.priors  # that one is measured
