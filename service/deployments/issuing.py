@@ -47,7 +47,7 @@ async def issue(
     holds = serves or gives_up or not await _has_serving(connection, deployment)
     await repository.set_current(connection, deployment, revision=plan.revision, plan_id=plan.id if holds else None)
     if holds:
-        await costs.plan_holds(connection, deployment, plan.id, plan.cost_usd_per_hour if serves else None)
+        await costs.plan_holds(connection, deployment, plan.id, (plan.cost_usd_per_hour or 0.0) if serves else None)
     await announce(
         connection,
         queue,

@@ -14,9 +14,8 @@ The rules are those of vLLM's scheduler (docs.vllm.ai, "Chunked prefill" and "Pr
 - the cache consists of blocks; where none is left, the sequence admitted last is taken out, gives its blocks back,
   and is computed anew from its prompt and what it has written, as the first of those that wait.
 
-Prefill adds its seconds to the decode step that it shares, as in the closed form; chunks of a prompt add up to what
-the whole prompt takes. The tokens that are decoded beside a prompt cost what they do in a full batch, since the
-weights are read for the prompt anyway.
+A step with prompts in it reads the weights once, for their tokens and those that are decoded beside them, as in the
+closed form; what their attention takes adds up over the chunks of a prompt to that of the whole.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """How long the steps of one replica take, as tables that a simulation reads one number at a time.
 
 Flow: a stage source (solver/throughput/stages.py) -> step_times (here) -> engine.py. The tables are made of the
-composer's two questions, so a simulated replica and the closed form rest on the same seconds.
+composer's questions, so a simulated replica and the closed form rest on the same seconds.
 
 A decode step of b sequences on S stages moves n = min(b, S) micro-batches of b / n sequences each. It takes as long
 as the way of one through all stages, or n times its time on one stage, whichever is longest; each of these grows

@@ -1,4 +1,4 @@
-"""The operator database aiconfigurator-core behind the two stage questions, where it knows the stage.
+"""The operator database aiconfigurator-core behind the stage questions, where it knows the stage.
 
 Flow: Roofline.stages -> OperatorStages (here) -> operator_database.py. A sibling of RooflineStages (stages.py), whose
 rows stay where the database knows nothing: another GPU, an architecture that was not measured, the package absent.

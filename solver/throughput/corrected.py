@@ -1,4 +1,4 @@
-"""The two stage questions, answered by the roofline and corrected by a user's own runs near what is asked.
+"""The stage questions, answered by the roofline and corrected by a user's own runs near what is asked.
 
 Flow: Roofline.planning_stages -> CorrectedStages (here) -> composer.py. A run says how many requests/s came out, not
 which step took how long: all seconds of b sequences are corrected alike, as runs say of b in flight; a prompt that is

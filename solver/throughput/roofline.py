@@ -62,7 +62,7 @@ class Roofline:
         return first_token(self.calibration.factors, self.engine)
 
     def stages(self, model: ServedModel) -> RooflineStages:
-        """The two questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
+        """The questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
         work = layer_work(known_spec(model), model.precision, model.kv_precision)
         return RooflineStages(work, model.precision, self.calibration, self.engine)
 

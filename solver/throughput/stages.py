@@ -1,4 +1,4 @@
-"""The two questions every source of throughput answers about a stage, and the roofline's answers.
+"""The questions that every source of throughput answers about a stage, and the roofline's answers.
 
 A stage kind is a GPU type, a tensor-parallel degree, ranks of attention and the bandwidth inside its machine;
 thousands of layouts share a few dozen kinds, so the answers are tables over kinds that composer.py reads. A further
@@ -110,7 +110,7 @@ class Basis:
 
 
 class ModelStages(Protocol):
-    """The two questions for one model, and what preparing layouts and evidence ask beside them."""
+    """The questions for one model, and what preparing layouts and evidence ask beside them."""
 
     @property
     def work(self) -> LayerWork: ...
@@ -176,7 +176,7 @@ class StagesOver:
 
 @dataclass(frozen=True, slots=True)
 class RooflineStages:
-    """The calibrated roofline behind the two questions."""
+    """The calibrated roofline behind the questions."""
 
     work: LayerWork
     precision: Precision
