@@ -73,7 +73,7 @@ def as_measured(problem: Problem) -> Problem:
 def test_brute_force_over_caps_and_loads_finds_the_same(
     objective: ObjectiveKind, slo: tuple[LatencyLimit, ...]
 ) -> None:
-    """2.5 % more at most, since points are sought, and 2 % less, since step times are interpolated."""
+    """1.5 % more at most, since points are sought, and 2 % less, since step times are interpolated."""
     problem = a_market(objective, slo)
     plan = solve(problem)
     assert verify(problem, plan) == ()
@@ -81,7 +81,7 @@ def test_brute_force_over_caps_and_loads_finds_the_same(
     assert plan.value is not None
     assert best.value is not None
     if objective == "max_throughput":
-        assert best.value / 1.025 <= plan.value <= best.value * 1.02
+        assert best.value / 1.015 <= plan.value <= best.value * 1.02
     else:  # a step of the price less where a little less would do
         less = optimum(as_measured(replace(problem, objective=Objective(objective, 0.015)))).value
         more = optimum(as_measured(replace(problem, models=_with_demand(problem, 0.98)))).value
