@@ -96,10 +96,10 @@ class ForkServer:
             try:
                 async with asyncio.timeout(ANSWER_S):
                     pid = await _number(control)
+                reader, writer = await asyncio.open_unix_connection(sock=link)
             except BaseException:
                 control.close()
                 raise
-            reader, writer = await asyncio.open_unix_connection(sock=link)
         except TimeoutError:
             link.close()
             await self.kill()
