@@ -1,11 +1,9 @@
 """Everything that is measured for one report, gathered in the order in which its parts need each other."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
-
-import numpy as np
 
 from benchmarks.accuracy.calibrated import Recalibrated, after_runs, starts
 from benchmarks.accuracy.correlation import fitted_correlation
@@ -69,7 +67,7 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
     beside = _beside(path, "serving_wide.csv", serving_runs)
     tell("fits that leave a GPU, model, precision or engine out")
     folds = leave_out(runs, layers, prior_calibration(), beside=beside)
-    found, every = scores(runs, folds), [*runs, *beside]
+    found, every = scores(runs, folds), with_room([*runs, *beside])
     wide_folds = leave_out(every, layers, prior_calibration(), KINDS) if beside else []
     shipped = _fitted(path, runs, beside, layers, found, wide_folds) if refits else shipped_calibration()
     tell("the benchmark simulated, by what every fit says")
@@ -97,15 +95,8 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
         layer_errors=layer_errors(layers, shipped, folds),
         static=static_errors(_beside(path, "static_splitwise.csv", static_runs), shipped, seeds=seeds),
         table6=table6_estimates(_beside(path, "paper_table6.csv", table6_rows), shipped),
-        wide=wide(with_room(every), _without_cramped(every, wide_folds), shipped) if beside else None,
+        wide=wide(every, wide_folds, shipped) if beside else None,
     )
-
-
-def _without_cramped(runs: Sequence[ServingRun], folds: Sequence[Fold]) -> list[Fold]:
-    """The folds with the places that their runs have among those with room."""
-    place = {id(run): i for i, run in enumerate(with_room(runs))}
-    kept = ([place[id(runs[i])] for i in fold.index if id(runs[i]) in place] for fold in folds)
-    return [replace(fold, index=np.array(index, dtype=np.int64)) for fold, index in zip(folds, kept, strict=True)]
 
 
 def _fitted(

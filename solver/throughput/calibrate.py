@@ -108,15 +108,12 @@ def fitted(
     soft_l1_scale: float,
     most_evaluations: int,
     tolerance: float,
-    start: Calibration | None = None,
 ) -> Calibration:
-    """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least.
-
-    `start`: where they are looked for first, another fit with the same parameters."""
+    """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least."""
     spread = np.array([parameter.spread for parameter in chosen])
     solution = least_squares(
         lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), moves / spread]),
-        np.zeros(len(chosen)) if start is None else _moves(prior, chosen, start),
+        np.zeros(len(chosen)),
         loss="soft_l1",
         f_scale=soft_l1_scale,
         max_nfev=most_evaluations,
@@ -124,22 +121,6 @@ def fitted(
         ftol=tolerance,
     )
     return moved(prior, chosen, solution.x)
-
-
-def _moves(prior: Calibration, chosen: Sequence[Parameter], found: Calibration) -> FloatArray:
-    """What `moved` made `found` of."""
-    return np.log([_value(found, one) / _value(prior, one) for one in chosen])
-
-
-def _value(calibration: Calibration, parameter: Parameter) -> float:
-    kind, _, name = parameter.place.partition(":")
-    entries: dict[str, object] = {
-        "factors": calibration.factors,
-        "class": next((one for one in calibration.gpu_classes if one.name == name), None),
-        "engine": calibration.engines.get(name),
-        "kernels": calibration.kernels[int(name)] if kind == "kernels" else None,
-    }
-    return float(getattr(entries[kind], parameter.name))
 
 
 def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) -> Calibration:

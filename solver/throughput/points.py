@@ -45,7 +45,7 @@ _SECTION: Final = (5**0.5 - 1) / 2
 _LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point (chosen: twice that of ceilings.py)
 _ALL_SUBSETS: Final = 3  # workloads of which every set is tried; chosen: the sets of more are many
 # Caps that are looked at are chosen: each costs the time of all layouts, and between two of them little is to gain.
-_ABOVE: Final = (1.0, 1.08, 1.2, 1.4, 1.8)  # times the largest cap that keeps tokens in time with all sequences running
+_ABOVE: Final = (1.0, 1.08, 1.2, 1.4, 1.8)  # times the largest that keeps tokens in time with all sequences running
 _MIXED_CAPS: Final = (256, 168, 112, 72, 44, 24, 12)
 _BETWEEN: Final = (1.24, 1 / 1.24)  # times the best of them
 _BETTER: Final = 1 + 1e-9  # beyond rounding
